@@ -1,0 +1,35 @@
+# `make demo` and `make test` are all a newcomer needs: both set up .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo test check clean
+.DEFAULT_GOAL := demo
+
+setup: $(STAMP)
+
+# A missing or broken environment is made anew; new requirements are installed into the old one.
+# torch comes first and alone, so that the pinned build is in place before anything asks for
+# "torch"; hatchling comes with it, so that the build of kscn itself is pinned as well.
+$(STAMP): pyproject.toml constraints.txt
+	@echo "setting up $(VENV), once; this takes a few minutes"
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet -c constraints.txt torch==2.13.0 hatchling
+	@$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+
+demo: setup
+	@$(BIN)/kscn demo
+
+test: setup
+	$(BIN)/python -m pytest -q -m "not slow"
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

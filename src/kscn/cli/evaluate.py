@@ -1,0 +1,75 @@
+"""`kscn evaluate`: how the clusters of a run agree with known classes."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kscn.cli.labels import read_labels
+from kscn.cli.rundir import Run, read_run
+from kscn.cli.summary import confusion_lines, score_line
+from kscn.cli.terminal import Terminal
+from kscn.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@click.command("evaluate", short_help="Score a run against known classes.")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--labels",
+    "labels_path",
+    type=click.Path(path_type=Path),
+    help="True classes: a .npy array, or a .csv or .txt file with the label in the last column.",
+)
+@click.option("--data", help="A data set whose labels are known, instead of --labels.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(run: Path, labels_path: Path | None, data: str | None, as_json: bool) -> None:
+    """Score the labels of RUN by ACC, NMI and ARI and show the aligned confusion matrix.
+
+    Without --labels or --data the labels that came with the data of the run are used.
+    """
+    from kscn import metrics
+
+    if labels_path is not None and data is not None:
+        raise click.UsageError("give --labels or --data, not both")
+    opened = read_run(run)
+    found = opened.labels()
+    if labels_path is not None:
+        true = read_labels(labels_path, len(found))
+    else:
+        true = _labels_of(data or opened.config["data"]["source"], opened)
+    scores, confusion = metrics.scores(true, found), metrics.confusion_matrix(true, found)
+    if as_json:
+        table = {
+            "classes": confusion.classes.tolist(),
+            "clusters": confusion.clusters.tolist(),
+            "counts": confusion.counts.tolist(),
+        }
+        click.echo(json.dumps({**scores, "samples": len(found), "confusion": table}))
+        return
+    terminal = Terminal.of()
+    terminal.say(terminal.style(f"{score_line(scores)}   ({len(found):,} samples)", bold=True))
+    terminal.say()
+    for line in confusion_lines(confusion):
+        terminal.say(line)
+
+
+def _labels_of(source: str, run: Run) -> "np.ndarray":
+    import numpy as np
+
+    from kscn.cli.progress import load_data
+
+    loaded = load_data(source)
+    labels = loaded.labels
+    if labels is None:
+        raise InputError(f"{source} has no labels; give the true classes with --labels.")
+    n_samples = run.config["data"]["samples"]
+    if len(labels) != n_samples:
+        raise InputError(
+            f"{source} has {len(labels)} labels and {run.path} was fitted on {n_samples} samples; "
+            "give the labels of the data that the run was fitted on."
+        )
+    return labels if loaded.label_names is None else np.array(loaded.label_names)[labels]

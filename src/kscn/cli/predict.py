@@ -1,0 +1,44 @@
+"""`kscn predict`: the cluster of new samples by the subspaces of a run."""
+
+from pathlib import Path
+
+import click
+
+from kscn.cli.labels import atomic_file, write_labels
+from kscn.cli.rundir import read_run
+from kscn.cli.summary import size_lines
+from kscn.cli.terminal import Terminal
+from kscn.errors import InputError
+
+
+@click.command("predict", short_help="Assign new samples to the subspaces of a run.")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("data")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The .csv file to write: a header, then index,label.",
+)
+def command(run: Path, data: str, output: Path) -> None:
+    """Assign every sample of DATA to a subspace of RUN, the directory `kscn fit` wrote."""
+    if output.exists() and Path(data).exists() and output.samefile(data):
+        raise InputError(f"{output} is the data itself; give -o another name.")
+    opened = read_run(run)
+    # The place for the result is checked before the work, and torch is imported after both.
+    with atomic_file(output) as file:
+        import numpy as np
+
+        from kscn import load_model
+        from kscn.cli.progress import load_data, working
+
+        model = load_model(opened.model)
+        samples = load_data(data).samples
+        with working(f"assigning {len(samples):,} samples"):
+            labels = model.predict(samples)
+        write_labels(file, labels)
+    terminal = Terminal.of()
+    for line in size_lines(terminal, np.bincount(labels, minlength=model.n_clusters).tolist()):
+        terminal.say(line)
+    terminal.say(f"wrote {len(labels):,} labels to {output}")

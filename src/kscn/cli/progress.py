@@ -1,0 +1,113 @@
+"""Live progress on stderr: callbacks that draw bars on a terminal and are silent elsewhere."""
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from kscn.data import Dataset
+
+
+class _LiveBars:
+    """Bars that are on screen while the context is open and leave nothing behind."""
+
+    def __init__(self, *columns: ProgressColumn) -> None:
+        self.bars = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=12),  # all columns together fit into 80 characters
+            *columns,
+            console=Console(stderr=True),
+            disable=not sys.stderr.isatty(),
+            transient=True,
+        )
+
+    def __enter__(self) -> Any:
+        self.bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.bars.stop()
+
+
+class _TimeLeftColumn(TimeRemainingColumn):
+    """The time to `max_iter`, said as what it is: most fits converge well before."""
+
+    def render(self, task: Task) -> Text:
+        if task.total is None or task.time_remaining is None:
+            return Text("")
+        return Text("up to ") + super().render(task) + Text(" left")
+
+
+class FitProgress(_LiveBars):
+    """Callback of an estimator: first the search for a start, then the iterations."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            TextColumn("{task.fields[note]}"),
+            _TimeLeftColumn(compact=True),
+        )
+        self._stage = "starting"
+        self._task = self.bars.add_task(self._stage, total=None, note="")
+
+    def __call__(self, estimator: Any, record: dict[str, Any]) -> None:
+        """Draw one record of the history."""
+        objective = f"objective {record['objective']:.5g}"
+        if record["stage"] == "search":
+            self._draw("trying starts", record["rounds"], record["round"], objective)
+        elif record["stage"] == "fit":
+            note = f"{objective}  {record['changed']:.1%} moved"
+            self._draw("fitting", record["max_iter"], record["iteration"], note)
+
+    def _draw(self, stage: str, total: int, done: int, note: str) -> None:
+        if stage != self._stage:  # a bar of its own, so that the time left is that of the stage
+            self.bars.remove_task(self._task)
+            self._stage, self._task = stage, self.bars.add_task(stage, total=total, note=note)
+        self.bars.update(self._task, completed=done, note=note)
+
+
+class FetchProgress(_LiveBars):
+    """Progress of a fetched data set, one bar per file."""
+
+    def __init__(self) -> None:
+        super().__init__(DownloadColumn(), TimeRemainingColumn())
+        self._tasks: dict[str, TaskID] = {}
+
+    def __call__(self, file: str, done: int, total: int) -> None:
+        """Draw how many bytes of a file have arrived."""
+        if file not in self._tasks:
+            self._tasks[file] = self.bars.add_task(file, total=total)
+        self.bars.update(self._tasks[file], completed=done)
+
+
+def working(text: str) -> AbstractContextManager[object]:
+    """A spinner with a text, for work that cannot tell how far it is."""
+    return Console(stderr=True).status(text) if sys.stderr.isatty() else nullcontext()
+
+
+def load_data(name_or_path: str) -> "Dataset":
+    """Open a data set, with progress in case it has to be fetched first."""
+    from kscn import data
+
+    with FetchProgress() as progress:
+        return data.load(name_or_path, progress)

@@ -1,0 +1,203 @@
+"""The run directory of `kscn fit`: config.toml, history.jsonl, model/ and labels.csv.
+
+Everything is written into `.unfinished/` inside the run directory first and moved to its final
+name when the fit is done. Until then an older run in the same directory is untouched, and a kill
+at any moment never leaves a half file under a final name; what an interrupted run had learnt
+about itself (config.toml, history.jsonl) stays in `.unfinished/`.
+"""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from kscn.cli.labels import atomic_file, read_labels, write_labels
+from kscn.errors import ModelFileError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    import numpy as np
+
+CONFIG, HISTORY, MODEL, LABELS = "config.toml", "history.jsonl", "model", "labels.csv"
+UNFINISHED = ".unfinished"
+# config.toml moves last: a directory that has it has everything else.
+_ENTRIES = (MODEL, LABELS, HISTORY, CONFIG)
+# What the last line of the history tells.
+_RESULT = {"objective", "iterations", "seconds", "seed", "sizes", "dims", "scores"}
+_AGAIN = "run `kscn fit` again."
+
+
+class RunWriter:
+    """Writes a run; as a context it publishes on success and keeps the older run otherwise.
+
+    Parameters
+    ----------
+    path : Path
+        The run directory, made if missing.
+    overwrite : bool
+        Whether a run that is already there may be replaced.
+    """
+
+    def __init__(self, path: Path, overwrite: bool) -> None:
+        self.path = path
+        self.stage = path / UNFINISHED
+        existed = path.exists()
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._refuse_to_replace(overwrite)
+            shutil.rmtree(self.stage, ignore_errors=True)
+            self.stage.mkdir()
+            self._history = (self.stage / HISTORY).open("w", encoding="utf-8")
+        except OSError as error:
+            raise ModelFileError(
+                f"cannot write to {path}: {error.strerror or error}; "
+                "choose another directory with -o."
+            ) from error
+        self._made_here = not existed
+
+    def _refuse_to_replace(self, overwrite: bool) -> None:
+        names = {entry.name for entry in self.path.iterdir()} - {UNFINISHED}
+        if names and not overwrite:
+            raise ModelFileError(
+                f"{self.path} is not empty; choose another directory with -o, or add --overwrite "
+                "to replace the run in it."
+            )
+        if names and CONFIG not in names:
+            raise ModelFileError(
+                f"{self.path} holds files but no kscn run; choose another directory with -o so "
+                "that they are not lost."
+            )
+
+    def write_config(self, config: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write config.toml, one table per key."""
+        with atomic_file(self.stage / CONFIG) as file:
+            file.write(to_toml(config).encode("utf-8", "replace"))
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        """Append one line to history.jsonl; it can be read while the run goes on."""
+        self._history.write(json.dumps(dict(record), default=float) + "\n")
+        self._history.flush()
+
+    def write_labels(self, labels: "np.ndarray") -> None:
+        """Write labels.csv."""
+        with atomic_file(self.stage / LABELS) as file:
+            write_labels(file, labels)
+
+    def __enter__(self) -> "RunWriter":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        nothing_learnt = self._history.tell() == 0
+        os.fsync(self._history.fileno())
+        self._history.close()
+        if kind is None:
+            self._publish()
+        elif nothing_learnt:
+            shutil.rmtree(self.stage, ignore_errors=True)
+            if self._made_here:
+                self.path.rmdir()
+
+    def _publish(self) -> None:
+        from kscn.modelfile import replace_directory, sync_directory  # needs numpy
+
+        sync_directory(self.stage)
+        for name in _ENTRIES:
+            new = self.stage / name
+            if new.is_dir():
+                replace_directory(new, self.path / name)
+            else:
+                os.replace(new, self.path / name)
+        sync_directory(self.path)
+        shutil.rmtree(self.stage, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run as read from disk; the labels and the model are read when asked for."""
+
+    path: Path
+    config: dict[str, Any]
+    history: list[dict[str, Any]]
+
+    @property
+    def model(self) -> Path:
+        """The model directory."""
+        return self.path / MODEL
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The last line of the history: objective, iterations, seconds, sizes, scores."""
+        return self.history[-1]
+
+    def labels(self) -> "np.ndarray":
+        """The cluster of every training sample."""
+        return read_labels(self.path / LABELS, self.config["data"]["samples"])
+
+
+def read_run(path: Path) -> Run:
+    """Open a run directory, or say in one sentence why it cannot be opened."""
+    if not path.exists():
+        raise ModelFileError(f"{path} does not exist; give the directory that `kscn fit` wrote.")
+    if not (path / CONFIG).is_file():
+        if (path / UNFINISHED).is_dir():
+            raise ModelFileError(
+                f"{path} holds a run that did not finish; run `kscn fit` again. Its history so "
+                f"far is in {path / UNFINISHED}."
+            )
+        raise ModelFileError(
+            f"{path} is not a kscn run: it has no {CONFIG}; give the directory that `kscn fit` "
+            "wrote."
+        )
+    try:
+        config = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
+        _require(config, {"run", "data", "parameters"})
+        _require(config["data"], {"source", "name", "samples", "shape"})
+    except (OSError, ValueError, TypeError) as error:
+        raise ModelFileError(f"{path / CONFIG} is damaged ({error}); {_AGAIN}") from None
+    try:
+        lines = (path / HISTORY).read_text(encoding="utf-8").splitlines()
+        history = [json.loads(line) for line in lines]
+        _require(history[-1] if history else {}, _RESULT)
+    except (OSError, ValueError, TypeError) as error:
+        raise ModelFileError(f"{path / HISTORY} is damaged ({error}); {_AGAIN}") from None
+    return Run(path, config, history)
+
+
+def _require(table: Any, keys: set[str]) -> None:
+    missing = sorted(keys - set(table))
+    if missing:
+        raise ValueError(f"{', '.join(missing)} missing")
+
+
+def to_toml(config: Mapping[str, Mapping[str, Any]]) -> str:
+    """Tables of plain values as TOML; values that are None are left out."""
+    lines = []
+    for name, entries in config.items():
+        lines.append(f"[{name}]")
+        lines += [f"{key} = {_toml_value(v)}" for key, v in entries.items() if v is not None]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    return json.dumps(str(value), ensure_ascii=False)  # JSON strings are TOML strings

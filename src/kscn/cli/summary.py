@@ -1,0 +1,80 @@
+"""The short texts that commands end with: cluster sizes, scores, confusion."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kscn.cli.terminal import Terminal, duration, table
+
+if TYPE_CHECKING:
+    from kscn.metrics import ConfusionMatrix
+
+_SHOWN = 20  # clusters or classes at most
+_BAR = 32
+
+
+def run_lines(
+    terminal: Terminal, name: str, n_samples: int, shape: Sequence[int], result: Mapping[str, Any]
+) -> list[str]:
+    """What a run found: sizes of the clusters, objective, time, scores if labels were known."""
+    dims = sorted(set(result["dims"]))
+    dim_text = f"{dims[0]}" if len(dims) == 1 else f"{dims[0]} to {dims[-1]}"
+    sample = f"{shape[0]} features" if len(shape) == 1 else " x ".join(map(str, shape))
+    sizes = result["sizes"]
+    lines = [
+        terminal.style(
+            f"{name}: {n_samples:,} samples of {sample} in {len(sizes)} subspaces "
+            f"of dimension {dim_text}",
+            bold=True,
+        ),
+        "",
+        *size_lines(terminal, sizes),
+        "",
+        f"  objective  {result['objective']:.6g} after {result['iterations']} iterations",
+        f"  time       {duration(result['seconds'])}",
+        f"  seed       {result['seed']}",
+    ]
+    if result["scores"] is not None:
+        lines.append(f"  scores     {score_line(result['scores'])}")
+    return lines
+
+
+def size_lines(terminal: Terminal, sizes: Sequence[int]) -> list[str]:
+    """A bar for every cluster, the largest first as they are numbered."""
+    total, largest = max(1, sum(sizes)), max([1, *sizes])
+    rows = [[str(i), f"{size:,}", f"{size / total:.1%}"] for i, size in enumerate(sizes[:_SHOWN])]
+    head, *lines = table(["cluster", "size", "share"], rows)
+    bars = (terminal.bar(size / largest, _BAR) for size in sizes)
+    lines = [
+        f"{line}  {terminal.style(bar, fg='cyan')}".rstrip()
+        for line, bar in zip(lines, bars, strict=False)
+    ]
+    rest = sizes[_SHOWN:]
+    if rest:
+        lines.append(f"  ... and {len(rest)} more clusters with {sum(rest):,} samples")
+    return [head, *lines]
+
+
+def score_line(scores: Mapping[str, float]) -> str:
+    """ACC, NMI and ARI side by side."""
+    return "   ".join(f"{name.upper()} {scores[name]:.4f}" for name in ("acc", "nmi", "ari"))
+
+
+def confusion_lines(confusion: "ConfusionMatrix") -> list[str]:
+    """Rows are classes, columns clusters; the matched count of every class is in brackets."""
+    if max(confusion.counts.shape) > _SHOWN:
+        rows, columns = confusion.counts.shape
+        return [f"  {rows} classes by {columns} clusters is too much to show; --json prints it."]
+    corner = "class \\ cluster"
+    header = [corner, *("noise" if str(c) == "-1" else str(c) for c in confusion.clusters)]
+    rows = [
+        [
+            str(name),
+            *(
+                f"[{count}]" if match == row else f"{count or '.'} "
+                for count, match in zip(confusion.counts[row], confusion.matches, strict=True)
+            ),
+        ]
+        for row, name in enumerate(confusion.classes)
+    ]
+    header = [corner, *(f"{cell} " for cell in header[1:])]
+    return table(header, rows)

@@ -1,0 +1,45 @@
+"""Samples come in: files, named data sets, arrays and synthetic unions of subspaces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kscn.data.base import Source
+from kscn.data.catalog import NAMES, Progress
+from kscn.data.catalog import load as _load_named
+from kscn.data.dataset import Dataset
+from kscn.data.readers import open_path
+from kscn.data.source import as_source
+from kscn.data.synthetic import make_union_of_subspaces
+from kscn.errors import DataError
+
+__all__ = ["Dataset", "Source", "as_source", "load", "make_union_of_subspaces"]
+
+
+def load(name_or_path: str | Path, progress: Progress | None = None) -> Dataset:
+    """Load a named data set or open a file or folder.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        A name of the catalogue (digits, mnist, fashion-mnist, ...), or a path: .npy, .npz, idx,
+        .csv, .parquet, .h5, or a folder of images. A folder called like a data set is reached by
+        writing it as a path, ./mnist.
+    progress : callable, optional
+        Called as ``progress(file, done_bytes, total_bytes)`` while a data set is fetched.
+
+    Returns
+    -------
+    Dataset
+        With `samples`, `labels` (or None), `name` and `scale`.
+    """
+    if isinstance(name_or_path, str):
+        if name_or_path in NAMES:
+            return _load_named(name_or_path, progress)
+        bare = not any(mark in name_or_path for mark in "./\\~")
+        if bare and not Path(name_or_path).exists():
+            raise DataError(
+                f"{name_or_path!r} is neither a file nor a known data set; known ones are "
+                f"{', '.join(NAMES)}."
+            )
+    return open_path(name_or_path)

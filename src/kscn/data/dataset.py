@@ -1,0 +1,98 @@
+"""What loading gives: samples, their labels if known, and how to scale the pixels."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from kscn.data.base import Source
+from kscn.errors import DataError
+
+# Deflate cannot shrink data further than this, so a larger claim about the unpacked size is false.
+MAX_DEFLATE_RATIO = 1032
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Samples with everything known about them.
+
+    Attributes
+    ----------
+    samples : Source
+        Readable in batches; `numpy.asarray(samples)`, `samples[i]` and `samples[a:b]` work too.
+    labels : numpy.ndarray of int64, or None
+        One label per sample, only ever for scoring.
+    name : str
+        The name in the catalogue, or the file's or folder's.
+    scale : float
+        What pixels are divided by to lie between 0 and 1; 1.0 for anything but images.
+    label_names : tuple of str, or None
+        What the labels 0, 1, ... are called, where they were words.
+    """
+
+    samples: Source
+    labels: np.ndarray | None
+    name: str
+    scale: float = 1.0
+    label_names: tuple[str, ...] | None = None
+
+
+def make_dataset(samples: Source, labels: Any, name: str, scale: float | None = None) -> Dataset:
+    """A data set whose labels are checked and turned into integers.
+
+    Parameters
+    ----------
+    samples : Source
+        The samples; their name is the file's, for messages.
+    labels : array-like or None
+        Integers or words, one per sample; words are numbered in alphabetical order.
+    name : str
+        The name of the data set.
+    scale : float, optional
+        By default 255 for 8-bit images and 1 for everything else.
+    """
+    if scale is None:
+        scale = 255.0 if samples.dtype == np.uint8 and len(samples.shape) > 1 else 1.0
+    if labels is None:
+        return Dataset(samples, None, name, scale)
+    labels = np.asarray(labels)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.shape != (len(samples),):
+        raise DataError(
+            f"{samples.name} has {len(samples)} samples but labels of shape {labels.shape}; "
+            "give one label per sample."
+        )
+    numbers, words = _as_integers(labels)
+    return Dataset(samples, numbers, name, scale, words)
+
+
+def _as_integers(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    if labels.dtype.kind in "biu":
+        return labels.astype(np.int64), None
+    if labels.dtype.kind == "f" and np.isfinite(labels).all() and (labels % 1 == 0).all():
+        return labels.astype(np.int64), None
+    words = [item.decode(errors="replace") if isinstance(item, bytes) else str(item)
+             for item in labels.tolist()]  # fmt: skip
+    names, numbers = np.unique(np.asarray(words), return_inverse=True)
+    return numbers.reshape(-1).astype(np.int64), tuple(names.tolist())
+
+
+def reason(error: Exception) -> str:
+    """What a library says about a fault, on one line so that it fits into a sentence."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def require(module: str, extra: str, what: str) -> ModuleType:
+    """Import an optional dependency, or say how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.split(".")[0]
+        raise DataError(
+            f"Reading {what} needs the package {package}; run pip install 'kscn[{extra}]'."
+        ) from error

@@ -1,0 +1,39 @@
+"""The models that people fit, and `load_model`, which opens any of them from disk."""
+
+import os
+from importlib import import_module
+from typing import Any
+
+from kscn.errors import ModelFileError
+from kscn.modelfile import read_model
+
+# Kind in the model file -> module that holds the class of that name. Imported when it is needed.
+_MODULES = {"KSubspaces": "kscn.estimators.linear"}
+
+
+def load_model(path: str | os.PathLike[str]) -> Any:
+    """Open a fitted estimator that `save` wrote.
+
+    Parameters
+    ----------
+    path : path-like
+        The model directory (`model/` in a run directory of `kscn fit`).
+
+    Returns
+    -------
+    estimator
+        Of the class that was saved, ready to `predict`.
+
+    Raises
+    ------
+    ModelFileError
+        When the directory is missing, foreign, damaged or from another version.
+    """
+    model = read_model(path)
+    if model.kind not in _MODULES:
+        raise ModelFileError(
+            f"{path} holds a {model.kind!r}, which this version of kscn does not know; "
+            f"it knows {', '.join(_MODULES)}."
+        )
+    estimator = getattr(import_module(_MODULES[model.kind]), model.kind)
+    return estimator._from_model(model)

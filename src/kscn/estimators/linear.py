@@ -1,0 +1,531 @@
+"""`KSubspaces`: k-subspaces clustering behind scikit-learn's estimator interface."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    TransformerMixin,
+)
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from kscn.data import Source
+from kscn.errors import InputError
+from kscn.estimators import validation as check
+from kscn.modelfile import ModelFile, write_model
+from kscn.subspaces import ScatterSums, Subspaces
+from kscn.subspaces.dimension import energy_dims
+from kscn.subspaces.search import Problem, find_start
+from kscn.subspaces.seeding import neighbourhood_members
+from kscn.training.blocks import Blocks, check_finite, working_dtype
+from kscn.training.lloyd import Iteration, Lloyd
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+    """Cluster samples by the k low-dimensional subspaces that they lie near.
+
+    Minimises the sum of squared distances of samples to their nearest subspace,
+    min over S_i, w of sum_j min_i |x_j - S_i S_i^T x_j|^2, by alternating assignment and SVD
+    update. Time is linear in the number of samples and the input is only ever read in blocks, so
+    a file larger than memory is fine. Images are flattened.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of subspaces.
+    subspace_dim : int, sequence of int or "auto", default="auto"
+        Dimension of the subspaces: one for all, one per cluster (in any order, since clusters are
+        numbered by size), or chosen per cluster from the energy of the members' spectrum.
+    affine : bool, default=False
+        Let subspaces miss the origin: each gets an offset.
+    trim : float, default=0.0
+        Share of each cluster's farthest members left out when its subspace is updated, so that
+        outliers do not turn it. All samples get labels all the same.
+    init : {"k-means", "neighbourhood", "farthest", "random"} or array, default="k-means"
+        Where candidates start. An array is one start and is used as it is: labels (n,) or bases
+        (k, d, p).
+    n_init : int, default=10
+        Effort of the search for a start: 2 n_init candidates race on a subsample, then up to
+        2 n_init rounds of swaps improve the best by objective. 1 is a single start without search.
+    max_iter : int, default=100
+        Most iterations over the whole data, after the search.
+    tol : float, default=1e-4
+        Stop when the objective falls by less than this share; 0 runs until no label changes.
+    batch_size : int, default=16384
+        Samples held at a time. Does not change the result.
+    device : str, default="auto"
+        Torch device; "auto" takes a GPU when there is one.
+    random_state : int, RandomState or None, default=None
+        Seed of the search. The one used is recorded in `random_state_`.
+    callbacks : sequence of callables, default=()
+        Called as `callback(estimator, record)` with each history record; one that returns True
+        ends the fit after that iteration.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n,)
+        Cluster of every sample, equal to `predict(X)`. Clusters are numbered by falling size.
+    subspaces_ : ndarray of shape (k, d, p)
+        Orthonormal bases; a subspace of smaller dimension has zero columns at the end.
+    offsets_ : ndarray of shape (k, d) or None
+        A point on each affine subspace.
+    subspace_dims_ : ndarray of shape (k,)
+        Dimension of each subspace.
+    spectra_ : ndarray of shape (k, d)
+        Eigenvalues of each cluster's scatter, descending: what justifies the dimension.
+    inertia_ : float
+        Sum of squared distances to the nearest subspace (of samples that were not trimmed).
+    n_iter_ : int
+        Iterations over the whole data.
+    history_ : list of dict
+        One record per search round and per iteration.
+    random_state_ : int
+        The seed used.
+    n_features_in_ : int
+        Number of features.
+
+    Examples
+    --------
+    >>> from kscn import KSubspaces, data, metrics
+    >>> X, y, _ = data.make_union_of_subspaces(600, 3, 20, 2, noise=0.01, random_state=0)
+    >>> model = KSubspaces(3, subspace_dim=2, random_state=0).fit(X)
+    >>> metrics.clustering_accuracy(y, model.labels_)
+    1.0
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        subspace_dim: int | Sequence[int] | str = "auto",
+        affine: bool = False,
+        trim: float = 0.0,
+        init: str | NDArray = "k-means",
+        n_init: int = 10,
+        max_iter: int = 100,
+        tol: float = 1e-4,
+        batch_size: int = 16384,
+        device: str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: Iterable[Callable[[Any, dict[str, Any]], object]] = (),
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.subspace_dim = subspace_dim
+        self.affine = affine
+        self.trim = trim
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.batch_size = batch_size
+        self.device = device
+        self.random_state = random_state
+        self.callbacks = callbacks
+
+    # Fitting ------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: object = None, sample_weight: Any = None) -> Self:
+        """Find the subspaces of X.
+
+        Parameters
+        ----------
+        X : array-like, memmap, torch.Tensor, torch Dataset, data.Source or path
+            Samples of shape (n, d), or images, which are flattened.
+        y : ignored
+        sample_weight : array-like of shape (n,), optional
+            How much each sample counts in the updates and the objective.
+        """
+        source = check.open_samples(self, X, reset=True)
+        weights = check.sample_weights(sample_weight, len(source))
+        self._begin(source)
+        pool, picked = self._draw_pool(self._blocks(source))
+        blocks = self._blocks(source)
+        generator = torch.Generator().manual_seed(self.random_state_)
+        start = self._start(blocks, pool, None if weights is None else weights[picked], generator)
+        loop = Lloyd(
+            blocks,
+            start.to(blocks.dtype, blocks.device),
+            trim=self.trim,
+            weights=weights,
+            pool=pool,
+            generator=generator,
+        )
+        result = loop.run(self.max_iter, self.tol, self._on_iteration)
+        self._finish(blocks, result.subspaces, result.sums, weights)
+        self.n_iter_ = len(result.iterations)
+        return self
+
+    def fit_predict(self, X: Any, y: object = None, sample_weight: Any = None) -> NDArray:
+        """Fit and return `labels_`."""
+        return self.fit(X, sample_weight=sample_weight).labels_
+
+    def partial_fit(self, X: Any, y: object = None, sample_weight: Any = None) -> Self:
+        """Take in one more batch of a stream.
+
+        The first batch is searched for a start and should hold a fair sample of all clusters.
+        Every batch is assigned to the subspaces so far, its members are added to their clusters'
+        scatter sums, and the subspaces follow. Sums of all batches are kept, so the order of the
+        samples within a cluster does not matter. `labels_` is that of the last batch. Trimming
+        leaves out the farthest members of each batch.
+        """
+        first = not hasattr(self, "subspaces_")
+        source = check.open_samples(self, X, reset=first)
+        weights = check.sample_weights(sample_weight, len(source))
+        if first:
+            self._begin(source)
+            pool, picked = self._draw_pool(self._blocks(source))
+            generator = torch.Generator().manual_seed(self.random_state_)
+            subset = None if weights is None else weights[picked]
+            current = self._start(self._blocks(source), pool, subset, generator)
+            current = current.to(self._dtype, self._device())
+            self._sums = ScatterSums(self.n_clusters, self.n_features_in_, self.affine)
+            self.n_iter_ = 0
+        else:
+            current = self._current()
+            if not hasattr(self, "_sums"):
+                self._sums = self._sums_from_spectra()
+        sums: ScatterSums = self._sums
+        labels, distance = self._nearest(self._blocks(source), current)
+        for where, z in self._blocks(source):
+            index = slice(where, where + len(z))
+            counted = check.trimmed(labels[index], distance[index], self.trim, self.n_clusters)
+            sums.add(z.double().cpu(), counted, None if weights is None else weights[index])
+        current = sums.subspaces(current.dims.cpu(), current.to(self._dtype))
+        self._publish(current, sums)
+        self.labels_ = self._label(self._blocks(source), self._current())[0]
+        self.inertia_ = sums.objective(current.bases)
+        self.n_iter_ += 1
+        return self
+
+    def _begin(self, source: Source) -> None:
+        check.parameters(self, len(source))
+        self.random_state_ = check.seed(self.random_state)
+        self.history_: list[dict[str, Any]] = []
+        self._began = time.perf_counter()
+        self._dtype = working_dtype(source.dtype)
+        self._shift: Tensor | None = None
+        if hasattr(self, "_sums"):
+            del self._sums
+
+    def _draw_pool(self, blocks: Blocks) -> tuple[Tensor, NDArray]:
+        """The subsample that the search works on; for affine subspaces its mean is the origin."""
+        n, k = len(blocks), self.n_clusters
+        p = 8 if isinstance(self.subspace_dim, str) else int(np.max(self.subspace_dim))
+        size = min(n, max(2048, 200 * k, 20 * k * p))
+        picked = np.arange(n)
+        if size < n:
+            picked = np.sort(
+                np.random.default_rng(self.random_state_).choice(n, size, replace=False)
+            )
+        pool = blocks.take(picked).cpu()
+        norms = pool.square().sum(dim=1)
+        check_finite(norms, pool, blocks.source.name)
+        if size == n and (pool == pool[0]).all():
+            raise InputError(
+                f"All {n} samples of {blocks.source.name} are equal; there is nothing to cluster."
+            )
+        if self.affine:
+            self._shift = pool.mean(dim=0)
+            pool = pool - self._shift
+        return pool, picked
+
+    def _start(
+        self, blocks: Blocks, pool: Tensor, weights: Tensor | None, generator: torch.Generator
+    ) -> Subspaces:
+        """The subspaces to begin with: given, or found by the search on `pool`."""
+        # The search may run in float32 whatever the data: it only has to find the right valley.
+        # Scaling to unit mean square keeps it clear of overflow.
+        scale = float(pool.square().sum(dim=1).mean().sqrt()) or 1.0
+        z = (pool / scale).float()
+        if not isinstance(self.init, str):
+            return self._given_start(blocks, self._dims(z, generator))
+        weights = None if weights is None else weights.float()
+        problem = Problem(z, weights, self._dims(z, generator), self.affine, self.trim, generator)
+        found = find_start(problem, self.init, self.n_init, self._on_round(len(z), scale))
+        if self.subspace_dim == "auto":
+            found = self._adapt_dims(z, found)
+        offsets = None if found.offsets is None else found.offsets * scale
+        return Subspaces(found.bases, offsets)
+
+    def _dims(self, z: Tensor, generator: torch.Generator) -> Tensor:
+        """Dimensions to search with, shape (k,); "auto" agrees on one for all clusters first."""
+        k, d = self.n_clusters, z.shape[1]
+        if not isinstance(self.subspace_dim, str):
+            dims = torch.as_tensor(np.broadcast_to(self.subspace_dim, (k,)).copy())
+            return dims.long()
+        # A first guess from neighbourhoods, which are purer than any clustering yet known; then
+        # quick searches with the guess until the members' spectra agree with it.
+        seeds = torch.randint(len(z), (64,), generator=generator)
+        members = neighbourhood_members(z, seeds, max(8, len(z) // (4 * k)), self.affine)
+        groups = z[members]
+        if self.affine:
+            groups = groups - groups.mean(dim=1, keepdim=True)
+        spectra = torch.linalg.svdvals(groups).square()
+        spectra = torch.nn.functional.pad(spectra, (0, d - spectra.shape[1]))
+        p = int(energy_dims(spectra).double().median())
+        for _ in range(3):
+            problem = Problem(z, None, torch.full((k,), p), self.affine, self.trim, generator)
+            found = find_start(problem, "k-means", 2)
+            agreed = int(self._adapt_dims(z, found).dims.double().median())
+            if agreed == p:
+                break
+            p = agreed
+        return torch.full((k,), p)
+
+    def _adapt_dims(self, z: Tensor, found: Subspaces) -> Subspaces:
+        """Give each subspace the dimension that the spectrum of its members speaks for."""
+        labels, distance = found.assign(z)
+        sums = ScatterSums(found.n_clusters, z.shape[1], self.affine)
+        sums.add(z, check.trimmed(labels, distance, self.trim, found.n_clusters))
+        dims = energy_dims(sums.spectra())
+        dims = torch.where(sums.weight > found.dims, dims, found.dims)  # too few members to tell
+        return sums.subspaces(dims).to(torch.float32)
+
+    def _given_start(self, blocks: Blocks, dims: Tensor) -> Subspaces:
+        given = check.given_start(self.init, len(blocks), self.n_clusters, blocks.dim, dims)
+        if given.ndim == 1:
+            sums = ScatterSums(self.n_clusters, blocks.dim, self.affine)
+            for where, z in blocks:
+                sums.add(z.double().cpu(), given[where : where + len(z)])
+            return sums.subspaces(dims)
+        bases = torch.linalg.qr(given.double()).Q
+        if not self.affine:
+            return Subspaces(bases)
+        assert self._shift is not None
+        return Subspaces(bases, torch.zeros(bases.shape[:2], dtype=torch.float64))
+
+    def _finish(
+        self, blocks: Blocks, found: Subspaces, sums: ScatterSums, weights: Tensor | None
+    ) -> None:
+        """Final assignment, so that `labels_` equals `predict(X)`, and canonical numbers."""
+        labels, distance = self._label(blocks, found)
+        order = canonical_order(labels, self.n_clusters)
+        while (order != np.arange(self.n_clusters)).any():
+            # Assigned again rather than renamed: ties fall to the first subspace in the new order.
+            index = torch.from_numpy(order)
+            found, sums = found.reordered(index), sums.reordered(index)
+            labels, distance = self._label(blocks, found)
+            again = canonical_order(labels, self.n_clusters)
+            if (
+                np.bincount(labels, minlength=self.n_clusters)[again]
+                == np.bincount(labels, minlength=self.n_clusters)
+            ).all():
+                break
+            order = again
+        self.labels_ = labels
+        kept = torch.from_numpy(distance)
+        if self.trim > 0:
+            counted = check.trimmed(torch.from_numpy(labels), kept, self.trim, self.n_clusters)
+            kept = kept * (counted >= 0)
+        self.inertia_ = float(kept.sum() if weights is None else (kept * weights).sum())
+        self._publish(found, sums)
+        missing = self.n_clusters - len(np.unique(labels))
+        if missing:
+            warnings.warn(
+                f"{missing} of the {self.n_clusters} clusters ended up empty; the data may hold "
+                "fewer distinct groups than n_clusters.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _publish(self, found: Subspaces, sums: ScatterSums) -> None:
+        self.subspaces_ = found.bases.cpu().numpy()
+        self.subspace_dims_ = found.dims.cpu().numpy()
+        self.offsets_ = None
+        if found.offsets is not None and self._shift is not None:
+            self.offsets_ = (found.offsets.cpu() + self._shift).numpy()
+        self.spectra_ = sums.spectra().cpu().numpy()
+        self.cluster_weights_ = sums.weight.cpu().numpy()
+        inside = np.take_along_axis(
+            np.cumsum(self.spectra_, axis=1), self.subspace_dims_[:, None] - 1, axis=1
+        )
+        freedom = (self.cluster_weights_ * (self.n_features_in_ - self.subspace_dims_)).sum()
+        outside = (self.spectra_.sum(axis=1) - inside[:, 0]).sum()
+        self.noise_variance_ = float(outside / max(freedom, 1e-300))
+        self._n_features_out = self.n_clusters
+
+    # Callbacks ----------------------------------------------------------------------------------
+
+    def _record(self, record: dict[str, Any]) -> bool:
+        record["seconds"] = time.perf_counter() - self._began
+        self.history_.append(record)
+        return any([callback(self, record) is True for callback in self.callbacks])
+
+    def _on_round(self, samples: int, scale: float) -> Callable[[int, int, int, float], None]:
+        def report(turn: int, rounds: int, starts: int, objective: float) -> None:
+            self._record(
+                {
+                    "stage": "search",
+                    "round": turn,
+                    "rounds": rounds,
+                    "starts": starts,
+                    "samples": samples,
+                    "objective": objective * scale**2,
+                }
+            )
+
+        return report
+
+    def _on_iteration(self, iteration: Iteration) -> bool:
+        return self._record(
+            {
+                "stage": "fit",
+                "iteration": iteration.number,
+                "max_iter": self.max_iter,
+                "objective": iteration.objective,
+                "changed": iteration.changed,
+                "evaluated": iteration.evaluated,
+            }
+        )
+
+    # Using the fitted model ---------------------------------------------------------------------
+
+    def predict(self, X: Any) -> NDArray:
+        """The nearest subspace of every sample, shape (n,)."""
+        return self._label(self._opened(X), self._current())[0]
+
+    def residuals(self, X: Any) -> NDArray:
+        """Squared distance of every sample to every subspace, shape (n, k)."""
+        blocks, current = self._opened(X), self._current()
+        return torch.cat([current.residuals(z).cpu() for _, z in blocks]).numpy()
+
+    def transform(self, X: Any) -> NDArray:
+        """Distance of every sample to every subspace, shape (n, k)."""
+        return np.sqrt(self.residuals(X))
+
+    def predict_proba(self, X: Any) -> NDArray:
+        """Posterior of every cluster, shape (n, k), under equal isotropic noise around the subspaces.
+
+        Proportional to exp(-residual / (2 noise variance)); the largest is at `predict(X)`.
+        """
+        residual = self.residuals(X).astype(np.float64)
+        scale = max(2 * self.noise_variance_, np.finfo(np.float32).tiny)
+        odds = np.exp(-(residual - residual.min(axis=1, keepdims=True)) / scale)
+        return odds / odds.sum(axis=1, keepdims=True)
+
+    def score_samples(self, X: Any) -> NDArray:
+        """Minus the squared distance to the nearest subspace, shape (n,): low means outlier."""
+        return -self._label(self._opened(X), self._current())[1]
+
+    def score(self, X: Any, y: object = None, sample_weight: Any = None) -> float:
+        """Minus the sum of squared distances to the nearest subspace."""
+        near = self.score_samples(X)
+        weights = check.sample_weights(sample_weight, len(near))
+        return float((near if weights is None else near * weights.numpy()).sum())
+
+    def _opened(self, X: Any) -> Blocks:
+        check_is_fitted(self, "subspaces_")
+        return self._blocks(check.open_samples(self, X, reset=False))
+
+    def _blocks(self, source: Source) -> Blocks:
+        device = self._device()
+        shift = None if self._shift is None else self._shift.to(device)
+        return Blocks(source, self._dtype, device, shift, self.batch_size)
+
+    def _device(self) -> torch.device:
+        return check.device(self.device)
+
+    def _current(self) -> Subspaces:
+        """The fitted subspaces as tensors, in the shifted coordinates that blocks have."""
+        offsets = None
+        if self.offsets_ is not None and self._shift is not None:
+            offsets = torch.from_numpy(self.offsets_) - self._shift
+        bases = torch.from_numpy(self.subspaces_)
+        return Subspaces(bases, offsets).to(self._dtype, self._device())
+
+    def _nearest(self, blocks: Blocks, current: Subspaces) -> tuple[Tensor, Tensor]:
+        labels = torch.empty(len(blocks), dtype=torch.int32)
+        distance = torch.empty(len(blocks), dtype=blocks.dtype)
+        for where, z in blocks:
+            norms = z.square().sum(dim=1)
+            check_finite(norms, z, blocks.source.name)
+            nearest, label = current.residuals(z, norms).min(dim=1)
+            labels[where : where + len(z)] = label.cpu()
+            distance[where : where + len(z)] = nearest.cpu()
+        return labels, distance
+
+    def _label(self, blocks: Blocks, current: Subspaces) -> tuple[NDArray, NDArray]:
+        labels, distance = self._nearest(blocks, current)
+        return labels.numpy(), distance.numpy()
+
+    # Model files --------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to the directory `path` (safetensors + JSON, never pickle)."""
+        check_is_fitted(self, "subspaces_")
+        params = self.get_params(deep=False)
+        del params["callbacks"]
+        params["random_state"] = self.random_state_
+        if not isinstance(params["init"], str):
+            params["init"] = "k-means"  # an array of starts is data, not part of the model
+        if not isinstance(params["subspace_dim"], str):
+            params["subspace_dim"] = np.asarray(params["subspace_dim"]).tolist()
+        tensors = {
+            "subspaces": self.subspaces_,
+            "subspace_dims": self.subspace_dims_,
+            "spectra": self.spectra_,
+            "cluster_weights": self.cluster_weights_,
+        }
+        if self.offsets_ is not None and self._shift is not None:
+            tensors |= {"offsets": self.offsets_, "shift": self._shift.numpy()}
+        fitted = {
+            "inertia": self.inertia_,
+            "n_iter": self.n_iter_,
+            "noise_variance": self.noise_variance_,
+            "feature_names": getattr(self, "feature_names_in_", np.empty(0, object)).tolist(),
+        }
+        write_model(path, "KSubspaces", {"params": params, "fitted": fitted}, tensors)
+
+    @classmethod
+    def _from_model(cls, model: ModelFile) -> Self:
+        """Rebuild a fitted estimator; `labels_` and `history_` belong to the run, not the model."""
+        return check.rebuild(cls, model)
+
+    def _sums_from_spectra(self) -> ScatterSums:
+        """Scatter sums to continue a stream from: exact inside the subspaces, isotropic outside."""
+        k, d = self.n_clusters, self.n_features_in_
+        current = self._current().to(torch.float64)
+        spectra = torch.from_numpy(self.spectra_)
+        sums = ScatterSums(k, d, self.affine)
+        sums.weight += torch.from_numpy(self.cluster_weights_)
+        used = torch.arange(current.bases.shape[2]) < current.dims[:, None]
+        inside = spectra[:, : used.shape[1]] * used
+        level = (spectra.sum(dim=1) - inside.sum(dim=1)) / (d - current.dims)
+        excess = (inside - level[:, None]) * used
+        sums.second += (current.bases * excess[:, None]) @ current.bases.mT
+        sums.second += level[:, None, None] * torch.eye(d, dtype=torch.float64)
+        if sums.first is not None and current.offsets is not None:
+            sums.first += sums.weight[:, None] * current.offsets
+            sums.second += sums.first[:, :, None] * current.offsets[:, None]
+        return sums
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def canonical_order(labels: NDArray, n_clusters: int) -> NDArray:
+    """Clusters by falling size, ties by their first sample, empty ones last."""
+    sizes = np.bincount(labels, minlength=n_clusters)
+    first = np.full(n_clusters, len(labels))
+    seen, index = np.unique(labels, return_index=True)
+    first[seen] = index
+    return np.lexsort((first, -sizes))

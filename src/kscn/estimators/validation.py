@@ -1,0 +1,197 @@
+"""Checks of what people pass to an estimator: arguments, samples, weights, starts, model files."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_feature_names
+from torch import Tensor
+
+from kscn.data import Source, as_source
+from kscn.errors import InputError, ModelFileError
+from kscn.modelfile import ModelFile
+from kscn.subspaces import Subspaces, keep_nearest
+
+STARTS = ("k-means", "neighbourhood", "farthest", "random")
+EstimatorType = TypeVar("EstimatorType")
+
+
+def open_samples(estimator: Any, X: Any, reset: bool) -> Source:
+    """X as a source, with scikit-learn's bookkeeping of feature names and their number."""
+    name = type(estimator).__name__
+    source = as_source(X)
+    _check_feature_names(estimator, X, reset=reset)
+    features = int(np.prod(source.shape))
+    if reset:
+        estimator.n_features_in_ = features
+    elif features != estimator.n_features_in_:
+        raise InputError(
+            f"X has {features} features, but {name} is expecting {estimator.n_features_in_} "
+            "features as input."
+        )
+    return source
+
+
+def parameters(estimator: Any, n_samples: int) -> None:
+    """Refuse impossible settings before any work is done."""
+    k, d = estimator.n_clusters, estimator.n_features_in_
+    _integer("n_clusters", k, 1)
+    for name in ("n_init", "max_iter", "batch_size"):
+        _integer(name, getattr(estimator, name), 1)
+    _number("tol", estimator.tol, 0, np.inf)
+    _number("trim", estimator.trim, 0, 0.5)
+    if n_samples < k:
+        raise InputError(
+            f"n_samples={n_samples} should be >= n_clusters={k}; give more samples or ask for "
+            "fewer clusters."
+        )
+    if d < 2:
+        raise InputError(
+            f"X has {d} feature(s), but a subspace needs at least 2 features to lie in."
+        )
+    if isinstance(estimator.init, str) and estimator.init not in STARTS:
+        raise InputError(
+            f"init={estimator.init!r} is not known; use one of {', '.join(STARTS)}, or an array "
+            "of labels or bases."
+        )
+    _subspace_dim(estimator.subspace_dim, k, d)
+
+
+def _subspace_dim(value: Any, k: int, d: int) -> None:
+    if isinstance(value, str):
+        if value != "auto":
+            raise InputError(
+                f"subspace_dim={value!r} is not known; use 'auto', an int, or a list of ints."
+            )
+        return
+    dims = np.atleast_1d(np.asarray(value))
+    if dims.dtype.kind not in "iu" or dims.ndim != 1 or (np.ndim(value) and len(dims) != k):
+        raise InputError(
+            f"subspace_dim={value!r} must be 'auto', one int, or a list of n_clusters={k} ints."
+        )
+    if dims.min() < 1 or dims.max() >= d:
+        raise InputError(
+            f"subspace_dim={value!r} must be between 1 and {d - 1}: a subspace as large as the "
+            f"{d} features holds every sample and separates nothing."
+        )
+
+
+def _integer(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise InputError(f"{name}={value!r} must be an integer of at least {least}.")
+
+
+def _number(name: str, value: Any, low: float, high: float) -> None:
+    if not isinstance(value, Real) or isinstance(value, bool) or not low <= float(value) < high:
+        raise InputError(f"{name}={value!r} must be a number from {low} up to below {high}.")
+
+
+def seed(random_state: Any) -> int:
+    """An integer seed from whatever scikit-learn accepts as random_state."""
+    if isinstance(random_state, Integral) and not isinstance(random_state, bool):
+        if not 0 <= int(random_state) < 2**32:
+            raise InputError(f"random_state={random_state} must be between 0 and 2**32 - 1.")
+        return int(random_state)
+    if random_state is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def device(name: str) -> torch.device:
+    """The torch device to compute on."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.device(name)
+    except RuntimeError as error:
+        raise InputError(f"device={name!r} is not one that torch knows, such as 'cpu'.") from error
+
+
+def sample_weights(weights: Any, n_samples: int) -> Tensor | None:
+    """Weights as a float64 tensor of shape (n,), or None for equal ones."""
+    if weights is None:
+        return None
+    array = np.asarray(weights, dtype=np.float64)
+    if array.ndim == 0:
+        array = np.full(n_samples, float(array))
+    if array.shape != (n_samples,):
+        raise InputError(f"sample_weight has shape {array.shape}, expected ({n_samples},).")
+    if not np.isfinite(array).all() or (array < 0).any() or not array.any():
+        raise InputError("sample_weight must be finite, not negative, and not all zero.")
+    return torch.from_numpy(array.copy())
+
+
+def given_start(init: Any, n_samples: int, k: int, d: int, dims: Tensor) -> Tensor:
+    """A start that the user gave: labels (n,) or bases (k, d, p)."""
+    given = torch.as_tensor(np.asarray(init).copy())
+    if given.ndim == 1:
+        whole = not given.is_floating_point()
+        if len(given) != n_samples or not whole or given.min() < 0 or given.max() >= k:
+            raise InputError(
+                f"init as labels must hold {n_samples} integers from 0 to {k - 1}, one per sample."
+            )
+        return given.long()
+    p = int(dims.max())
+    if given.shape != (k, d, p):
+        raise InputError(
+            f"init has shape {tuple(given.shape)}; labels have shape ({n_samples},) and bases "
+            f"({k}, {d}, {p})."
+        )
+    if not given.isfinite().all():
+        raise InputError("init holds NaN or infinity; bases must be finite.")
+    return given
+
+
+def trimmed(labels: Tensor, distance: Tensor, trim: float, k: int) -> Tensor:
+    """Labels with -1 for the farthest share `trim` of each cluster."""
+    labels = labels.long()
+    if trim == 0:
+        return labels
+    return torch.where(keep_nearest(distance, labels, trim, k), labels, -1)
+
+
+def rebuild(cls: type[EstimatorType], model: ModelFile) -> EstimatorType:
+    """A fitted KSubspaces from its file, after checking that its parts fit together."""
+    try:
+        params, fitted, arrays = model.params["params"], model.params["fitted"], model.tensors
+        estimator = cls(**params)
+        bases = arrays["subspaces"]
+        k, d, _ = bases.shape
+        found = Subspaces(torch.from_numpy(bases))
+        fault = found.fault(1e-3)
+        shapes = {"subspace_dims": (k,), "spectra": (k, d), "cluster_weights": (k,)}
+        shapes |= {"offsets": (k, d), "shift": (d,)} if params["affine"] else {}
+        for name, shape in shapes.items():
+            if arrays[name].shape != shape:
+                fault = f"{name} has shape {arrays[name].shape}, expected {shape}"
+        if fault is None and params["n_clusters"] != k:
+            fault = f"it has {k} subspaces but n_clusters={params['n_clusters']}"
+        if fault is not None:
+            raise ValueError(fault)
+        state: dict[str, Any] = {
+            "subspaces_": bases,
+            "subspace_dims_": arrays["subspace_dims"],
+            "spectra_": arrays["spectra"],
+            "cluster_weights_": arrays["cluster_weights"],
+            "offsets_": arrays.get("offsets"),
+            "_shift": torch.from_numpy(arrays["shift"]) if params["affine"] else None,
+            "_dtype": torch.from_numpy(bases).dtype,
+            "_n_features_out": k,
+            "inertia_": float(fitted["inertia"]),
+            "n_iter_": int(fitted["n_iter"]),
+            "noise_variance_": float(fitted["noise_variance"]),
+            "n_features_in_": d,
+            "random_state_": int(params["random_state"]),
+        }
+        if fitted["feature_names"]:
+            state["feature_names_in_"] = np.array(fitted["feature_names"], dtype=object)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ModelFileError(
+            f"The model file does not describe a KSubspaces model ({error}); save it again."
+        ) from error
+    vars(estimator).update(state)
+    return estimator

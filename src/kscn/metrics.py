@@ -1,0 +1,332 @@
+"""How well a clustering agrees with known classes, and found subspaces with true ones.
+
+Labels only ever score here; nothing in this module is used by training. Two marks are special:
+
+- `-1` in `y_pred` is *noise*, a sample that no cluster took. It counts as wrong in the accuracy
+  and is one more group of samples to NMI and ARI.
+- `-1` in `y_true` is *unlabelled* (or an outlier by design). Such samples are left out of every
+  score.
+
+Labels may be integers or strings (where the marks read "-1"). Needs numpy and scipy only.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linear_sum_assignment
+
+from kscn.errors import InputError
+
+NOISE = -1
+# A contingency table past this many cells means measurements were passed where classes belong.
+_MAX_CELLS = 50_000_000
+
+
+@dataclass(frozen=True)
+class ConfusionMatrix:
+    """Classes against clusters, the columns put in the order that matches the rows best.
+
+    Attributes
+    ----------
+    counts : ndarray of shape (n_classes, n_columns)
+        Samples of each class in each cluster.
+    classes : ndarray of shape (n_classes,)
+        The class of each row, sorted.
+    clusters : ndarray of shape (n_columns,)
+        The cluster id of each column: first the clusters matched to a class, in the order of the
+        classes; then the unmatched ones, in the order of their ids; last noise (-1), if any.
+    matches : tuple of int
+        For every column the row that it is matched to, or -1.
+    """
+
+    counts: NDArray[np.int64]
+    classes: NDArray
+    clusters: NDArray
+    matches: tuple[int, ...]
+
+
+def clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """Share of samples whose cluster is the one matched to their class.
+
+    The one-to-one matching of clusters to classes that makes this share largest is found by the
+    Hungarian algorithm. The number of clusters may differ from the number of classes: samples of
+    a cluster or a class that is left over count as wrong.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Classes; samples with -1 are left out.
+    y_pred : array-like of shape (n_samples,)
+        Clusters; samples with -1 (noise) count as wrong.
+
+    Returns
+    -------
+    float
+        Between 0 and 1; never below 1 / max(number of clusters, number of classes) without noise.
+    """
+    pair = _LabelPair(y_true, y_pred)
+    rows, columns = pair.matching()
+    return float(pair.contingency()[rows, columns].sum() / pair.n_scored)
+
+
+def normalized_mutual_info(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """Mutual information of classes and clusters over the arithmetic mean of their entropies.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like of shape (n_samples,)
+        Classes and clusters, see the head of this module for -1.
+
+    Returns
+    -------
+    float
+        1 when classes and clusters are the same partition, 0 when they are independent.
+    """
+    pair = _LabelPair(y_true, y_pred)
+    joint, rows, columns = pair.joint_counts()
+    if len(rows) == 1 and len(columns) == 1:
+        return 1.0
+    n = pair.n_scored
+    entropy_true, entropy_pred, entropy_joint = (_entropy(c, n) for c in (rows, columns, joint))
+    information = entropy_true + entropy_pred - entropy_joint
+    if information <= 4 * np.finfo(float).eps * entropy_joint:  # independent, up to rounding
+        return 0.0
+    return float(min(1.0, 2 * information / (entropy_true + entropy_pred)))
+
+
+def adjusted_rand(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """Agreement on pairs of samples, corrected so that a random clustering scores 0.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like of shape (n_samples,)
+        Classes and clusters, see the head of this module for -1.
+
+    Returns
+    -------
+    float
+        1 for the same partition, about 0 for a random one, at least -0.5.
+    """
+    pair = _LabelPair(y_true, y_pred)
+    # Python integers: the products of pair counts pass 64 bits from some 100,000 samples on.
+    together, same_class, same_cluster = (
+        sum(int(c) * (int(c) - 1) // 2 for c in counts) for counts in pair.joint_counts()
+    )
+    all_pairs = pair.n_scored * (pair.n_scored - 1) // 2
+    if same_class == same_cluster == together:
+        return 1.0
+    by_chance = same_class * same_cluster / all_pairs
+    return float((together - by_chance) / ((same_class + same_cluster) / 2 - by_chance))
+
+
+def scores(y_true: ArrayLike, y_pred: ArrayLike) -> dict[str, float]:
+    """Return the three usual scores of a clustering as `{"acc": ..., "nmi": ..., "ari": ...}`."""
+    return {
+        "acc": clustering_accuracy(y_true, y_pred),
+        "nmi": normalized_mutual_info(y_true, y_pred),
+        "ari": adjusted_rand(y_true, y_pred),
+    }
+
+
+def align_labels(y_true: ArrayLike, y_pred: ArrayLike) -> NDArray:
+    """Rename the clusters to the classes that they match best.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like of shape (n_samples,)
+        Classes and clusters, see the head of this module for -1.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,)
+        `y_pred` in the names of `y_true`, so that `mean(align_labels(y_true, y_pred) == y_true)`
+        over the labelled samples is the clustering accuracy. A cluster that shares no sample with
+        the class left for it is unmatched: it gets an integer from `max(y_true) + 1` on, or
+        "cluster <id>" when classes are strings. Noise stays -1 ("-1" when classes are strings).
+    """
+    pair = _LabelPair(y_true, y_pred)
+    rows, columns = pair.matching()
+    matched = dict(zip(columns.tolist(), rows.tolist(), strict=True))
+    numbers = pair.classes.dtype.kind in "iuf"
+    fresh = int(pair.classes.max()) + 1 if numbers else 0
+    names: list[object] = []
+    for column, cluster in enumerate(pair.clusters):
+        if column in matched:
+            names.append(pair.classes[matched[column]])
+        elif _is_mark(cluster):
+            names.append(NOISE if numbers else str(NOISE))
+        elif numbers:
+            names.append(fresh)
+            fresh += 1
+        else:
+            names.append(f"cluster {cluster}")
+    return np.array(names)[pair.pred_codes]
+
+
+def confusion_matrix(y_true: ArrayLike, y_pred: ArrayLike) -> ConfusionMatrix:
+    """Count the samples of every class in every cluster, matched clusters first.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like of shape (n_samples,)
+        Classes and clusters, see the head of this module for -1.
+
+    Returns
+    -------
+    ConfusionMatrix
+        With as many clusters as classes the matched counts are the diagonal.
+    """
+    pair = _LabelPair(y_true, y_pred)
+    rows, columns = pair.matching()
+    unmatched = np.setdiff1d(np.flatnonzero(~pair.noise), columns)
+    order = np.concatenate([columns, unmatched, np.flatnonzero(pair.noise)])
+    matches = tuple(rows.tolist()) + (NOISE,) * (len(order) - len(rows))
+    return ConfusionMatrix(
+        pair.contingency()[:, order], pair.classes, pair.clusters[order], matches
+    )
+
+
+def subspace_recovery(true_bases: ArrayLike, bases: ArrayLike) -> float:
+    """How far the found subspaces are from the true ones: 0 is perfect, 1 is nothing found.
+
+    Every true subspace is matched to one found subspace (Hungarian); the result is the mean, over
+    the true subspaces, of the sine of the largest principal angle to the match. A true subspace
+    without a partner counts 1. Where ranks differ, the angles are those of the smaller subspace
+    to the larger, so 0 means that one contains the other: compare the ranks as well.
+
+    Parameters
+    ----------
+    true_bases, bases : array-like of shape (k, d, p)
+        One basis per subspace, in columns. Columns of zeros pad smaller subspaces; `k` and `p`
+        may differ between the two, `d` may not.
+
+    Returns
+    -------
+    float
+        Mean sine, between 0 and 1.
+    """
+    true_list, found_list = _orthonormal("true_bases", true_bases), _orthonormal("bases", bases)
+    if true_list[0].shape[0] != found_list[0].shape[0]:
+        raise InputError(
+            f"true_bases lie in {true_list[0].shape[0]} dimensions and bases in "
+            f"{found_list[0].shape[0]}; both must be (k, d, p) arrays with the same d."
+        )
+    sines = np.array([[_largest_sine(a, b) for b in found_list] for a in true_list])
+    rows, columns = linear_sum_assignment(sines)
+    without_partner = len(true_list) - len(rows)
+    return float((sines[rows, columns].sum() + without_partner) / len(true_list))
+
+
+class _LabelPair:
+    """Checked labels as codes: what every score above starts from."""
+
+    def __init__(self, y_true: ArrayLike, y_pred: ArrayLike) -> None:
+        true, pred = _as_labels("y_true", y_true), _as_labels("y_pred", y_pred)
+        if len(true) != len(pred):
+            raise InputError(
+                f"y_true has {len(true)} labels and y_pred has {len(pred)}; "
+                "both must label the same samples in the same order."
+            )
+        scored = ~_marks(true)
+        if not scored.any():
+            raise InputError(
+                "every label in y_true is -1 (unlabelled), so there is nothing to score."
+            )
+        self.n_scored = int(scored.sum())
+        self.classes, self._true_codes = np.unique(true[scored], return_inverse=True)
+        # Clusters keep the codes of all samples, because align_labels renames all of them.
+        self.clusters, self.pred_codes = np.unique(pred, return_inverse=True)
+        self._scored_pred_codes = self.pred_codes[scored]
+        self.noise = _marks(self.clusters)  # (n_clusters,)
+
+    def contingency(self) -> NDArray[np.int64]:
+        """Samples of each class (row) in each cluster (column), noise included."""
+        shape = (len(self.classes), len(self.clusters))
+        if shape[0] * shape[1] > _MAX_CELLS:
+            raise InputError(
+                f"y_true has {shape[0]} and y_pred has {shape[1]} distinct values; "
+                "labels are expected here, not measurements."
+            )
+        flat = self._true_codes * shape[1] + self._scored_pred_codes
+        return np.bincount(flat, minlength=shape[0] * shape[1]).reshape(shape)
+
+    def matching(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Rows and columns of the best one-to-one matching.
+
+        Noise matches nothing, and a cluster does not match a class that it shares no sample with.
+        """
+        counts = np.where(self.noise, 0, self.contingency())
+        rows, columns = linear_sum_assignment(counts, maximize=True)
+        shared = counts[rows, columns] > 0
+        return rows[shared], columns[shared]
+
+    def joint_counts(self) -> tuple[NDArray, NDArray, NDArray]:
+        """Non-zero cells of the contingency table, its row sums and its non-zero column sums."""
+        flat = self._true_codes.astype(np.int64) * len(self.clusters) + self._scored_pred_codes
+        _, joint = np.unique(flat, return_counts=True)
+        columns = np.bincount(self._scored_pred_codes)
+        return joint, np.bincount(self._true_codes), columns[columns > 0]
+
+
+def _as_labels(name: str, labels: ArrayLike) -> NDArray:
+    try:
+        array = np.asarray(labels)
+    except ValueError as error:
+        raise InputError(f"{name} must be one list of labels, got nested lists: {error}.") from None
+    if array.ndim != 1:
+        raise InputError(f"{name} must be one-dimensional, got shape {array.shape}.")
+    if array.size == 0:
+        raise InputError(f"{name} is empty; at least one label is needed.")
+    if array.dtype.kind == "O":
+        if any(value is None or value != value for value in array):
+            raise InputError(f"{name} has missing labels; mark unlabelled samples with -1.")
+        # Strings from pandas arrive as objects; so do mixtures, which then compare as strings.
+        array = np.array(array.tolist())
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise InputError(f"{name} has NaN or infinite labels; mark unlabelled samples with -1.")
+    if array.dtype.kind not in "biufUS" or array.ndim != 1:
+        raise InputError(f"{name} must hold integers or strings, got {array.dtype}.")
+    if array.dtype.kind == "b":
+        return array.astype(np.int64)
+    return array.astype(str) if array.dtype.kind == "S" else array
+
+
+def _marks(labels: NDArray) -> NDArray[np.bool_]:
+    """Where the label is the mark -1; unsigned integers cannot hold it."""
+    if labels.dtype.kind == "u":
+        return np.zeros(labels.shape, dtype=bool)
+    return labels == (str(NOISE) if labels.dtype.kind == "U" else NOISE)
+
+
+def _is_mark(label: object) -> bool:
+    return bool(_marks(np.array([label]))[0])
+
+
+def _entropy(counts: NDArray, total: int) -> float:
+    share = counts / total
+    return float(-(share * np.log(share)).sum())
+
+
+def _orthonormal(name: str, bases: ArrayLike) -> list[NDArray[np.float64]]:
+    """One (d, rank) orthonormal basis per subspace, padding dropped."""
+    array = np.asarray(bases, dtype=np.float64)
+    if array.ndim != 3 or 0 in array.shape:
+        raise InputError(f"{name} must be a non-empty (k, d, p) array, got shape {array.shape}.")
+    if not np.isfinite(array).all():
+        raise InputError(f"{name} has NaN or infinite entries.")
+    left, values, _ = np.linalg.svd(array, full_matrices=False)
+    ranks = (values > 1e-6 * values.max()).sum(axis=1)
+    if (ranks == 0).any():
+        raise InputError(f"{name}[{int(ranks.argmin())}] is zero everywhere; it spans nothing.")
+    return [basis[:, :rank] for basis, rank in zip(left, ranks, strict=True)]
+
+
+def _largest_sine(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    """Sine of the largest principal angle, from what is left of the smaller after projection.
+
+    Not from the cosines: 1 - cos^2 loses all digits for angles below 1e-8.
+    """
+    larger, smaller = (a, b) if a.shape[1] >= b.shape[1] else (b, a)
+    left_over = smaller - larger @ (larger.T @ smaller)  # (d, p)
+    return min(1.0, float(np.linalg.norm(left_over, ord=2)))

@@ -1,0 +1,142 @@
+"""k subspaces as one value: residuals, assignment and projection for all of them at once.
+
+A linear subspace i is an orthonormal basis S_i (d x p); an affine one adds an offset c_i with
+S_i^T c_i = 0. The squared distance of z to it is
+
+    r_i(z) = |z|^2 - |S_i^T z|^2 - 2 c_i^T z + |c_i|^2,
+
+so all k distances of a block come from one product with a d x (k p) matrix. That form subtracts
+nearly equal numbers when z lies almost on the subspace; those entries are evaluated again as
+|(z - c_i) - S_i S_i^T (z - c_i)|^2, which keeps their relative accuracy in float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+# Below this share of |z|^2 + |c|^2 the cheap form of the residual has lost too many digits.
+CANCELLATION = 2e-3
+# BLAS multiplies a handful of rows by another kernel, with other rounding. Padding them makes the
+# result for a sample the same, to the bit, whichever samples it is evaluated with.
+FEWEST_ROWS = 32
+
+
+def rows_times(z: Tensor, matrix: Tensor) -> Tensor:
+    """z @ matrix, with each row's result independent of how many rows there are."""
+    n = len(z)
+    if n >= FEWEST_ROWS:
+        return z @ matrix
+    return (torch.nn.functional.pad(z, (0, 0, 0, FEWEST_ROWS - n)) @ matrix)[:n]
+
+
+@dataclass(frozen=True)
+class Subspaces:
+    """k linear or affine subspaces of R^d.
+
+    Parameters
+    ----------
+    bases : Tensor, shape (k, d, p)
+        Orthonormal columns. A subspace of smaller dimension has zero columns at the end.
+    offsets : Tensor, shape (k, d), optional
+        The point of each affine subspace nearest to the origin, orthogonal to its basis.
+    """
+
+    bases: Tensor
+    offsets: Tensor | None = None
+
+    @property
+    def n_clusters(self) -> int:
+        return self.bases.shape[0]
+
+    @property
+    def ambient_dim(self) -> int:
+        return self.bases.shape[1]
+
+    @property
+    def dims(self) -> Tensor:
+        """The dimension of each subspace: its columns that are not zero, shape (k,)."""
+        return (self.bases != 0).any(dim=1).sum(dim=1)
+
+    @cached_property
+    def _stacked(self) -> Tensor:
+        k, d, p = self.bases.shape
+        return self.bases.permute(1, 0, 2).reshape(d, k * p).contiguous()
+
+    @cached_property
+    def _offset_norms(self) -> Tensor:
+        assert self.offsets is not None
+        return self.offsets.square().sum(dim=1)
+
+    def residuals(self, z: Tensor, norms: Tensor | None = None) -> Tensor:
+        """Squared distances of the rows of z (n, d) to every subspace, shape (n, k).
+
+        `norms` may hold the squared norms of the rows when the caller has them already.
+        """
+        k, _, p = self.bases.shape
+        if norms is None:
+            norms = z.square().sum(dim=1)
+        energy = rows_times(z, self._stacked).view(-1, k, p).square_().sum(dim=2)  # (n, k)
+        residual = torch.sub(norms[:, None], energy, out=energy)
+        scale = norms[:, None]
+        if self.offsets is not None:
+            residual.sub_(rows_times(z, self.offsets.mT), alpha=2).add_(self._offset_norms)
+            scale = scale + self._offset_norms
+        if z.dtype == torch.float32:
+            self._repair_cancelled(z, residual, residual < CANCELLATION * scale)
+        return residual.clamp_(min=0)
+
+    def _repair_cancelled(self, z: Tensor, residual: Tensor, cancelled: Tensor) -> None:
+        for i in cancelled.any(dim=0).nonzero().flatten().tolist():
+            rows = cancelled[:, i].nonzero().flatten()
+            away = z[rows] if self.offsets is None else z[rows] - self.offsets[i]
+            away = away - rows_times(rows_times(away, self.bases[i]), self.bases[i].mT)
+            residual[rows, i] = away.square().sum(dim=1)
+
+    def assign(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """The nearest subspace of every row (ties: the first) and the squared distance to it."""
+        distance, label = self.residuals(z).min(dim=1)
+        return label, distance
+
+    def project(self, z: Tensor, labels: Tensor) -> Tensor:
+        """The point of subspace `labels[j]` nearest to row j, shape (n, d)."""
+        out = torch.empty_like(z)
+        for i in range(self.n_clusters):
+            rows = (labels == i).nonzero().flatten()
+            nearest = (z[rows] @ self.bases[i]) @ self.bases[i].mT
+            out[rows] = nearest if self.offsets is None else nearest + self.offsets[i]
+        return out
+
+    def reordered(self, order: Tensor) -> Subspaces:
+        """The same subspaces under other numbers: new subspace i is old subspace `order[i]`."""
+        return Subspaces(self.bases[order], None if self.offsets is None else self.offsets[order])
+
+    def to(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> Subspaces:
+        """The same subspaces in another precision, on another device."""
+        offsets = None if self.offsets is None else self.offsets.to(device, dtype)
+        return Subspaces(self.bases.to(device, dtype), offsets)
+
+    def fault(self, atol: float = 1e-5) -> str | None:
+        """Say in words why these are not valid subspaces, or return None when they are."""
+        if self.bases.ndim != 3:
+            return f"bases must have shape (k, d, p), not {tuple(self.bases.shape)}"
+        k, d, p = self.bases.shape
+        if not 0 < p < d:
+            return f"the subspace dimension {p} must be between 1 and {d - 1}"
+        if not self.bases.isfinite().all():
+            return "bases contain NaN or infinity"
+        gram = self.bases.mT @ self.bases
+        used = torch.arange(p, device=gram.device) < self.dims[:, None]  # (k, p)
+        error = (gram - torch.diag_embed(used.to(gram.dtype))).abs().amax(dim=(1, 2))
+        if error.max() > atol:
+            return f"basis {int(error.argmax())} is off orthonormality by {error.max():.1e}"
+        if self.offsets is None:
+            return None
+        if self.offsets.shape != (k, d):
+            return f"offsets must have shape {(k, d)}, not {tuple(self.offsets.shape)}"
+        if not self.offsets.isfinite().all():
+            return "offsets contain NaN or infinity"
+        return None

@@ -1,0 +1,70 @@
+"""The Grassmann manifold G(d, p): angles, tangents, retraction, geodesics, all batched.
+
+A point is an orthonormal basis S (d x p); only its span counts. Leading dimensions are a batch, so
+k subspaces move in one call on a (k, d, p) tensor. Signs of QR columns do not matter: they change
+the basis, not the span.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def principal_angles(a: Tensor, b: Tensor) -> Tensor:
+    """Angles between the spans of a (..., d, p) and b (..., d, q), ascending, in radians.
+
+    The cosine loses small angles and the sine loses angles near a right angle, so each angle comes
+    from whichever of the two is accurate there (Bjoerck and Golub 1973).
+    """
+    a, b = a.double(), b.double()
+    if b.shape[-1] > a.shape[-1]:
+        a, b = b, a
+    inner = a.mT @ b
+    cosines = torch.linalg.svdvals(inner).clamp(max=1)  # descending: angles ascend
+    sines = torch.linalg.svdvals(b - a @ inner).clamp(max=1).flip(-1)  # ascending
+    return torch.where(cosines > 0.5**0.5, sines.asin(), cosines.acos())
+
+
+def distance(a: Tensor, b: Tensor) -> Tensor:
+    """Geodesic distance: the 2-norm of the principal angles."""
+    return torch.linalg.vector_norm(principal_angles(a, b), dim=-1)
+
+
+def largest_turn(a: Tensor, b: Tensor) -> Tensor:
+    """Sine of the largest angle between equally large subspaces: |P_a - P_b| in the 2-norm."""
+    a, b = a.double(), b.double()
+    away = b - a @ (a.mT @ b)
+    return torch.linalg.eigvalsh(away.mT @ away)[..., -1].clamp(0, 1).sqrt()
+
+
+def tangent(base: Tensor, gradient: Tensor) -> Tensor:
+    """Project a Euclidean gradient at `base` on the tangent space: (I - S S^T) G."""
+    return gradient - base @ (base.mT @ gradient)
+
+
+def retract(base: Tensor, step: Tensor) -> Tensor:
+    """Move along a tangent step and come back to the manifold by QR."""
+    return torch.linalg.qr(base + step).Q
+
+
+def geodesic(base: Tensor, direction: Tensor, time: float = 1.0) -> Tensor:
+    """Follow the geodesic that leaves `base` along a tangent direction (Edelman et al. 1998)."""
+    u, s, vh = torch.linalg.svd(direction, full_matrices=False)
+    turned = (base @ vh.mT) * torch.cos(time * s)[..., None, :] + u * torch.sin(time * s)[
+        ..., None, :
+    ]
+    # The formula is orthonormal in exact arithmetic only; QR removes what rounding adds up.
+    return torch.linalg.qr(turned @ vh).Q
+
+
+def residual_gradient(bases: Tensor, z: Tensor, labels: Tensor) -> Tensor:
+    """Euclidean gradient of sum_j |z_j - S S^T z_j|^2 (own subspace) in each basis: -2 A_i S_i.
+
+    A_i is the scatter sum of the members of cluster i, never formed: A_i S_i = Z_i^T (Z_i S_i).
+    """
+    out = torch.zeros_like(bases)
+    for i in range(len(bases)):
+        members = z[labels == i]
+        out[i] = -2 * members.mT @ (members @ bases[i])
+    return out

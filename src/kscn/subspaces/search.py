@@ -1,0 +1,327 @@
+"""Finding a good start on a subsample: races, swaps, and the run that the others agree with.
+
+Single runs of k-subspaces end in very different local minima, and a lower objective is a better
+clustering far more often than not. So this is where the effort goes. One *chain* is
+
+1. a race: several starts advance together, the lowest objective wins. One sweep assigns every
+   sample and replaces each basis by orth(A_i S_i), a power step on the scatter of its members,
+   computed as Z^T (masked Z S): two large matrix products for all candidates at once, no d x d
+   sums, no eigendecompositions. A_i is positive semidefinite, so a power step never lowers the
+   energy held and sweeps descend;
+2. swaps: drop one subspace (one that is cheap to lose), put a new one around a badly served
+   sample; sweep many such proposals together, cull, sweep on, keep the best if it is lower. This
+   leaves local minima that plain restarts share.
+
+Chains are repeated. Those whose objective comes within half a percent of the lowest are tied for
+all practical purposes: differences that small say little about which clustering is right. Among
+them the one that agrees best with the others (mutual information) is taken, because independent
+searches repeat what the data supports and differ in their accidents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kscn.subspaces.bases import Subspaces
+from kscn.subspaces.seeding import (
+    LABEL_STARTS,
+    draw_rows,
+    local_subspaces,
+    neighbourhood_members,
+    neighbourhood_starts,
+)
+
+RACERS, RACE_SWEEPS = 10, 15
+ROUNDS = 12  # of swaps in one chain, fewer after PATIENCE rounds without improvement
+PATIENCE = 5
+PROPOSALS, SURVIVORS = 40, 10
+CULL_SWEEPS, FINAL_SWEEPS = 2, 8
+TIE = 0.005
+AGREED = 3  # chains that end in the same clustering end the search
+# Arithmetic granted per unit of n_init: some two seconds on two cores. Large problems get fewer
+# chains and rounds from it, small ones finish long before.
+BUDGET = 2e11
+# Candidates share one product while their projections fit in cache: floats per chunk.
+CHUNK = 1 << 19
+
+Report = Callable[[int, int, int, float], None]
+
+
+@dataclass
+class Candidates:
+    """R sets of k subspaces: bases (R, k, d, p), offsets (R, k, d) or None, used (R, k, p)."""
+
+    bases: Tensor
+    offsets: Tensor | None
+    used: Tensor
+
+    def __getitem__(self, index: Tensor | slice) -> Candidates:
+        offsets = None if self.offsets is None else self.offsets[index]
+        return Candidates(self.bases[index], offsets, self.used[index])
+
+    def __len__(self) -> int:
+        return len(self.bases)
+
+
+@dataclass
+class Problem:
+    """The subsample to cluster and what does not change during the search."""
+
+    z: Tensor  # (m, d)
+    weights: Tensor | None  # (m,)
+    dims: Tensor  # (k,)
+    affine: bool
+    trim: float
+    generator: torch.Generator
+
+    def __post_init__(self) -> None:
+        self.norms = self.z.square().sum(dim=1)
+        self.z_t = self.z.mT.contiguous()
+        self.k, self.p = len(self.dims), int(self.dims.max())
+        # A neighbourhood should be most of one cluster but little of the next.
+        self.neighbours = max(self.p + 2, len(self.z) // (3 * self.k))
+        self.sweep_cost = 4.0 * self.z.numel() * self.k * self.p  # multiply-adds count twice
+
+
+def find_start(
+    problem: Problem, init: str, n_init: int, report: Report = lambda *_: None
+) -> Subspaces:
+    """The start that up to n_init chains settle on; with n_init = 1, one start without swaps.
+
+    `report` hears (rounds done, rounds at most, candidates, lowest objective).
+    """
+    if n_init == 1 or problem.k == 1:
+        only, reached = sweep(problem, initial_candidates(problem, init, 1), RACE_SWEEPS)
+        report(1, 1, 1, float(reached[0]))
+        return Subspaces(only.bases[0], None if only.offsets is None else only.offsets[0])
+    race_cost = RACERS * RACE_SWEEPS * problem.sweep_cost
+    round_cost = (PROPOSALS * CULL_SWEEPS + SURVIVORS * FINAL_SWEEPS) * problem.sweep_cost
+    chains = min(n_init, max(1, int(n_init * BUDGET // (race_cost + ROUNDS * round_cost))))
+    rounds = max(1, min(ROUNDS, int((n_init * BUDGET / chains - race_cost) // round_cost)))
+    ended: list[tuple[float, Subspaces, Tensor]] = []
+    for chain in range(chains):
+        lowest = min((objective for objective, _, _ in ended), default=torch.inf)
+
+        def tell(turn: int, objective: float, chain: int = chain, so_far: float = lowest) -> None:
+            done = chain * (rounds + 1) + turn + 1
+            report(done, chains * (rounds + 1), PROPOSALS, min(objective, so_far))
+
+        objective, found = run_chain(problem, init, rounds, tell)
+        ended.append((objective, found, found.assign(problem.z)[0]))
+        if settled(ended):
+            break
+    return consensus(ended)
+
+
+def settled(ended: list[tuple[float, Subspaces, Tensor]]) -> bool:
+    """Whether the best chains have found the same clustering AGREED times over."""
+    ended = sorted(ended, key=lambda entry: entry[0])[:AGREED]
+    if len(ended) < AGREED or ended[-1][0] > ended[0][0] * (1 + TIE / 10) + 1e-30:
+        return False
+    return all(mutual_information(ended[0][2], other[2]) > 0.999 for other in ended[1:])
+
+
+def consensus(ended: list[tuple[float, Subspaces, Tensor]]) -> Subspaces:
+    """Of the chains tied for the lowest objective, the one that agrees best with the others."""
+    ended = sorted(ended, key=lambda entry: entry[0])
+    tied = [entry for entry in ended if entry[0] <= ended[0][0] * (1 + TIE)]
+    if len(tied) < 3:
+        return tied[0][1]
+    agreement = [sum(mutual_information(a[2], b[2]) for b in tied) for a in tied]
+    return tied[max(range(len(tied)), key=lambda i: round(agreement[i], 9))][1]
+
+
+def mutual_information(a: Tensor, b: Tensor) -> float:
+    """Normalised mutual information of two labelings; 1 when they are the same clustering."""
+    width = int(b.max()) + 1
+    joint = torch.bincount(a * width + b, minlength=(int(a.max()) + 1) * width).double()
+    joint = joint.view(-1, width) / len(a)
+
+    def entropy(share: Tensor) -> float:
+        return float(-torch.special.xlogy(share, share).sum())
+
+    of_a, of_b = entropy(joint.sum(dim=1)), entropy(joint.sum(dim=0))
+    both = of_a + of_b
+    return 1.0 if both == 0 else 2 * (both - entropy(joint)) / both
+
+
+def run_chain(
+    problem: Problem, init: str, rounds: int, tell: Callable[[int, float], None]
+) -> tuple[float, Subspaces]:
+    """One race and its swaps: the lowest objective and its subspaces."""
+    best, lowest = _winner(*sweep(problem, initial_candidates(problem, init, RACERS), RACE_SWEEPS))
+    tell(0, lowest)
+    stale = 0
+    for turn in range(1, rounds + 1):
+        proposals, objective = sweep(problem, propose_swaps(problem, best), CULL_SWEEPS)
+        proposals = proposals[objective.argsort()[:SURVIVORS]]
+        leader, objective_now = _winner(*sweep(problem, proposals, FINAL_SWEEPS))
+        stale += 1
+        if objective_now < lowest * (1 - 1e-6):
+            best, lowest, stale = leader, objective_now, 0
+        tell(turn, lowest)
+        if stale == PATIENCE:
+            break
+    return lowest, Subspaces(best.bases[0], None if best.offsets is None else best.offsets[0])
+
+
+def _winner(candidates: Candidates, objective: Tensor) -> tuple[Candidates, float]:
+    leader = int(objective.argmin())
+    return candidates[slice(leader, leader + 1)], float(objective[leader])
+
+
+def initial_candidates(problem: Problem, init: str, starts: int) -> Candidates:
+    """R starts of the kind `init`; dimensions that differ are dealt out at random."""
+    z, k, p = problem.z, problem.k, problem.p
+    deal = torch.stack([torch.randperm(k, generator=problem.generator) for _ in range(starts)])
+    used = torch.arange(p) < problem.dims[deal][:, :, None]  # (R, k, p)
+    if init in LABEL_STARTS:
+        labels = LABEL_STARTS[init](z, k, starts, problem.generator)
+        return candidates_from_labels(problem, labels.mT, used)
+    local = neighbourhood_starts(
+        z,
+        k,
+        p,
+        starts,
+        problem.affine,
+        problem.generator,
+        size=problem.neighbours,
+        spread=init == "farthest",
+    )
+    bases = local.bases.unflatten(0, (starts, k)) * used[:, :, None]
+    offsets = None if local.offsets is None else local.offsets.unflatten(0, (starts, k))
+    return Candidates(bases, offsets, used)
+
+
+def candidates_from_labels(problem: Problem, labels: Tensor, used: Tensor) -> Candidates:
+    """Subspaces of given clusters (R, m) by a few power steps from random members' combinations."""
+    starts, m = labels.shape
+    shape = (starts, problem.k, problem.p, m)
+    member = torch.zeros(starts, problem.k, m).scatter_(1, labels[:, None], 1.0)
+    mean = _means(problem, member) if problem.affine else None
+    projected = torch.randn(shape, generator=problem.generator)
+    for _ in range(3):
+        bases = _power_step(problem, projected * member[:, :, None], mean, used)
+        projected = _project(problem, bases)
+    return Candidates(bases, _offsets(bases, mean), used)
+
+
+def sweep(problem: Problem, candidates: Candidates, sweeps: int) -> tuple[Candidates, Tensor]:
+    """Advance every candidate; return them and their objectives at the last assignment (R,)."""
+    size = max(1, CHUNK // (len(problem.z) * problem.k * problem.p))
+    done, objectives = [], []
+    for begin in range(0, len(candidates), size):
+        chunk = candidates[slice(begin, begin + size)]
+        for _ in range(sweeps):
+            chunk, objective = _sweep_once(problem, chunk)
+        done.append(chunk)
+        objectives.append(objective)
+    offsets = [c.offsets for c in done if c.offsets is not None]
+    merged = Candidates(
+        torch.cat([c.bases for c in done]),
+        torch.cat(offsets) if offsets else None,
+        torch.cat([c.used for c in done]),
+    )
+    return merged, torch.cat(objectives)
+
+
+def _sweep_once(problem: Problem, candidates: Candidates) -> tuple[Candidates, Tensor]:
+    """One assignment and one power step of all candidates; the objective is between the two."""
+    projected = _project(problem, candidates.bases)  # (R, k, p, m)
+    score = _scores(problem, candidates, projected)  # (R, k, m)
+    held, labels = score.max(dim=1)
+    residual = (problem.norms - held).clamp_(min=0)  # (R, m)
+    weight = torch.ones_like(residual)
+    if problem.weights is not None:
+        weight *= problem.weights
+    if problem.trim > 0:
+        weight *= _near(residual, problem.trim)
+    objective = (residual * weight).sum(dim=1, dtype=torch.float64)
+    member = torch.zeros_like(score).scatter_(1, labels[:, None], weight[:, None])
+    mean = _means(problem, member) if problem.affine else None
+    bases = _power_step(
+        problem, projected.mul_(member[:, :, None]), mean, candidates.used, candidates.bases
+    )
+    return Candidates(bases, _offsets(bases, mean), candidates.used), objective
+
+
+def _near(residual: Tensor, trim: float) -> Tensor:
+    """Mask of all but the farthest samples, of a candidate as a whole: cheaper than per cluster."""
+    stay = max(1, round((1 - trim) * residual.shape[-1]))
+    return residual <= residual.kthvalue(stay, dim=-1, keepdim=True).values
+
+
+def _project(problem: Problem, bases: Tensor) -> Tensor:
+    """Coordinates of all samples in all bases, (R, k, p, m): contiguous along the samples."""
+    starts, k, d, p = bases.shape
+    return (bases.mT.reshape(-1, d) @ problem.z_t).view(starts, k, p, -1)
+
+
+def _scores(problem: Problem, candidates: Candidates, projected: Tensor) -> Tensor:
+    """|z|^2 minus the residual, shape (R, k, m): the larger the nearer."""
+    energy = projected.square().sum(dim=2)
+    if candidates.offsets is None:
+        return energy
+    flat = candidates.offsets.flatten(0, 1)  # (R k, d)
+    return energy + (2 * flat @ problem.z_t - flat.square().sum(dim=1)[:, None]).view_as(energy)
+
+
+def _means(problem: Problem, member: Tensor) -> Tensor:
+    """Weighted means of the members, shape (R, k, d)."""
+    total = member.sum(dim=2).clamp(min=1e-30)  # (R, k)
+    return (member.flatten(0, 1) @ problem.z).unflatten(0, total.shape) / total[:, :, None]
+
+
+def _power_step(
+    problem: Problem,
+    masked: Tensor,
+    mean: Tensor | None,
+    used: Tensor,
+    current: Tensor | None = None,
+) -> Tensor:
+    """orth(A_i S_i), with A_i S_i = Z^T (member * Z S) less the mean's share for affine ones.
+
+    A little of the current basis is added so that clusters without members keep their place.
+    """
+    starts, k, p, m = masked.shape
+    moved = (masked.view(-1, m) @ problem.z).view(starts, k, p, -1).mT  # (R, k, d, p)
+    if mean is not None:
+        moved = moved - mean[..., None] * masked.sum(dim=3)[:, :, None, :]
+    if current is not None:
+        moved = moved + 1e-6 * current * problem.norms.mean()
+    return torch.linalg.qr(moved).Q * used[:, :, None]
+
+
+def _offsets(bases: Tensor, mean: Tensor | None) -> Tensor | None:
+    if mean is None:
+        return None
+    return mean - (bases @ (bases.mT @ mean[..., None])).squeeze(-1)
+
+
+def propose_swaps(problem: Problem, best: Candidates) -> Candidates:
+    """Copies of the best candidate, each with one subspace replaced by a neighbourhood's."""
+    z, generator = problem.z, problem.generator
+    score = _scores(problem, best, _project(problem, best.bases))[0]  # (k, m)
+    (first, second), labels = score.topk(2, dim=0).values, score.argmax(dim=0)
+    residual = (problem.norms - first).clamp(min=0)
+    if problem.trim > 0:  # outliers are badly served too; do not chase them
+        residual = residual * _near(residual, problem.trim)
+    seeds = draw_rows(residual[None], PROPOSALS, generator)[0]
+    members = neighbourhood_members(z, seeds, problem.neighbours, problem.affine)
+    new = local_subspaces(z, members, problem.p, problem.affine)
+    loss = torch.zeros(problem.k).index_add_(0, labels, first - second)
+    cheap = 1 / (loss + 1e-6 * loss.mean() + torch.finfo(z.dtype).tiny)
+    dropped = draw_rows((cheap / cheap.max())[None], PROPOSALS, generator)[0]
+    rows = torch.arange(PROPOSALS)
+    used = best.used.expand(PROPOSALS, -1, -1)
+    bases = best.bases.repeat(PROPOSALS, 1, 1, 1)
+    bases[rows, dropped] = new.bases * used[rows, dropped][:, None]
+    offsets = None
+    if best.offsets is not None and new.offsets is not None:
+        offsets = best.offsets.repeat(PROPOSALS, 1, 1)
+        offsets[rows, dropped] = new.offsets
+    return Candidates(bases, offsets, used)

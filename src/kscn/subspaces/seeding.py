@@ -1,0 +1,163 @@
+"""Starting points: R sets of k subspaces for the search, and a new subspace for an empty cluster.
+
+Every start is built from the samples alone (never from coordinate axes), so a rotation of the data
+rotates the starts with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from kscn.subspaces.bases import Subspaces
+
+KMEANS_ITERATIONS = 10
+LOCAL_STEPS = 4
+
+
+def k_means_labels(z: Tensor, k: int, starts: int, generator: torch.Generator) -> Tensor:
+    """Labels of `starts` independent short k-means runs, batched, shape (m, R).
+
+    k-means++ draws, then a few Lloyd iterations: a start needs no more.
+    """
+    m, d = z.shape
+    norms = z.square().sum(dim=1)
+    centres = torch.empty(starts, k, d, dtype=z.dtype)
+    nearest = torch.full((m, starts), torch.inf, dtype=z.dtype)
+    for j in range(k):
+        if j == 0:
+            drawn = torch.randint(m, (starts,), generator=generator)
+        else:
+            drawn = draw_rows(nearest.mT, 1, generator)[:, 0]
+        centres[:, j] = z[drawn]
+        far = norms[:, None] + norms[drawn] - 2 * z @ z[drawn].mT
+        nearest = torch.minimum(nearest, far.clamp_(min=0))
+    shift = torch.arange(starts) * k
+    for _ in range(KMEANS_ITERATIONS):
+        flat = centres.view(starts * k, d)
+        score = 2 * z @ flat.mT - flat.square().sum(dim=1)
+        labels = score.view(m, starts, k).argmax(dim=2)
+        member = torch.zeros(m, starts * k, dtype=z.dtype).scatter_(1, labels + shift, 1.0)
+        count = member.sum(dim=0)
+        mean = (member.mT @ z) / count.clamp(min=1)[:, None]
+        centres = torch.where((count > 0)[:, None], mean, flat).view(starts, k, d)
+    return labels
+
+
+def random_labels(z: Tensor, k: int, starts: int, generator: torch.Generator) -> Tensor:
+    """Every sample in a random cluster."""
+    return torch.randint(k, (len(z), starts), generator=generator)
+
+
+def neighbourhood_members(
+    z: Tensor, seeds: Tensor, size: int, affine: bool, block: int = 256
+) -> Tensor:
+    """The `size` samples nearest to each seed row: by angle for linear subspaces, else by distance.
+
+    Two samples of one linear subspace may lie on opposite sides of the origin, so |cosine| counts.
+    """
+    norms = z.square().sum(dim=1)
+    found = []
+    for chosen in seeds.split(block):
+        inner = z[chosen] @ z.mT  # (seeds, m)
+        if affine:
+            near = inner - norms / 2
+        else:
+            near = inner.abs() / norms.clamp(min=torch.finfo(z.dtype).tiny).sqrt()
+        found.append(near.topk(min(size, len(z)), dim=1).indices)
+    return torch.cat(found)
+
+
+def local_subspaces(z: Tensor, members: Tensor, p: int, affine: bool) -> Subspaces:
+    """A good subspace for each small group of rows `members` (s, q).
+
+    By a few power steps on the group's scatter from p of its own rows: a start needs no exact SVD,
+    and steps are many times cheaper.
+    """
+    group = z[members]  # (s, q, d)
+    mean = group.mean(dim=1)
+    if affine:
+        group = group - mean[:, None]
+    # Fewer rows than directions, or equal rows: a little of the first axes completes the basis.
+    d = z.shape[1]
+    spare = 1e-6 * z.square().mean().sqrt() * torch.eye(d, p, dtype=z.dtype)
+    bases = group[:, :p].mT
+    bases = torch.nn.functional.pad(bases, (0, p - bases.shape[2])) + spare
+    for _ in range(LOCAL_STEPS):
+        bases = torch.linalg.qr(bases).Q
+        bases = group.mT @ (group @ bases) + spare
+    bases = torch.linalg.qr(bases).Q
+    if not affine:
+        return Subspaces(bases)
+    return Subspaces(bases, mean - (bases @ (bases.mT @ mean[:, :, None])).squeeze(-1))
+
+
+def neighbourhood_starts(
+    z: Tensor,
+    k: int,
+    p: int,
+    starts: int,
+    affine: bool,
+    generator: torch.Generator,
+    *,
+    size: int,
+    spread: bool,
+) -> Subspaces:
+    """R x k local subspaces, flattened to (R k, d, p), around random samples.
+
+    With `spread`, each next seed is drawn in proportion to its squared distance from the subspaces
+    that its start already has (k-means++ for subspaces); otherwise all seeds are uniform.
+    """
+    chosen = []
+    nearest = torch.full((len(z), starts), torch.inf, dtype=z.dtype)
+    for j in range(k):
+        if j == 0 or not spread:
+            seeds = torch.randint(len(z), (starts,), generator=generator)
+        else:
+            seeds = draw_rows(nearest.mT, 1, generator)[:, 0]
+        local = local_subspaces(z, neighbourhood_members(z, seeds, size, affine), p, affine)
+        nearest = torch.minimum(nearest, local.residuals(z))
+        chosen.append(local)
+    bases = torch.stack([s.bases for s in chosen], dim=1).flatten(0, 1)
+    if not affine:
+        return Subspaces(bases)
+    offsets = [s.offsets for s in chosen if s.offsets is not None]
+    return Subspaces(bases, torch.stack(offsets, dim=1).flatten(0, 1))
+
+
+def draw_rows(mass: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Draw `count` columns per row of `mass` in proportion to it; uniformly where all is zero."""
+    mass = mass.clamp(min=0)
+    empty = mass.sum(dim=1, keepdim=True) <= 0
+    return torch.multinomial(mass + empty, count, replacement=True, generator=generator)
+
+
+def rescue_empty(
+    subspaces: Subspaces, empty: Tensor, pool: Tensor, size: int, generator: torch.Generator
+) -> Subspaces:
+    """Put each subspace without members at the neighbourhood of a badly served sample of `pool`.
+
+    An empty cluster holds nothing, so moving its subspace cannot raise the objective.
+    """
+    nearest = subspaces.residuals(pool).amin(dim=1)
+    affine = subspaces.offsets is not None
+    seeds = draw_rows(nearest[None], len(empty), generator)[0]
+    p = subspaces.bases.shape[2]
+    new = local_subspaces(pool, neighbourhood_members(pool, seeds, size, affine), p, affine)
+    used = (torch.arange(p) < subspaces.dims[empty][:, None])[:, None, :]
+    bases = subspaces.bases.clone()
+    bases[empty] = new.bases * used
+    if subspaces.offsets is None or new.offsets is None:
+        return Subspaces(bases)
+    offsets = subspaces.offsets.clone()
+    inside = (bases[empty] @ (bases[empty].mT @ new.offsets[:, :, None])).squeeze(-1)
+    offsets[empty] = new.offsets - inside
+    return Subspaces(bases, offsets)
+
+
+LABEL_STARTS: dict[str, Callable[[Tensor, int, int, torch.Generator], Tensor]] = {
+    "k-means": k_means_labels,
+    "random": random_labels,
+}

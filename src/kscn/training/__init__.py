@@ -1,0 +1,1 @@
+"""Loops over batches: what turns the mathematics into a fit on data of any size."""

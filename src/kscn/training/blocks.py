@@ -1,0 +1,128 @@
+"""Samples as tensor blocks: a `Source` read in order, converted, flattened, moved and shifted."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kscn.data import Source
+from kscn.errors import InputError
+
+# Rows per matrix product: a tile and its projections stay in cache. Fixed, and blocks are whole
+# tiles, so that a sample meets the same arithmetic whatever the batch size.
+TILE = 4096
+
+
+def working_dtype(dtype: np.dtype) -> torch.dtype:
+    """The precision to compute in: float32 where it holds the stored values, else float64."""
+    small = dtype.kind in "biu" and dtype.itemsize <= 2
+    return torch.float32 if small or (dtype.kind == "f" and dtype.itemsize <= 4) else torch.float64
+
+
+class Blocks:
+    """The samples of a source as (start, tensor (b, d)) blocks, ready for arithmetic.
+
+    Parameters
+    ----------
+    source : Source
+        Where the samples are.
+    dtype, device
+        Precision and place of the blocks.
+    shift : Tensor, shape (d,), optional
+        Subtracted from every sample (affine subspaces: brings the data to the origin).
+    batch_size : int
+        Rows held at a time, rounded up to whole tiles.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        dtype: torch.dtype,
+        device: torch.device,
+        shift: Tensor | None = None,
+        batch_size: int = TILE,
+    ) -> None:
+        self.source = source
+        self.dtype = dtype
+        self.device = device
+        self.shift = shift
+        self.batch_size = -(-batch_size // TILE) * TILE
+        self.dim = int(np.prod(source.shape))
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __iter__(self) -> Iterator[tuple[int, Tensor]]:
+        """All tiles in order."""
+        for start, rows in self.source.batches(self.batch_size):
+            block = self._tensor(rows)
+            for begin in range(0, len(block), TILE):
+                yield start + begin, block[begin : begin + TILE]
+
+    def where(self, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """The rows set in the mask `wanted` (n,) as (indices, tensor) pieces of about a tile.
+
+        Tiles without such a row are not read.
+        """
+        indices: list[Tensor] = []
+        pieces: list[Tensor] = []
+        gathered = 0
+        for start, z in self._busy_tiles(wanted):
+            rows = wanted[start : start + len(z)].nonzero().flatten()
+            indices.append(rows + start)
+            pieces.append(z if len(rows) == len(z) else z.index_select(0, rows.to(z.device)))
+            gathered += len(rows)
+            if gathered >= TILE // 2:
+                yield torch.cat(indices), torch.cat(pieces) if len(pieces) > 1 else pieces[0]
+                indices, pieces, gathered = [], [], 0
+        if pieces:
+            yield torch.cat(indices), torch.cat(pieces)
+
+    def _busy_tiles(self, wanted: Tensor) -> Iterator[tuple[int, Tensor]]:
+        n = len(self)
+        padded = torch.nn.functional.pad(wanted, (0, -n % TILE))
+        busy = torch.cat([padded.view(-1, TILE).any(dim=1), torch.tensor([False])]).tolist()
+        begin = None
+        for tile, is_busy in enumerate(busy):
+            if is_busy and begin is None:
+                begin = tile
+            elif not is_busy and begin is not None:
+                for start, rows in self.source.batches(TILE, begin * TILE, min(tile * TILE, n)):
+                    yield start, self._tensor(rows)
+                begin = None
+
+    def take(self, indices: np.ndarray) -> Tensor:
+        """The rows `indices` as one tensor."""
+        return self._tensor(self.source.take(indices))
+
+    def _tensor(self, rows: np.ndarray) -> Tensor:
+        target = np.float32 if self.dtype == torch.float32 else np.float64
+        rows = np.ascontiguousarray(rows.reshape(len(rows), self.dim), dtype=target)
+        block = _from_numpy(rows).to(self.device)
+        return block if self.shift is None else block - self.shift
+
+
+def _from_numpy(rows: np.ndarray) -> Tensor:
+    """A tensor on the memory of `rows`, also when that is read-only (nobody writes to it)."""
+    if rows.flags.writeable:
+        return torch.from_numpy(rows)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
+        return torch.from_numpy(rows)
+
+
+def check_finite(norms: Tensor, z: Tensor, name: str) -> None:
+    """Refuse samples whose squared norm is not a number, in words that say which kind."""
+    if norms.isfinite().all():
+        return
+    if z.isnan().any():
+        what = "contains NaN"
+    elif z.isinf().any():
+        what = "contains infinity"
+    else:
+        what = "contains values too large for their squares to be represented"
+    raise InputError(f"Input {name} {what}; remove or replace these samples first.")

@@ -1,0 +1,275 @@
+"""The k-subspaces loop: assign, update, repeat. Exact, out of core, skipping what cannot change.
+
+Two accelerations, neither of which changes any label:
+
+- *Moves*: scatter sums are kept between iterations; only samples that change cluster (or, with
+  trimming, enter or leave the kept set) are added and subtracted.
+- *Margins*: for each sample and cluster we keep a lower bound on how much farther that subspace is
+  than the sample's own, in units of |z|^2. When subspace i turns from projector P to P', the
+  residual changes by z^T (P - P') z, at most sin(largest angle) |z|^2. So margins shrink by known
+  amounts, and while all margins of a sample are positive its label cannot change and it is not
+  even read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kscn.subspaces import ScatterSums, Subspaces, keep_nearest, largest_turn
+from kscn.subspaces.seeding import rescue_empty
+from kscn.training.blocks import Blocks, check_finite
+
+# Margins cost 4 bytes per sample and cluster; samples beyond this many entries go without.
+MARGIN_ENTRIES = 40_000_000
+# Rounding of a float32 residual relative to |z|^2, with room to spare.
+ROUNDING = 1e-5
+# Above this share of active samples all are evaluated, which saves gathering them.
+GATHER_BELOW = 0.7
+# Rows that change cluster are collected up to this many before their products are taken.
+MOVES_TOGETHER = 16384
+# An empty cluster is given a new place this often before it is left empty.
+RESCUES = 10
+
+
+@dataclass
+class Iteration:
+    """What one iteration did, for histories and progress."""
+
+    number: int
+    objective: float
+    changed: float  # share of samples that changed cluster
+    evaluated: float  # share of samples whose residuals were computed
+    seconds: float
+
+
+@dataclass
+class LloydResult:
+    """Where the loop ended."""
+
+    subspaces: Subspaces
+    sums: ScatterSums
+    iterations: list[Iteration] = field(default_factory=list)
+
+
+class Lloyd:
+    """State of one k-subspaces fit over `blocks`.
+
+    Parameters
+    ----------
+    blocks : Blocks
+        The samples.
+    start : Subspaces
+        Where to begin.
+    trim : float
+        Share of each cluster's farthest members left out of the update.
+    weights : Tensor, shape (n,), optional
+        Sample weights.
+    pool : Tensor, shape (m, d)
+        Samples from which an empty cluster gets a new subspace.
+    generator : torch.Generator
+        Draws the samples for that.
+    accelerate : bool
+        False runs the plain loop: every residual and every sum anew, each iteration.
+    product_dtype : torch.dtype
+        Precision of the products in the scatter sums. In float64 the order in which samples come
+        and go leaves no trace, so that the accelerated and the plain loop take the same path.
+    """
+
+    def __init__(
+        self,
+        blocks: Blocks,
+        start: Subspaces,
+        *,
+        trim: float,
+        weights: Tensor | None,
+        pool: Tensor,
+        generator: torch.Generator,
+        accelerate: bool = True,
+        product_dtype: torch.dtype = torch.float64,
+    ) -> None:
+        n, k = len(blocks), start.n_clusters
+        self.blocks = blocks
+        self.subspaces = start
+        self.trim = trim
+        self.weights = weights
+        self.pool = pool
+        self.generator = generator
+        self.accelerate = accelerate
+        self.product_dtype = product_dtype
+        self.affine = start.offsets is not None
+        self.dims = start.dims
+        self.labels = torch.full((n,), -1, dtype=torch.int32)
+        self.counted = self.labels.clone()  # trimming: -1 for a sample beyond the cut
+        self.distance = torch.empty(n if trim > 0 else 0)
+        self.norms = torch.empty(n, dtype=blocks.dtype)
+        self.unit = 0.0  # |z|^2 + unit is what margins are measured in; affine only
+        rows = min(n, MARGIN_ENTRIES // k) if accelerate and trim == 0 and k > 1 else 0
+        self.margins = torch.zeros(rows, k)
+        self.sums = ScatterSums(k, blocks.dim, self.affine, blocks.device)
+        self.queue: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        self.rescues = 0
+
+    def run(
+        self, max_iter: int, tol: float, on_iteration: Callable[[Iteration], object]
+    ) -> LloydResult:
+        """Iterate until no label changes, the objective stands still, or max_iter is reached.
+
+        `on_iteration` may return True to stop.
+        """
+        began = time.perf_counter()
+        previous = np.inf
+        iterations = []
+        for number in range(1, max_iter + 1):
+            moved, evaluated = self._assign()
+            rescued = self._rescue()
+            objective = self._update()
+            iterations.append(
+                Iteration(
+                    number,
+                    objective,
+                    moved / len(self.labels),
+                    evaluated / len(self.labels),
+                    time.perf_counter() - began,
+                )
+            )
+            if on_iteration(iterations[-1]) is True:
+                break
+            if rescued:
+                previous = np.inf
+                continue
+            if moved == 0 or (np.isfinite(previous) and previous - objective < tol * previous):
+                break
+            previous = objective
+        return LloydResult(self.subspaces, self.sums, iterations)
+
+    # Assignment ---------------------------------------------------------------------------------
+
+    def _assign(self) -> tuple[int, int]:
+        """Give every sample to its nearest subspace; return how many moved and were evaluated."""
+        first = bool(self.labels[0] < 0)
+        if first and self.affine:
+            self.unit = float(self.pool.square().sum(dim=1).mean())
+        if not self.accelerate:
+            self.sums = ScatterSums(
+                self.subspaces.n_clusters, self.blocks.dim, self.affine, self.blocks.device
+            )
+        moved = evaluated = 0
+        active = self._active()
+        for where, z in self.blocks if active is None else self.blocks.where(active):
+            index = slice(where, where + len(z)) if isinstance(where, int) else where
+            if first:
+                norms = z.square().sum(dim=1)
+                check_finite(norms, z, self.blocks.source.name)
+                self.norms[index] = norms.cpu()
+            old, new = self._assign_rows(index, z)
+            changed = (old != new).nonzero().flatten()
+            moved += len(changed)
+            evaluated += len(z)
+            if self.trim > 0:
+                continue  # who counts is known only when all distances are
+            if first or not self.accelerate:
+                self._add(z, new, index, 1.0)
+            elif len(changed):
+                rows = changed + where if isinstance(where, int) else where[changed]
+                self._queue(z[changed.to(z.device)], old[changed], new[changed], rows)
+        if self.trim > 0:
+            self._recount()
+        self._flush()
+        return moved, evaluated
+
+    def _active(self) -> Tensor | None:
+        """Samples whose label might change, or None when that is most of them."""
+        covered = len(self.margins)
+        if covered == 0 or self.labels[0] < 0:
+            return None
+        active = torch.ones(len(self.labels), dtype=torch.bool)
+        torch.le(self.margins.amin(dim=1), ROUNDING, out=active[:covered])
+        return active if active.float().mean() < GATHER_BELOW else None
+
+    def _assign_rows(self, index: slice | Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluate these samples; return their labels before and after."""
+        norms = self.norms[index].to(z.device)
+        residual = self.subspaces.residuals(z, norms)
+        nearest, label = residual.min(dim=1)
+        label = label.cpu()
+        before = self.labels[index].long()
+        self.labels[index] = label.int()
+        if self.trim > 0:
+            self.distance[index] = nearest.float().cpu()
+        covered = len(self.margins)
+        if covered:
+            gap = residual.sub_(nearest[:, None]).div_(
+                (norms + self.unit).clamp_(min=1e-30)[:, None]
+            )
+            gap = gap.float().cpu().scatter_(1, label[:, None], torch.inf)
+            if isinstance(index, slice):
+                self.margins[index] = gap[: max(0, covered - index.start)]
+            else:
+                within = index < covered
+                self.margins[index[within]] = gap[within]
+        return before, label
+
+    def _recount(self) -> None:
+        """Trimming: decide who counts now and move those for whom that changed."""
+        keep = keep_nearest(self.distance, self.labels, self.trim, self.subspaces.n_clusters)
+        counted = torch.where(keep, self.labels, -1)
+        if not self.accelerate:
+            self.counted = torch.full_like(self.labels, -1)
+        for index, z in self.blocks.where(counted != self.counted):
+            self._queue(z, self.counted[index].long(), counted[index].long(), index)
+        self.counted = counted
+
+    def _queue(self, z: Tensor, old: Tensor, new: Tensor, index: Tensor) -> None:
+        """Note samples that go from cluster `old` to `new`; many together make larger products."""
+        self.queue.append((z, old, new, index))
+        if sum(len(entry[0]) for entry in self.queue) >= MOVES_TOGETHER:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self.queue:
+            return
+        z, old, new, index = (torch.cat(column) for column in zip(*self.queue, strict=True))
+        self.queue.clear()
+        self._add(z, new, index, 1.0)
+        self._add(z, old, index, -1.0)
+
+    def _add(self, z: Tensor, labels: Tensor, index: slice | Tensor, sign: float) -> None:
+        weights = None if self.weights is None else self.weights[index].to(z.device)
+        self.sums.add(z.to(self.product_dtype), labels.to(z.device), weights, sign)
+
+    # Update -------------------------------------------------------------------------------------
+
+    def _rescue(self) -> bool:
+        """Give empty clusters a new subspace; their next members then come by themselves."""
+        weight = self.sums.weight
+        empty = (weight <= 1e-12 * weight.sum()).nonzero().flatten()
+        if len(empty) == 0 or self.rescues >= RESCUES:
+            return False
+        self.rescues += 1
+        size = max(int(self.dims.max()) + 2, len(self.pool) // (3 * len(weight)))
+        self._turn_to(rescue_empty(self.subspaces, empty, self.pool, size, self.generator))
+        return True
+
+    def _update(self) -> float:
+        self._turn_to(self.sums.subspaces(self.dims, self.subspaces))
+        return self.sums.objective(self.subspaces.bases)
+
+    def _turn_to(self, updated: Subspaces) -> None:
+        """Replace the subspaces and shrink every margin by what the turn can have changed."""
+        if len(self.margins):
+            drift = largest_turn(self.subspaces.bases, updated.bases)
+            old, new = self.subspaces.offsets, updated.offsets
+            if old is not None and new is not None:
+                old, new = old.double(), new.double()
+                drift = drift + (new - old).norm(dim=1) / self.unit**0.5
+                drift = drift + (new.square().sum(1) - old.square().sum(1)).abs() / self.unit
+            drift = drift.float().cpu()
+            own = drift[self.labels[: len(self.margins)].long()]
+            self.margins.sub_(drift).sub_(own[:, None])
+        self.subspaces = updated

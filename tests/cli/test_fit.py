@@ -1,0 +1,321 @@
+"""`kscn fit`: what it writes, what it refuses, and what survives when it is stopped."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import kscn as package
+from kscn.cli import rundir
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+NAMES = {"config.toml", "history.jsonl", "labels.csv", "model"}
+QUICK = ("--subspace-dim", 2, "--n-init", 1)  # where the result does not matter
+
+
+def labels_in(run):
+    rows = [line.split(",") for line in (run / "labels.csv").read_text().splitlines()]
+    assert rows[0] == ["index", "label"]
+    assert [int(index) for index, _ in rows[1:]] == list(range(len(rows) - 1))
+    return np.array([int(label) for _, label in rows[1:]])
+
+
+# --- what is written --------------------------------------------------------------------------
+
+
+def test_a_run_holds_config_history_labels_and_model(finished, planes):
+    assert set(os.listdir(finished)) == NAMES
+    samples, true = planes
+    assert labels_in(finished).tolist() == true.tolist()  # labels are in the order of size
+    model = package.load_model(finished / "model")
+    assert model.predict(samples).tolist() == true.tolist()
+
+
+def test_config_says_how_to_repeat_the_run(finished, files):
+    config = tomllib.loads((finished / "config.toml").read_text())
+    assert config["run"]["method"] == "k-subspaces"
+    assert config["data"]["source"] == str(files / "x.npy")
+    assert (config["data"]["samples"], config["data"]["shape"]) == (120, [8])
+    assert config["parameters"]["n_clusters"] == 3
+    assert config["parameters"]["subspace_dim"] == 2
+    assert config["parameters"]["random_state"] == 1
+
+
+def test_history_has_a_line_per_record_and_ends_with_the_result(finished):
+    records = [json.loads(line) for line in (finished / "history.jsonl").open()]
+    assert {record["stage"] for record in records[:-1]} <= {"search", "fit"}
+    assert records[-1]["stage"] == "done"
+    assert records[-1]["sizes"] == [60, 40, 20]
+    assert records[-1]["dims"] == [2, 2, 2]
+    assert records[-1]["scores"] is None
+
+
+def test_the_summary_shows_sizes_and_where_to_go_on(kscn, files, tmp_path):
+    result = kscn("fit", files / "xy.npz", "-k", 3, "-o", tmp_path / "run", "--subspace-dim", 2)
+    assert result.exit_code == 0, result.output
+    assert "120 samples of 8 features in 3 subspaces of dimension 2" in result.output
+    assert "ACC 1.0000   NMI 1.0000   ARI 1.0000" in result.output
+    assert f"kscn evaluate {tmp_path / 'run'}" in result.output
+    assert result.stderr == ""  # no progress where there is no terminal
+
+
+def test_a_drawn_seed_is_recorded_and_repeats_the_run(kscn, files, tmp_path):
+    assert kscn("fit", files / "x.npy", "-k", 5, "-o", tmp_path / "a", *QUICK).exit_code == 0
+    config = tomllib.loads((tmp_path / "a" / "config.toml").read_text())
+    seed = config["parameters"]["random_state"]
+    again = kscn("fit", files / "x.npy", "-k", 5, "-o", tmp_path / "b", "--seed", seed, *QUICK)
+    assert again.exit_code == 0
+    assert labels_in(tmp_path / "a").tolist() == labels_in(tmp_path / "b").tolist()
+
+
+def test_every_option_reaches_the_estimator(kscn, files, tmp_path):
+    options = "--affine --trim 0.1 --init random --n-init 3 --max-iter 7 --batch-size 50 --seed 4"
+    result = kscn("fit", files / "x.npy", "-k", 3, "-o", tmp_path / "r", "--subspace-dim", "1,2,1",
+                  *options.split())  # fmt: skip
+    assert result.exit_code == 0, result.output
+    parameters = tomllib.loads((tmp_path / "r" / "config.toml").read_text())["parameters"]
+    expected = {
+        "n_clusters": 3, "subspace_dim": [1, 2, 1], "affine": True, "trim": 0.1, "init": "random",
+        "n_init": 3, "max_iter": 7, "batch_size": 50, "random_state": 4,
+    }  # fmt: skip
+    assert expected.items() <= parameters.items()
+
+
+def test_labels_in_the_file_do_not_change_the_result(kscn, planes, tmp_path):
+    samples, labels = planes
+    found = []
+    for name, y in (("true", labels), ("false", labels[::-1])):
+        np.savez(tmp_path / f"{name}.npz", x=samples, y=y)
+        run = tmp_path / name
+        assert (
+            kscn("fit", tmp_path / f"{name}.npz", "-k", 4, "-o", run, "--seed", 0, *QUICK).exit_code
+            == 0
+        )
+        found.append(labels_in(run).tolist())
+    assert found[0] == found[1]
+
+
+def test_labels_that_cannot_score_do_not_cost_the_fit(kscn, planes, tmp_path):
+    samples, labels = planes
+    np.savez(tmp_path / "x.npz", x=samples, y=np.full_like(labels, -1))
+    result = kscn("fit", tmp_path / "x.npz", "-k", 3, "-o", tmp_path / "run", *QUICK)
+    assert result.exit_code == 0, result.output
+    assert "ACC" not in result.output
+
+
+# --- where it is written ----------------------------------------------------------------------
+
+
+def test_an_older_run_is_replaced_only_when_asked(one_sentence, kscn, files, finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    before = (run / "labels.csv").read_text()
+    fit = ("fit", files / "x.npy", "-k", 2, "-o", run)
+    assert "add --overwrite" in one_sentence(kscn(*fit))
+    assert (run / "labels.csv").read_text() == before
+    assert kscn(*fit, *QUICK, "--overwrite").exit_code == 0
+    assert (run / "labels.csv").read_text() != before
+    assert set(os.listdir(run)) == NAMES
+    assert package.load_model(run / "model").n_clusters == 2
+
+
+def test_files_that_are_no_run_are_never_replaced(one_sentence, kscn, files, tmp_path):
+    (tmp_path / "labels.csv").write_text("mine")
+    fit = ("fit", files / "x.npy", "-k", 2, "-o", tmp_path)
+    assert "not empty" in one_sentence(kscn(*fit))
+    assert "no kscn run" in one_sentence(kscn(*fit, "--overwrite"))
+    assert (tmp_path / "labels.csv").read_text() == "mine"
+
+
+def test_notes_kept_in_a_run_survive_its_replacement(kscn, files, finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    (run / "notes.txt").write_text("mine")
+    assert kscn("fit", files / "x.npy", "-k", 2, "-o", run, *QUICK, "--overwrite").exit_code == 0
+    assert (run / "notes.txt").read_text() == "mine"
+
+
+def never_fit(*args, **kwargs):
+    raise AssertionError("the fit began although its result cannot be written")
+
+
+def test_an_output_that_cannot_be_written_is_found_before_the_fit(
+    one_sentence, kscn, files, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("kscn.estimators.linear.KSubspaces.fit", never_fit)
+    (tmp_path / "file").write_text("text")
+    fit = ("fit", files / "x.npy", "-k", 2, "-o")
+    assert "cannot write" in one_sentence(kscn(*fit, tmp_path / "file"))
+    assert "cannot write" in one_sentence(kscn(*fit, tmp_path / "file" / "below"))
+    assert (tmp_path / "file").read_text() == "text"
+
+    def denied(self, *args, **kwargs):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr("pathlib.Path.mkdir", denied)
+    assert "Permission denied" in one_sentence(kscn(*fit, tmp_path / "run"))
+
+
+@pytest.mark.parametrize("step", ["write_labels", "_publish"])
+def test_a_full_disk_at_the_end_keeps_the_older_run(
+    one_sentence, kscn, files, finished, tmp_path, monkeypatch, step
+):
+    run = shutil.copytree(finished, tmp_path / "run")
+    before = (run / "labels.csv").read_text()
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(rundir.RunWriter, step, full)
+    result = kscn("fit", files / "x.npy", "-k", 2, "-o", run, *QUICK, "--overwrite")
+    assert "No space left on device" in one_sentence(result)
+    assert (run / "labels.csv").read_text() == before
+    assert package.load_model(run / "model").n_clusters == 3
+
+
+# --- bad data ---------------------------------------------------------------------------------
+
+
+def save(path, array):
+    np.save(path, array)
+    return path
+
+
+def text_named_npy(tmp_path):
+    (tmp_path / "text.npy").write_text("not an array")
+    return tmp_path / "text.npy"
+
+
+def with_one(value):
+    def make(tmp_path):
+        samples = np.random.default_rng(0).standard_normal((30, 4)).astype(np.float32)
+        samples[17, 2] = value
+        return save(tmp_path / "bad.npy", samples)
+
+    return make
+
+
+def half_an_idx(tmp_path):
+    header = bytes([0, 0, 8, 3]) + (1000).to_bytes(4, "big") + (8).to_bytes(4, "big") * 2
+    (tmp_path / "half-idx3-ubyte").write_bytes(header + bytes(1000))
+    return tmp_path / "half-idx3-ubyte"
+
+
+def folder_with_a_broken_image(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "images").mkdir()
+    for i in range(12):
+        pixels = np.random.default_rng(i).integers(0, 255, (6, 6), dtype=np.uint8)
+        image.fromarray(pixels).save(tmp_path / "images" / f"{i:02}.png")
+    (tmp_path / "images" / "07.png").write_bytes(b"\x89PNG broken")
+    return tmp_path / "images"
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "words"),
+    [
+        (lambda p: p / "nothing.npy", (), "nothing.npy"),
+        (lambda p: "nonsense", (), "nonsense"),
+        (text_named_npy, (), "text.npy"),
+        (half_an_idx, (), "half-idx3-ubyte"),
+        (folder_with_a_broken_image, (), "07.png"),
+        (with_one(np.nan), (), "NaN"),
+        (with_one(np.inf), (), "inf"),
+        (lambda p: save(p / "x.npy", np.arange(10.0)), (), "1D"),
+        (lambda p: save(p / "x.npy", np.zeros((0, 3))), (), "empty"),
+        (lambda p: save(p / "x.npy", np.zeros((20, 3))), (), ""),
+        (lambda p: save(p / "x.npy", np.eye(2, 5)), (), "2"),
+        (lambda p: save(p / "x.npy", np.eye(9, 5)), ("--subspace-dim", 5), "5"),
+        (lambda p: save(p / "x.npy", np.eye(9, 5)), ("--trim", 1.5), "trim"),
+        (lambda p: save(p / "x.npy", np.eye(9, 5)), ("--init", "magic"), "magic"),
+        (lambda p: save(p / "x.npy", np.eye(9, 5)), ("--n-init", 0), "n_init"),
+        (lambda p: save(p / "x.npy", np.eye(9, 5)), ("--max-iter", 0), "max_iter"),
+        (lambda p: save(p / "x.npy", np.eye(9, 5)), ("--batch-size", 0), "batch_size"),
+        (lambda p: save(p / "x.npy", np.eye(9, 5)), ("--seed", -1), "random_state"),
+        (lambda p: save(p / "x.npy", np.array(["a", "b"])), (), "x.npy"),
+    ],
+)
+def test_bad_data_gets_one_sentence_and_leaves_no_directory(
+    one_sentence, kscn, tmp_path, make, options, words
+):
+    data = make(tmp_path)
+    before = set(os.listdir(tmp_path))
+    result = kscn("fit", data, "-k", 3, "-o", tmp_path / "run", *options)
+    assert words.lower() in one_sentence(result).lower()
+    assert set(os.listdir(tmp_path)) == before
+
+
+def test_a_subspace_dim_that_is_no_number_is_a_usage_error(kscn, files, tmp_path):
+    result = kscn("fit", files / "x.npy", "-k", 3, "-o", tmp_path / "r", "--subspace-dim", "many")
+    assert result.exit_code == 2
+    assert "'many' is neither 'auto' nor a number" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("samples", "k"),
+    [
+        (np.random.default_rng(0).standard_normal((30, 4)), 1),  # one cluster
+        (np.repeat(np.random.default_rng(0).standard_normal((4, 5)), 10, axis=0), 3),  # duplicates
+    ],
+)
+def test_odd_but_sound_data_is_clustered(kscn, tmp_path, samples, k):
+    save(tmp_path / "x.npy", samples)
+    result = kscn("fit", tmp_path / "x.npy", "-k", k, "-o", tmp_path / "run", "--subspace-dim", 1)
+    assert result.exit_code == 0, result.output
+    assert set(labels_in(tmp_path / "run")) <= set(range(k))
+
+
+# --- Ctrl-C -----------------------------------------------------------------------------------
+
+# The real command, held after its first record so that the signal arrives in the middle.
+HELD = """
+import sys, time
+from kscn.cli import main, rundir
+record = rundir.RunWriter.record
+def record_and_hold(self, line):
+    record(self, line)
+    time.sleep(60)
+rundir.RunWriter.record = record_and_hold
+sys.argv = ["kscn", *sys.argv[1:]]
+main()
+"""
+
+
+def wait_for(path, process):
+    while not (path.exists() and path.stat().st_size):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+
+
+def test_ctrl_c_exits_with_130_and_keeps_the_history(start, kscn, files, tmp_path):
+    run = tmp_path / "run"
+    process = start("fit", files / "x.npy", "-k", 3, "-o", run, *QUICK, code=HELD)
+    wait_for(run / ".unfinished" / "history.jsonl", process)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate()
+    assert process.returncode == 130
+    assert errors.strip() == "kscn: interrupted; nothing already on disk was lost"
+    assert output == ""
+    assert os.listdir(run) == [".unfinished"]
+    # Nothing stands in the way of trying again.
+    assert kscn("fit", files / "x.npy", "-k", 3, "-o", run, *QUICK).exit_code == 0
+    assert set(os.listdir(run)) == NAMES
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_replacement_keeps_the_older_run(start, kscn, files, finished, tmp_path, how):
+    run = shutil.copytree(finished, tmp_path / "run")
+    process = start("fit", files / "x.npy", "-k", 2, "-o", run, *QUICK, "--overwrite", code=HELD)
+    wait_for(run / ".unfinished" / "history.jsonl", process)
+    process.send_signal(how)
+    process.communicate()
+    assert kscn("info", run).exit_code == 0
+    assert package.load_model(run / "model").n_clusters == 3
+    assert (run / "labels.csv").read_bytes() == (finished / "labels.csv").read_bytes()

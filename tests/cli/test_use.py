@@ -1,0 +1,177 @@
+"""The commands that use a run: predict, evaluate, info; and the data sets by name."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from kscn import metrics
+from kscn.cli import labels as label_files
+from kscn.cli.summary import confusion_lines
+
+# --- predict ----------------------------------------------------------------------------------
+
+
+def test_predict_writes_a_label_for_every_sample(kscn, files, finished, planes, tmp_path):
+    np.save(tmp_path / "new.npy", planes[0][::-1])
+    result = kscn("predict", finished, tmp_path / "new.npy", "-o", tmp_path / "labels.csv")
+    assert result.exit_code == 0, result.output
+    assert f"wrote 120 labels to {tmp_path / 'labels.csv'}" in result.output
+    rows = (tmp_path / "labels.csv").read_text().splitlines()
+    assert rows[0] == "index,label"
+    assert rows[1:] == [f"{i},{label}" for i, label in enumerate(planes[1][::-1])]
+
+
+def test_predict_refuses_what_it_cannot_do(one_sentence, kscn, files, finished, tmp_path):
+    out = tmp_path / "labels.csv"
+    data = shutil.copy(files / "x.npy", tmp_path / "x.npy")
+    np.save(tmp_path / "wide.npy", np.ones((5, 9), dtype=np.float32))
+    assert "does not exist" in one_sentence(kscn("predict", tmp_path / "no", data, "-o", out))
+    assert "nothing.npy" in one_sentence(kscn("predict", finished, "nothing.npy", "-o", out))
+    assert "9" in one_sentence(kscn("predict", finished, tmp_path / "wide.npy", "-o", out))
+    assert "is a directory" in one_sentence(kscn("predict", finished, data, "-o", tmp_path))
+    assert "cannot write" in one_sentence(kscn("predict", finished, data, "-o", f"{data}/below"))
+    assert "is the data itself" in one_sentence(kscn("predict", finished, data, "-o", data))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["wide.npy", "x.npy"]
+
+
+def test_a_damaged_model_is_named(one_sentence, kscn, files, finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    tensors = run / "model" / "model.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-4])
+    for call in (["predict", run, files / "x.npy", "-o", tmp_path / "l.csv"], ["info", run]):
+        assert "model.safetensors is cut off" in one_sentence(kscn(*call))
+
+
+# --- evaluate ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def label_file(files, planes, tmp_path):
+    """Labels in every form that --labels takes, by name."""
+    true = planes[1].tolist()
+    words = ["abc"[label] for label in true]
+    (tmp_path / "y.txt").write_text("\n".join(map(str, true)))
+    (tmp_path / "words.txt").write_text("\n".join(words) + "\n")
+    (tmp_path / "y.csv").write_text(
+        "file,class\n" + "".join(f"i{i},{y}\n" for i, y in enumerate(true))
+    )
+    (tmp_path / "words.csv").write_text("\ufeffname\n" + "\n".join(words), encoding="utf-8")
+    shutil.copy(files / "y.npy", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["y.npy", "y.txt", "y.csv", "words.txt", "words.csv"])
+def test_evaluate_reads_labels_in_all_forms(kscn, finished, label_file, name):
+    result = kscn("evaluate", finished, "--labels", label_file / name)
+    assert result.exit_code == 0, result.output
+    assert "ACC 1.0000   NMI 1.0000   ARI 1.0000   (120 samples)" in result.output
+    assert [line.split()[1:] for line in result.output.splitlines()[3:]] == [
+        ["[60]", ".", "."],
+        [".", "[40]", "."],
+        [".", ".", "[20]"],
+    ]
+
+
+def test_evaluate_as_json_with_labels_of_a_data_set(kscn, files, finished):
+    result = kscn("evaluate", finished, "--data", files / "xy.npz", "--json")
+    scores = json.loads(result.output)
+    assert (scores["acc"], scores["nmi"], scores["ari"]) == (1.0, 1.0, 1.0)
+    assert scores["samples"] == 120
+    assert scores["confusion"] == {
+        "classes": [0, 1, 2],
+        "clusters": [0, 1, 2],
+        "counts": [[60, 0, 0], [0, 40, 0], [0, 0, 20]],
+    }
+
+
+def test_a_confusion_matrix_too_large_to_read_is_left_to_json():
+    many = np.arange(100)
+    (line,) = confusion_lines(metrics.confusion_matrix(many, many))
+    assert "100 classes by 100 clusters" in line
+
+
+def test_evaluate_finds_the_labels_that_came_with_the_data(kscn, files, tmp_path):
+    assert (
+        kscn("fit", files / "xy.npz", "-k", 3, "-o", tmp_path / "r", "--subspace-dim", 2).exit_code
+        == 0
+    )
+    assert "ACC" in kscn("evaluate", tmp_path / "r").output
+
+
+def test_evaluate_refuses_what_does_not_fit(one_sentence, kscn, files, finished, tmp_path):
+    evaluate = ("evaluate", finished)
+    np.save(tmp_path / "short.npy", np.zeros(7, dtype=int))
+    np.save(tmp_path / "nan.npy", np.full(120, np.nan))
+    (tmp_path / "text.npy").write_text("no array")
+    (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00\x01")
+    for options, words in (
+        (("--labels", tmp_path / "short.npy"), "has 7 labels and the run has 120 samples"),
+        (("--labels", tmp_path / "nan.npy"), "NaN"),
+        (("--labels", tmp_path / "text.npy"), "cannot read labels from"),
+        (("--labels", tmp_path / "binary.txt"), "cannot read labels from"),
+        (("--labels", tmp_path / "nothing.npy"), "does not exist"),
+        (("--labels", tmp_path), "cannot read labels from"),
+        (("--data", "digits"), "digits has 1797 labels"),
+        ((), "has no labels; give the true classes with --labels"),
+    ):
+        assert words in one_sentence(kscn(*evaluate, *options))
+    both = kscn(*evaluate, "--labels", files / "y.npy", "--data", "digits")
+    assert both.exit_code == 2
+    assert "not both" in both.stderr
+
+
+def test_long_label_files_are_written_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(label_files, "_ROWS_AT_ONCE", 7)
+    labels = np.arange(23) % 5
+    with label_files.atomic_file(tmp_path / "l.csv") as file:
+        label_files.write_labels(file, labels)
+    assert label_files.read_labels(tmp_path / "l.csv", 23).tolist() == labels.tolist()
+
+
+# --- info and damage --------------------------------------------------------------------------
+
+
+def test_info_shows_settings_and_result(kscn, files, finished):
+    result = kscn("info", finished)
+    assert result.exit_code == 0, result.output
+    for words in (
+        "120 samples of 8 features in 3 subspaces",
+        "intact",
+        str(files / "x.npy"),
+        "random_state",
+    ):
+        assert words in result.output
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.toml", b"[run\n"),
+        ("config.toml", b"\xff\xfe"),
+        ("config.toml", b"[run]\n"),
+        ("history.jsonl", b""),
+        ("history.jsonl", b'{"stage": "fi'),
+        ("history.jsonl", b'{"stage": "done"}\n'),
+    ],
+)
+def test_a_damaged_run_is_named(one_sentence, kscn, finished, tmp_path, name, content):
+    run = shutil.copytree(finished, tmp_path / "run")
+    (run / name).write_bytes(content)
+    assert f"{run / name} is damaged" in one_sentence(kscn("info", run))
+
+
+# --- data -------------------------------------------------------------------------------------
+
+
+def test_data_list_names_every_data_set(kscn, monkeypatch, tmp_path):
+    monkeypatch.setenv("KSCN_CACHE", str(tmp_path))
+    output = kscn("data", "list").output
+    for name in ("digits", "mnist", "fashion-mnist"):
+        assert f"\n{name} " in output
+
+
+def test_data_get_prints_where_it_is(one_sentence, kscn):
+    assert kscn("data", "get", "digits").output.strip().endswith("digits.csv.gz")
+    assert "nonsense" in one_sentence(kscn("data", "get", "nonsense"))

@@ -1,0 +1,118 @@
+"""Folders of images become samples, sub-folders their labels."""
+
+import numpy as np
+import pytest
+
+from kscn.data import load
+from kscn.errors import DataError
+
+Image = pytest.importorskip("PIL.Image")
+
+rng = np.random.default_rng(0)
+GREY = rng.integers(0, 256, (4, 6, 5), dtype=np.uint8)
+COLOUR = rng.integers(0, 256, (4, 6, 5, 3), dtype=np.uint8)
+
+
+def save(folder, name, pixels, **options):
+    folder.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels, **options).save(folder / name)
+
+
+def test_a_flat_folder_has_no_labels(tmp_path):
+    for number, pixels in enumerate(GREY):
+        save(tmp_path, f"{number}.png", pixels)
+    (tmp_path / "notes.txt").write_text("not an image")
+    (tmp_path / ".hidden.png").write_text("not an image")
+    dataset = load(tmp_path)
+    assert dataset.samples.shape == (6, 5)
+    np.testing.assert_array_equal(dataset.samples, GREY)
+    np.testing.assert_array_equal(dataset.samples.take([2, 2, 0]), GREY[[2, 2, 0]])
+    assert dataset.labels is None
+    assert dataset.scale == 255.0
+    assert dataset.name == tmp_path.name
+
+
+def test_sub_folders_are_labels_and_colour_comes_first(tmp_path):
+    for number, pixels in enumerate(COLOUR):
+        save(tmp_path / ("cat", "ant")[number % 2], f"{number}.png", pixels)
+    dataset = load(str(tmp_path))
+    assert dataset.samples.shape == (3, 6, 5)
+    np.testing.assert_array_equal(dataset.samples, COLOUR[[1, 3, 0, 2]].transpose(0, 3, 1, 2))
+    assert dataset.labels.tolist() == [0, 0, 1, 1]
+    assert dataset.label_names == ("ant", "cat")
+
+
+def test_bilevel_and_palette_images_are_read(tmp_path):
+    save(tmp_path / "two", "a.png", GREY[0] > 127)
+    np.testing.assert_array_equal(load(tmp_path / "two").samples[0], (GREY[0] > 127) * 255)
+    (tmp_path / "palette").mkdir()
+    Image.fromarray(COLOUR[0]).convert("P").save(tmp_path / "palette" / "a.png")
+    assert load(tmp_path / "palette").samples.shape == (3, 6, 5)
+
+
+def test_only_headers_are_read_when_a_folder_is_opened(tmp_path, monkeypatch):
+    for number, pixels in enumerate(GREY):
+        save(tmp_path, f"{number}.png", pixels)
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lambda self: pytest.fail("decoded"))
+    assert len(load(tmp_path).samples) == 4
+
+
+@pytest.mark.parametrize("content", [b"", b"this is no image", b"\x89PNG\r\n\x1a\n broken"])
+def test_a_foreign_file_is_named_when_the_folder_is_opened(tmp_path, content):
+    save(tmp_path, "a.png", GREY[0])
+    (tmp_path / "broken.png").write_bytes(content)
+    with pytest.raises(DataError, match=r"broken\.png is not a readable image"):
+        load(tmp_path)
+
+
+def test_a_truncated_image_is_named_when_it_is_read(tmp_path):
+    big = rng.integers(0, 256, (200, 200), dtype=np.uint8)
+    save(tmp_path, "a.png", big)
+    save(tmp_path, "broken.png", big)
+    whole = (tmp_path / "broken.png").read_bytes()
+    (tmp_path / "broken.png").write_bytes(whole[: len(whole) // 2])
+    dataset = load(tmp_path)
+    np.testing.assert_array_equal(dataset.samples[0], big)
+    with pytest.raises(DataError, match=r"broken\.png is not a readable image"):
+        np.asarray(dataset.samples)
+
+
+def test_differing_sizes_and_modes_are_named(tmp_path):
+    save(tmp_path / "sizes", "a.png", GREY[0])
+    save(tmp_path / "sizes", "b.png", GREY[0].T.copy())
+    with pytest.raises(DataError, match=r"b\.png is 6 x 5 L.*one size"):
+        load(tmp_path / "sizes")
+    save(tmp_path / "modes", "a.png", GREY[0])
+    save(tmp_path / "modes", "b.png", COLOUR[0])
+    with pytest.raises(DataError, match=r"b\.png is 5 x 6 RGB"):
+        load(tmp_path / "modes")
+
+
+def test_modes_that_would_lose_something_are_refused(tmp_path):
+    save(tmp_path, "a.png", np.dstack([COLOUR[0], GREY[0]]))
+    with pytest.raises(DataError, match=r"a\.png is a RGBA image"):
+        load(tmp_path)
+
+
+def test_folders_without_images_and_mixed_folders_are_refused(tmp_path):
+    with pytest.raises(DataError, match="folder without images"):
+        load(tmp_path)
+    save(tmp_path, "a.png", GREY[0])
+    save(tmp_path / "class", "b.png", GREY[0])
+    with pytest.raises(DataError, match="both beside and inside"):
+        load(tmp_path)
+
+
+def test_an_image_replaced_after_opening_is_noticed(tmp_path):
+    save(tmp_path, "a.png", GREY[0])
+    samples = load(tmp_path).samples
+    save(tmp_path, "a.png", GREY[0, :3])
+    with pytest.raises(DataError, match="changed its size"):
+        samples.take([0])
+
+
+def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
+    save(tmp_path, "a.png", GREY[0])
+    monkeypatch.setitem(__import__("sys").modules, "PIL.Image", None)
+    with pytest.raises(DataError, match=r"pip install 'kscn\[images\]'"):
+        load(tmp_path)

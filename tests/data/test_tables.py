@@ -1,0 +1,160 @@
+"""Tables: .csv and .parquet, with and without names and labels."""
+
+import numpy as np
+import pytest
+
+from kscn.data import load
+from kscn.errors import DataError
+
+X = np.array([[1.0, 2.5], [3.0, -4e-3], [5.0, 6.0]])
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("1,2.5\n3,-4e-3\n5,6\n", None),
+        ("a,b\n1,2.5\n3,-4e-3\n5,6\n", None),
+        ("a;b\n1;2.5\n3;-4e-3\n5;6", None),
+        ("\ufeffa\tb\r\n1\t2.5\r\n\r\n3\t-4e-3\r\n5\t6\r\n", None),
+        ('"a","b"\n"1","2.5"\n"3","-4e-3"\n"5","6"\n', None),
+        ("1,2.5,cat\n3,-4e-3,ant\n5,6,cat\n", [1, 0, 1]),
+        ("a,b,kind\n1,2.5,cat\n3,-4e-3,ant\n5,6,cat\n", [1, 0, 1]),
+        ("a,b,label\n1,2.5,7\n3,-4e-3,3\n5,6,7\n", [7, 3, 7]),
+        ("0,1,label\n1,2.5,7\n3,-4e-3,3\n5,6,7\n", [7, 3, 7]),
+        ("0,1,label\n1,2.5,cat\n3,-4e-3,ant\n5,6,cat\n", [1, 0, 1]),
+        ("Target,b,c\n7,1,2.5\n3,3,-4e-3\n7,5,6\n", [7, 3, 7]),
+        (",a,b,y\n0,1,2.5,7\n1,3,-4e-3,3\n2,5,6,7\n", [7, 3, 7]),
+    ],
+    ids=repr,
+)
+def test_csv_recognises_names_and_labels(tmp_path, text, labels):
+    (tmp_path / "x.csv").write_text(text, encoding="utf-8", newline="")
+    dataset = load(tmp_path / "x.csv")
+    np.testing.assert_array_equal(dataset.samples, X)
+    assert dataset.scale == 1.0
+    if labels is None:
+        assert dataset.labels is None
+    else:
+        assert dataset.labels.tolist() == labels
+        assert dataset.label_names == (("ant", "cat") if labels == [1, 0, 1] else None)
+
+
+def test_csv_with_many_rows_grows(tmp_path):
+    table = np.random.default_rng(0).normal(size=(5000, 3))
+    np.savetxt(tmp_path / "x.csv", table, delimiter=",", fmt="%.17g")
+    np.testing.assert_array_equal(load(tmp_path / "x.csv").samples, table)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"1,2\n3,x\n5,6\n", "holds 'x' in row 2 of the samples, column 2"),
+        (b"a,b\n1,2\n,6\n", "holds '' in row 2 of the samples, column 'a'"),
+        (b"1,2\n3\n", "has 1 columns in row 2"),
+        (b"1,2\n3,4,5\n", "has 3 columns in row 2"),
+        (b"a,b\n", r"0 sample\(s\)"),
+        (b"\n\n", "no rows"),
+        (b"just some words\nof text\n", r"0 feature\(s\)"),
+        (b"\x89PNG\x00\xff\xfe", "not a text table"),
+        (b"", "empty file"),
+    ],
+    ids=repr,
+)
+def test_bad_csv_is_refused_with_the_place(tmp_path, content, words):
+    (tmp_path / "x.csv").write_bytes(content)
+    with pytest.raises(DataError, match=words) as caught:
+        load(tmp_path / "x.csv")
+    assert "x.csv" in str(caught.value)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes columns to a .parquet file with small row groups."""
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+
+    def write(columns, **options):
+        parquet.write_table(pa.table(columns), tmp_path / "x.parquet", **options)
+        return tmp_path / "x.parquet"
+
+    return write
+
+
+def test_parquet_columns_are_read_by_row_group(write):
+    table = np.random.default_rng(0).normal(size=(10, 3)).astype(np.float32)
+    words = [f"class {i % 3}" for i in range(10)]
+    path = write({"a": table[:, 0], "b": table[:, 1], "c": table[:, 2], "kind": words},
+                 row_group_size=4)  # fmt: skip
+    dataset = load(path)
+    assert dataset.samples.dtype == np.float32
+    np.testing.assert_array_equal(dataset.samples, table)
+    np.testing.assert_array_equal(
+        np.concatenate([block for _, block in dataset.samples.batches(3)]), table
+    )
+    np.testing.assert_array_equal(dataset.samples.take([9, 0, 5, 9]), table[[9, 0, 5, 9]])
+    assert dataset.labels.tolist() == [i % 3 for i in range(10)]
+    assert dataset.label_names == ("class 0", "class 1", "class 2")
+
+
+def test_parquet_lists_of_fixed_size_are_vectors(write):
+    pa = pytest.importorskip("pyarrow")
+    table = np.arange(24, dtype=np.uint8).reshape(6, 4)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(table.reshape(-1)), 4)
+    dataset = load(write({"label": list("babcab"), "embedding": vectors}, row_group_size=4))
+    assert dataset.samples.shape == (4,)
+    np.testing.assert_array_equal(dataset.samples, table)
+    assert dataset.labels.tolist() == [1, 0, 1, 2, 0, 1]
+
+
+def test_parquet_written_by_pandas(tmp_path):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(
+        {"a": [1, 2, 3], "b": [0.5, None, 2.5], "kind": list("xyx")}, index=[5, 7, 9]
+    )
+    frame["kind"] = frame["kind"].astype("category")
+    frame.to_parquet(tmp_path / "x.parquet")
+    dataset = load(tmp_path / "x.parquet")
+    np.testing.assert_array_equal(dataset.samples, [[1, 0.5], [2, np.nan], [3, 2.5]])
+    assert dataset.labels.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"a": ["x", "y"], "b": [1, 2]}, "column 'a' of string"),
+        ({"a": ["x", "y"]}, "column 'a' of string"),
+        ({"a": [[1], [1, 2]]}, "column 'a' of list"),
+        ({"a": [1, 2], "b": [[1], [1, 2]]}, "column 'b' of list"),
+        ({"y": [1, 2]}, "no columns of samples"),
+        ({"a": []}, "x.parquet"),
+    ],
+    ids=repr,
+)
+def test_unusable_parquet_columns_are_named(write, columns, words):
+    with pytest.raises(DataError, match=words):
+        load(write(columns))
+
+
+def test_missing_integers_in_parquet_are_refused(write):
+    with pytest.raises(DataError, match="missing values"):
+        np.asarray(load(write({"a": [1, None, 3]})).samples)
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.4, 0.95])
+def test_truncated_or_foreign_parquet_is_refused(write, keep):
+    path = write({"a": np.arange(1000.0)})
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(keep * len(whole))] or b"text")
+    with pytest.raises(DataError, match=r"x\.parquet is no readable") as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_parquet_damaged_in_the_middle_is_refused_when_read(write):
+    path = write({"a": np.random.default_rng(0).normal(size=1000)}, compression="gzip")
+    content = bytearray(path.read_bytes())
+    content[200:2000] = bytes(1800)
+    path.write_bytes(content)
+    samples = load(path).samples
+    with pytest.raises(DataError, match=r"x\.parquet is damaged"):
+        np.asarray(samples)

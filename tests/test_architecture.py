@@ -1,0 +1,117 @@
+"""Dependencies point one way, from the command line down to the mathematics, and imports are light.
+
+cli -> experiments, report -> estimators, baselines -> training -> nn, features, subspaces, data
+-> metrics, modelfile, errors.
+"""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kscn
+
+ROOT = Path(kscn.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+
+LAYERS = [
+    {"errors"},
+    {"metrics", "modelfile"},
+    {"nn", "features", "subspaces", "data"},
+    {"training"},
+    {"estimators", "baselines"},
+    {"experiments", "report"},
+    {"cli"},
+]
+HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
+
+# The modules that promise to lean on little: all that they may import besides the standard library.
+LEAN = {
+    "errors": set(),
+    "metrics": {"numpy", "scipy", "kscn.errors"},
+    "modelfile": {"numpy", "safetensors", "kscn.errors"},
+    "subspaces": {"torch", "kscn.errors", "kscn.subspaces"},
+}
+
+
+def part_of(file):
+    """First level below kscn: 'subspaces' for src/kscn/subspaces/bases.py."""
+    return file.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported_modules(file):
+    """Every module that a file imports, at the top or inside a function, by absolute name."""
+    package = ("kscn", *file.relative_to(ROOT).parent.parts)
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            # `from kscn import data` imports kscn.data.
+            names = [f"kscn.{alias.name}" for alias in node.names]
+            yield from names if module == "kscn" else [module]
+
+
+def ids(file):
+    return str(file.relative_to(ROOT))
+
+
+@pytest.mark.parametrize(
+    "file", [f for f in FILES if f.parent != ROOT or part_of(f)[0] != "_"], ids=ids
+)
+def test_no_arrow_points_up(file):
+    part = part_of(file)
+    assert part in HEIGHT, f"kscn.{part} has no place in the layers; give it one in this test"
+    for module in imported_modules(file):
+        if module.startswith("kscn.") and (target := module.split(".")[1]) in HEIGHT:
+            assert HEIGHT[target] <= HEIGHT[part], (
+                f"kscn.{part} imports {module}, which is above it"
+            )
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if part_of(f) in LEAN], ids=ids)
+def test_lean_modules_import_only_what_they_promise(file):
+    allowed = LEAN[part_of(file)] | set(sys.stdlib_module_names)
+    for module in imported_modules(file):
+        name = ".".join(module.split(".")[: 2 if module.startswith("kscn") else 1])
+        assert name in allowed, f"{file.name} imports {module}"
+
+
+def modules_loaded_by(code):
+    """Top-level modules that are loaded after `code` ran in a fresh interpreter."""
+    report = "import sys; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split()[-1000:])
+
+
+HEAVY = {"torch", "numpy", "scipy", "sklearn", "matplotlib", "plotly", "PIL", "pandas", "rich"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import kscn; assert kscn.__version__; assert 'KSubspaces' in dir(kscn)",
+        "from kscn.cli import cli; cli.main(['--version'], standalone_mode=False)",
+        "from kscn.cli import cli; cli.main(['--help'], standalone_mode=False)",
+    ],
+)
+def test_import_and_help_are_light(code):
+    assert not modules_loaded_by(code) & HEAVY
+
+
+def test_using_the_library_needs_no_optional_package():
+    loaded = modules_loaded_by("from kscn import KSubspaces, load_model, data, metrics")
+    # Not in the list: pandas and pyarrow, which scikit-learn imports by itself where they are.
+    assert not loaded & {"matplotlib", "plotly", "PIL", "h5py", "rich", "click"}
+
+
+def test_every_public_name_resolves():
+    for name in kscn.__all__:
+        assert getattr(kscn, name) is not None
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = kscn.nonsense

@@ -1,0 +1,180 @@
+"""Model files: what goes in comes out, faults are named, and a kill never costs the old model."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from kscn import modelfile
+from kscn.errors import InputError, ModelFileError
+from kscn.estimators import load_model
+from kscn.modelfile import MANIFEST_NAME, TENSORS_NAME, read_model, write_model
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "model"
+    write_model(path, "KSubspaces", {"n_clusters": 2}, {"bases": np.arange(12.0).reshape(2, 3, 2)})
+    return path
+
+
+def edit_manifest(model, **changes):
+    manifest = json.loads((model / MANIFEST_NAME).read_text())
+    (model / MANIFEST_NAME).write_text(json.dumps(manifest | changes))
+
+
+def test_what_is_written_is_read(tmp_path):
+    tensors = {
+        "bases": torch.randn(3, 5, 2, requires_grad=True),
+        "offsets": np.asfortranarray(np.random.default_rng(0).random((4, 6))),
+        "every_second": np.arange(10, dtype=np.int32)[::2],
+        "scalar": np.float32(2.5),
+        "big_endian": np.arange(3, dtype=">f8"),
+        "empty": np.zeros((0, 4), dtype=np.float32),
+        "flags": np.array([True, False]),
+    }
+    params = {"subspace_dim": [1, 2], "trim": 0.1, "seed": None, "name": "é"}
+    write_model(tmp_path / "deep" / "er" / "model", "KSubspaces", params, tensors)
+    read = read_model(tmp_path / "deep" / "er" / "model")
+    assert (read.kind, read.params) == ("KSubspaces", params)
+    assert read.tensors.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        expected = tensor.detach().numpy() if isinstance(tensor, torch.Tensor) else tensor
+        assert read.tensors[name].shape == expected.shape
+        assert read.tensors[name].dtype == expected.dtype.newbyteorder("=")
+        np.testing.assert_array_equal(read.tensors[name], expected)
+
+
+def test_a_new_model_replaces_the_old_and_leaves_nothing_beside_it(model):
+    write_model(model, "KSubspaces", {"n_clusters": 3}, {"bases": np.zeros((3, 2, 1))})
+    assert read_model(model).params == {"n_clusters": 3}
+    assert os.listdir(model.parent) == ["model"]
+
+
+def test_a_damaged_model_can_be_saved_again(model):
+    (model / MANIFEST_NAME).write_text("{")
+    write_model(model, "KSubspaces", {"n_clusters": 3}, {})
+    assert read_model(model).params == {"n_clusters": 3}
+
+
+def test_a_relative_path_works(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_model("model", "KSubspaces", {}, {})
+    assert read_model("model").tensors == {}
+
+
+@pytest.mark.parametrize("name", ["_write_synced", "sync_directory", "replace_directory"])
+def test_a_full_disk_keeps_the_old_model_and_says_so(model, monkeypatch, name):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(modelfile, name, full)
+    with pytest.raises(ModelFileError, match="No space left on device"):
+        write_model(model, "KSubspaces", {"n_clusters": 9}, {})
+    assert os.listdir(model.parent) == ["model"]
+    assert read_model(model).params == {"n_clusters": 2}
+
+
+def test_a_failing_swap_puts_the_old_model_back(model, monkeypatch):
+    rename = os.rename
+
+    def rename_all_but_the_new(source, target):
+        if ".new-" in str(source):
+            raise OSError(5, "Input/output error")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", rename_all_but_the_new)
+    with pytest.raises(ModelFileError, match="Input/output error"):
+        write_model(model, "KSubspaces", {"n_clusters": 9}, {})
+    assert read_model(model).params == {"n_clusters": 2}
+
+
+def test_a_kill_between_the_renames_is_explained(model):
+    model.rename(model.with_name(".model.old-1234abcd"))
+    with pytest.raises(
+        ModelFileError, match=r"interrupted and .*\.model\.old-1234abcd is complete"
+    ):
+        read_model(model)
+
+
+def test_other_peoples_files_are_not_replaced(tmp_path):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "thesis.tex").write_text("ten years")
+    (tmp_path / "file").write_text("text")
+    with pytest.raises(ModelFileError, match="other files than a kscn model"):
+        write_model(tmp_path / "notes", "KSubspaces", {}, {})
+    with pytest.raises(ModelFileError, match="is a file"):
+        write_model(tmp_path / "file", "KSubspaces", {}, {})
+    with pytest.raises(ModelFileError, match="cannot write the model"):
+        write_model(tmp_path / "file" / "below", "KSubspaces", {}, {})
+    assert (tmp_path / "notes" / "thesis.tex").read_text() == "ten years"
+    assert (tmp_path / "file").read_text() == "text"
+
+
+def test_unsuitable_parameters_and_arrays_are_refused(tmp_path):
+    with pytest.raises(InputError, match="JSON"):
+        write_model(tmp_path / "m", "K", {"callback": print}, {})
+    with pytest.raises(InputError, match="JSON"):
+        write_model(tmp_path / "m", "K", {"tol": float("nan")}, {})
+    with pytest.raises(InputError, match="'words' of a model must be numeric"):
+        write_model(tmp_path / "m", "K", {}, {"words": np.array(["a"])})
+    assert os.listdir(tmp_path) == []
+
+
+def truncate(model):
+    content = (model / TENSORS_NAME).read_bytes()
+    (model / TENSORS_NAME).write_bytes(content[:-8])
+
+
+def flip_a_bit(model):
+    content = bytearray((model / TENSORS_NAME).read_bytes())
+    content[-1] ^= 1
+    (model / TENSORS_NAME).write_bytes(content)
+
+
+def foreign_tensors(model):
+    content = b"this is not a safetensors file"
+    (model / TENSORS_NAME).write_bytes(content)
+    digest = modelfile._sha256(model / TENSORS_NAME)
+    edit_manifest(model, tensors_bytes=len(content), tensors_sha256=digest)
+
+
+def other_shapes(model):
+    table = {"bases": {"shape": [2, 2, 3], "dtype": "float64"}}
+    edit_manifest(model, tensors=table)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (truncate, "model.safetensors is cut off: it has"),
+        (flip_a_bit, "model.safetensors is damaged: its checksum differs"),
+        (foreign_tensors, "not a readable safetensors file"),
+        (other_shapes, "holds other arrays than manifest.json lists"),
+        (lambda m: (m / TENSORS_NAME).unlink(), "model.safetensors is missing"),
+        (lambda m: (m / MANIFEST_NAME).unlink(), "it has no manifest.json"),
+        (lambda m: (m / MANIFEST_NAME).write_bytes(b'{"format": "ksc'), "it is not JSON"),
+        (lambda m: (m / MANIFEST_NAME).write_bytes(b"\xff\xfe\x00"), "it is not JSON"),
+        (lambda m: (m / MANIFEST_NAME).write_text("[1]"), "was not written by kscn"),
+        (lambda m: edit_manifest(m, format="onnx"), "was not written by kscn"),
+        (lambda m: edit_manifest(m, format_version=2), "format version 2 and this kscn reads"),
+        (lambda m: edit_manifest(m, params=None), "'params' is missing or wrong"),
+        (lambda m: edit_manifest(m, kind="KMedians"), "'KMedians', which this version"),
+    ],
+)
+def test_every_fault_is_one_sentence_that_names_the_file(model, damage, words):
+    damage(model)
+    with pytest.raises(ModelFileError, match=words) as caught:
+        load_model(model)
+    assert str(model) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_paths_that_are_not_directories(tmp_path):
+    (tmp_path / "file").write_text("text")
+    with pytest.raises(ModelFileError, match="is a file"):
+        read_model(tmp_path / "file")
+    with pytest.raises(ModelFileError, match="does not exist"):
+        read_model(tmp_path / "nothing")
