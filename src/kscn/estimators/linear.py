@@ -365,7 +365,10 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
     def _record(self, record: dict[str, Any]) -> bool:
         record["seconds"] = time.perf_counter() - self._began
         self.history_.append(record)
-        return any([callback(self, record) is True for callback in self.callbacks])
+        stop = False
+        for callback in self.callbacks:  # every one is called, also after one asked to stop
+            stop |= callback(self, record) is True
+        return stop
 
     def _on_round(self, samples: int, scale: float) -> Callable[[int, int, int, float], None]:
         def report(turn: int, rounds: int, starts: int, objective: float) -> None:
@@ -410,7 +413,7 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         return np.sqrt(self.residuals(X))
 
     def predict_proba(self, X: Any) -> NDArray:
-        """Posterior of every cluster, shape (n, k), under equal isotropic noise around the subspaces.
+        """Posterior of every cluster, shape (n, k), under equal noise around all subspaces.
 
         Proportional to exp(-residual / (2 noise variance)); the largest is at `predict(X)`.
         """

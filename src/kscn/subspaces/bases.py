@@ -50,10 +50,12 @@ class Subspaces:
 
     @property
     def n_clusters(self) -> int:
+        """The number of subspaces, k."""
         return self.bases.shape[0]
 
     @property
     def ambient_dim(self) -> int:
+        """The dimension of the space they lie in, d."""
         return self.bases.shape[1]
 
     @property
