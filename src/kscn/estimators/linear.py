@@ -315,19 +315,15 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
     ) -> None:
         """Final assignment, so that `labels_` equals `predict(X)`, and canonical numbers."""
         labels, distance = self._label(blocks, found)
-        order = canonical_order(labels, self.n_clusters)
-        while (order != np.arange(self.n_clusters)).any():
-            # Assigned again rather than renamed: ties fall to the first subspace in the new order.
+        for _ in range(2):
+            order = canonical_order(labels, self.n_clusters)
+            if (order == np.arange(self.n_clusters)).all():
+                break
+            # Assigned again, not renamed: a tie goes to the first subspace, as it will in predict.
+            # That can shift sizes by a sample or two, hence a second round, but no endless loop.
             index = torch.from_numpy(order)
             found, sums = found.reordered(index), sums.reordered(index)
             labels, distance = self._label(blocks, found)
-            again = canonical_order(labels, self.n_clusters)
-            if (
-                np.bincount(labels, minlength=self.n_clusters)[again]
-                == np.bincount(labels, minlength=self.n_clusters)
-            ).all():
-                break
-            order = again
         self.labels_ = labels
         kept = torch.from_numpy(distance)
         if self.trim > 0:
@@ -406,7 +402,12 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
     def residuals(self, X: Any) -> NDArray:
         """Squared distance of every sample to every subspace, shape (n, k)."""
         blocks, current = self._opened(X), self._current()
-        return torch.cat([current.residuals(z).cpu() for _, z in blocks]).numpy()
+        out = np.empty((len(blocks), self.n_clusters), dtype=self.subspaces_.dtype)
+        for where, z in blocks:
+            norms = z.square().sum(dim=1)
+            check_finite(norms, z, blocks.source.name)
+            out[where : where + len(z)] = current.residuals(z, norms).cpu().numpy()
+        return out
 
     def transform(self, X: Any) -> NDArray:
         """Distance of every sample to every subspace, shape (n, k)."""

@@ -21,7 +21,10 @@ searches repeat what the data supports and differ in their accidents.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from threading import Event
 
 import torch
 from torch import Tensor
@@ -49,6 +52,7 @@ BUDGET = 2e11
 CHUNK = 1 << 19
 
 Report = Callable[[int, int, int, float], None]
+Ended = tuple[float, Subspaces, Tensor]  # objective, subspaces and labels of a chain
 
 
 @dataclass
@@ -102,22 +106,63 @@ def find_start(
     round_cost = (PROPOSALS * CULL_SWEEPS + SURVIVORS * FINAL_SWEEPS) * problem.sweep_cost
     chains = min(n_init, max(1, int(n_init * BUDGET // (race_cost + ROUNDS * round_cost))))
     rounds = max(1, min(ROUNDS, int((n_init * BUDGET / chains - race_cost) // round_cost)))
-    ended: list[tuple[float, Subspaces, Tensor]] = []
-    for chain in range(chains):
-        lowest = min((objective for objective, _, _ in ended), default=torch.inf)
-
-        def tell(turn: int, objective: float, chain: int = chain, so_far: float = lowest) -> None:
-            done = chain * (rounds + 1) + turn + 1
-            report(done, chains * (rounds + 1), PROPOSALS, min(objective, so_far))
-
-        objective, found = run_chain(problem, init, rounds, tell)
-        ended.append((objective, found, found.assign(problem.z)[0]))
-        if settled(ended):
-            break
-    return consensus(ended)
+    return consensus(run_chains(problem, init, chains, rounds, report))
 
 
-def settled(ended: list[tuple[float, Subspaces, Tensor]]) -> bool:
+def run_chains(
+    problem: Problem, init: str, chains: int, rounds: int, report: Report
+) -> list[Ended]:
+    """Run independent chains side by side until all have ended or enough of them agree.
+
+    One chain per core, each without threads of its own: its products are small, and waiting for
+    one another after every one of them costs more than they do, most of all on a busy machine.
+    Chains are taken in order and have their own seeds, so the result does not depend on timing.
+    """
+    threads = torch.get_num_threads()
+    workers = min(chains, threads)
+    seeds = torch.randint(2**62, (chains,), generator=problem.generator).tolist()
+    objectives: SimpleQueue[float] = SimpleQueue()
+    stop = Event()
+
+    def work(seed: int) -> Ended:
+        torch.set_num_threads(threads // workers)  # of this thread
+
+        def tell(objective: float) -> None:
+            objectives.put(objective)
+            if stop.is_set():
+                raise CancelledError
+
+        own = replace(problem, generator=torch.Generator().manual_seed(seed))
+        objective, found = run_chain(own, init, rounds, tell)
+        return objective, found, found.assign(problem.z)[0]
+
+    def listen(done: int, lowest: float) -> tuple[int, float]:
+        while not objectives.empty():
+            done, lowest = done + 1, min(lowest, objectives.get())
+            report(done, chains * (rounds + 1), PROPOSALS, lowest)
+        return done, lowest
+
+    ended: list[Ended] = []
+    heard = (0, float("inf"))
+    with ThreadPoolExecutor(workers) as pool:
+        running = [pool.submit(work, seed) for seed in seeds]
+        try:
+            for future in running:
+                while not wait([future], timeout=0.05).done:
+                    heard = listen(*heard)
+                heard = listen(*heard)
+                ended.append(future.result())
+                if settled(ended):
+                    break
+        finally:  # also on Ctrl-C: chains notice at their next round
+            stop.set()
+            for future in running:
+                future.cancel()
+    torch.set_num_threads(threads)  # new threads take the number that was set last
+    return ended
+
+
+def settled(ended: list[Ended]) -> bool:
     """Whether the best chains have found the same clustering AGREED times over."""
     ended = sorted(ended, key=lambda entry: entry[0])[:AGREED]
     if len(ended) < AGREED or ended[-1][0] > ended[0][0] * (1 + TIE / 10) + 1e-30:
@@ -125,7 +170,7 @@ def settled(ended: list[tuple[float, Subspaces, Tensor]]) -> bool:
     return all(mutual_information(ended[0][2], other[2]) > 0.999 for other in ended[1:])
 
 
-def consensus(ended: list[tuple[float, Subspaces, Tensor]]) -> Subspaces:
+def consensus(ended: list[Ended]) -> Subspaces:
     """Of the chains tied for the lowest objective, the one that agrees best with the others."""
     ended = sorted(ended, key=lambda entry: entry[0])
     tied = [entry for entry in ended if entry[0] <= ended[0][0] * (1 + TIE)]
@@ -150,20 +195,20 @@ def mutual_information(a: Tensor, b: Tensor) -> float:
 
 
 def run_chain(
-    problem: Problem, init: str, rounds: int, tell: Callable[[int, float], None]
+    problem: Problem, init: str, rounds: int, tell: Callable[[float], None]
 ) -> tuple[float, Subspaces]:
     """One race and its swaps: the lowest objective and its subspaces."""
     best, lowest = _winner(*sweep(problem, initial_candidates(problem, init, RACERS), RACE_SWEEPS))
-    tell(0, lowest)
+    tell(lowest)
     stale = 0
-    for turn in range(1, rounds + 1):
+    for _ in range(rounds):
         proposals, objective = sweep(problem, propose_swaps(problem, best), CULL_SWEEPS)
         proposals = proposals[objective.argsort()[:SURVIVORS]]
         leader, objective_now = _winner(*sweep(problem, proposals, FINAL_SWEEPS))
         stale += 1
         if objective_now < lowest * (1 - 1e-6):
             best, lowest, stale = leader, objective_now, 0
-        tell(turn, lowest)
+        tell(lowest)
         if stale == PATIENCE:
             break
     return lowest, Subspaces(best.bases[0], None if best.offsets is None else best.offsets[0])

@@ -12,9 +12,8 @@ from torch import Tensor
 from kscn.data import Source
 from kscn.errors import InputError
 
-# Rows per matrix product: a tile and its projections stay in cache. Fixed, and blocks are whole
-# tiles, so that a sample meets the same arithmetic whatever the batch size.
-TILE = 4096
+# Blocks are read whole or not at all when only some samples are wanted.
+READ = 4096
 
 
 def working_dtype(dtype: np.dtype) -> torch.dtype:
@@ -35,7 +34,7 @@ class Blocks:
     shift : Tensor, shape (d,), optional
         Subtracted from every sample (affine subspaces: brings the data to the origin).
     batch_size : int
-        Rows held at a time, rounded up to whole tiles.
+        Rows held at a time.
     """
 
     def __init__(
@@ -44,54 +43,52 @@ class Blocks:
         dtype: torch.dtype,
         device: torch.device,
         shift: Tensor | None = None,
-        batch_size: int = TILE,
+        batch_size: int = 16384,
     ) -> None:
         self.source = source
         self.dtype = dtype
         self.device = device
         self.shift = shift
-        self.batch_size = -(-batch_size // TILE) * TILE
+        self.batch_size = batch_size
         self.dim = int(np.prod(source.shape))
 
     def __len__(self) -> int:
         return len(self.source)
 
     def __iter__(self) -> Iterator[tuple[int, Tensor]]:
-        """All tiles in order."""
+        """All samples in order."""
         for start, rows in self.source.batches(self.batch_size):
-            block = self._tensor(rows)
-            for begin in range(0, len(block), TILE):
-                yield start + begin, block[begin : begin + TILE]
+            yield start, self._tensor(rows)
 
     def where(self, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """The rows set in the mask `wanted` (n,) as (indices, tensor) pieces of about a tile.
+        """The rows set in the mask `wanted` (n,) as (indices, tensor) pieces.
 
-        Tiles without such a row are not read.
+        Stretches without such a row are not read.
         """
         indices: list[Tensor] = []
         pieces: list[Tensor] = []
         gathered = 0
-        for start, z in self._busy_tiles(wanted):
+        for start, z in self._busy(wanted):
             rows = wanted[start : start + len(z)].nonzero().flatten()
             indices.append(rows + start)
             pieces.append(z if len(rows) == len(z) else z.index_select(0, rows.to(z.device)))
             gathered += len(rows)
-            if gathered >= TILE // 2:
+            if gathered >= self.batch_size // 4:
                 yield torch.cat(indices), torch.cat(pieces) if len(pieces) > 1 else pieces[0]
                 indices, pieces, gathered = [], [], 0
         if pieces:
             yield torch.cat(indices), torch.cat(pieces)
 
-    def _busy_tiles(self, wanted: Tensor) -> Iterator[tuple[int, Tensor]]:
+    def _busy(self, wanted: Tensor) -> Iterator[tuple[int, Tensor]]:
         n = len(self)
-        padded = torch.nn.functional.pad(wanted, (0, -n % TILE))
-        busy = torch.cat([padded.view(-1, TILE).any(dim=1), torch.tensor([False])]).tolist()
+        padded = torch.nn.functional.pad(wanted, (0, -n % READ))
+        busy = torch.cat([padded.view(-1, READ).any(dim=1), torch.tensor([False])]).tolist()
         begin = None
-        for tile, is_busy in enumerate(busy):
+        for stretch, is_busy in enumerate(busy):
             if is_busy and begin is None:
-                begin = tile
+                begin = stretch
             elif not is_busy and begin is not None:
-                for start, rows in self.source.batches(TILE, begin * TILE, min(tile * TILE, n)):
+                for start, rows in self.source.batches(READ, begin * READ, min(stretch * READ, n)):
                     yield start, self._tensor(rows)
                 begin = None
 

@@ -1,0 +1,38 @@
+"""Write a measured result to results/NAME.json with what is needed to repeat it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parent.parent / "results"
+
+
+def write(name: str, config: dict[str, Any], figures: dict[str, Any]) -> None:
+    """Write one result file, complete or not at all."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    record = {
+        "command": " ".join(["python", os.path.relpath(sys.argv[0]), *sys.argv[1:]]),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "commit": commit,
+        "versions": {p: version(p) for p in ("kscn", "torch", "numpy", "scikit-learn")},
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "config": config,
+        "figures": figures,
+    }
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    unfinished = path.with_suffix(".tmp")
+    unfinished.write_text(json.dumps(record, indent=1) + "\n")
+    unfinished.replace(path)
+    print(f"wrote {os.path.relpath(path)}")

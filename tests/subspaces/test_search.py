@@ -1,0 +1,336 @@
+"""The search for a start: sweeps descend, swaps improve, agreement decides between ties."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import normalized_mutual_info_score
+
+from kscn.data import make_union_of_subspaces
+from kscn.metrics import clustering_accuracy
+from kscn.subspaces import Subspaces, principal_angles, search
+from kscn.subspaces.search import (
+    Candidates,
+    Problem,
+    candidates_from_labels,
+    consensus,
+    find_start,
+    initial_candidates,
+    mutual_information,
+    propose_swaps,
+    run_chain,
+    settled,
+    sweep,
+)
+from kscn.subspaces.seeding import draw_rows
+
+INITS = ["k-means", "neighbourhood", "farthest", "random"]
+
+
+def problem(
+    n=300, k=3, d=8, dims=2, *, noise=0.05, affine=False, trim=0.0, weights=False, seed=0, turn=None
+):
+    sizes = [dims] * k if isinstance(dims, int) else dims
+    z, labels, _ = make_union_of_subspaces(
+        n, k, d, sizes, noise=noise, affine=affine, random_state=seed, dtype=np.float64
+    )
+    z = z if turn is None else z @ turn
+    given = np.random.default_rng(1).uniform(0.1, 3, n) if weights else None
+    made = Problem(
+        torch.tensor(z).float(),
+        None if given is None else torch.tensor(given).float(),
+        torch.tensor(sizes),
+        affine,
+        trim,
+        torch.Generator().manual_seed(seed),
+    )
+    return made, labels
+
+
+VARIANTS = {
+    "linear": {},
+    "affine": {"affine": True},
+    "weights": {"weights": True},
+    "mixed dimensions": {"dims": [1, 3, 2]},
+    "affine, mixed dimensions, weights": {"dims": [1, 3, 2], "affine": True, "weights": True},
+}
+
+
+def as_subspaces(candidates, r):
+    offsets = None if candidates.offsets is None else candidates.offsets[r]
+    return Subspaces(candidates.bases[r], offsets)
+
+
+# Sweeps --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("init", INITS)
+def test_sweeps_never_raise_the_objective(init, variant):
+    hard, _ = problem(noise=0.4, **VARIANTS[variant])
+    candidates = initial_candidates(hard, init, 6)
+    previous = torch.full((6,), torch.inf, dtype=torch.float64)
+    for _ in range(12):
+        candidates, objective = sweep(hard, candidates, 1)
+        assert (objective <= previous * (1 + 1e-5)).all()
+        previous = objective
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("init", INITS)
+def test_candidates_are_valid_subspaces_of_the_asked_dimensions(init, variant):
+    task, _ = problem(**VARIANTS[variant])
+    candidates = initial_candidates(task, init, 5)
+    candidates, _ = sweep(task, candidates, 3)
+    for r in range(5):
+        one = as_subspaces(candidates, r)
+        assert one.fault() is None
+        assert sorted(one.dims.tolist()) == sorted(task.dims.tolist())
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_objective_is_the_weighted_sum_of_residuals(variant):
+    task, _ = problem(**VARIANTS[variant])
+    candidates = initial_candidates(task, "neighbourhood", 4)
+    _, objective = sweep(task, candidates, 1)  # that of the assignment before the step
+    weight = torch.ones(len(task.z)) if task.weights is None else task.weights
+    for r in range(4):
+        nearest = as_subspaces(candidates, r).residuals(task.z).amin(dim=1)
+        assert float(objective[r]) == pytest.approx(float((nearest * weight).sum()), rel=1e-3)
+
+
+def test_a_trimmed_objective_leaves_out_the_farthest_share():
+    task, _ = problem(noise=0.3, trim=0.1)
+    candidates = initial_candidates(task, "k-means", 2)
+    _, objective = sweep(task, candidates, 1)
+    for r in range(2):
+        nearest = as_subspaces(candidates, r).residuals(task.z).amin(dim=1).sort().values
+        assert float(objective[r]) == pytest.approx(float(nearest[:270].sum()), rel=1e-3)
+
+
+def test_candidates_do_not_feel_each_other(monkeypatch):
+    task, _ = problem(noise=0.3)
+    candidates = initial_candidates(task, "k-means", 7)
+    together = sweep(task, candidates, 4)[1]
+    monkeypatch.setattr(search, "CHUNK", 1)  # one candidate at a time
+    alone = sweep(task, candidates, 4)[1]
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=0)
+
+
+def test_subspaces_of_labels_are_those_of_the_members():
+    task, labels = problem(noise=0.01)
+    used = torch.ones(1, 3, 2, dtype=torch.bool)
+    found = as_subspaces(candidates_from_labels(task, torch.tensor(labels)[None], used), 0)
+    for i in range(3):
+        members = task.z[torch.tensor(labels) == i]
+        exact = torch.linalg.svd(members.mT, full_matrices=False).U[:, :2]
+        assert principal_angles(found.bases[i], exact).max() < 0.01
+
+
+# Swaps ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_swap_replaces_exactly_one_subspace(variant):
+    task, _ = problem(**VARIANTS[variant])
+    best = initial_candidates(task, "k-means", 1)
+    proposals = propose_swaps(task, best)
+    assert len(proposals) == search.PROPOSALS
+    for r in range(len(proposals)):
+        same = [torch.equal(proposals.bases[r, i], best.bases[0, i]) for i in range(3)]
+        assert sum(same) == 2
+        one = as_subspaces(proposals, r)
+        assert one.fault() is None
+        assert one.dims.tolist() == as_subspaces(best, 0).dims.tolist()
+
+
+def test_swaps_are_seeded_by_badly_served_samples_but_not_by_trimmed_ones(monkeypatch):
+    draws = []
+
+    def spy(mass, count, generator):
+        draws.append(mass)
+        return draw_rows(mass, count, generator)
+
+    monkeypatch.setattr(search, "draw_rows", spy)
+    task, labels = problem(trim=0.1)
+    labels = torch.tensor(labels)[None]
+    used = torch.ones(1, 3, 2, dtype=torch.bool)
+    best = candidates_from_labels(task, labels, used)
+    propose_swaps(task, best)
+    residual = as_subspaces(best, 0).residuals(task.z).amin(dim=1)
+    far = residual.argsort(descending=True)
+    seeds = draws[0][0]
+    assert (seeds[far[:30]] == 0).all()
+    torch.testing.assert_close(seeds[far[30:]], residual[far[30:]], rtol=1e-2, atol=1e-5)
+
+
+def test_swaps_leave_a_minimum_that_sweeps_cannot_leave():
+    # Three lines in the plane, at 0, 60 and 120 degrees. Two subspaces share the first line and
+    # the third lies between the other two.
+    rng = np.random.default_rng(0)
+    labels = np.arange(300) % 3
+    angles = np.deg2rad(60.0 * labels + rng.standard_normal(300))
+    z = rng.standard_normal((300, 1)) * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    generator = torch.Generator().manual_seed(0)
+    task = Problem(torch.tensor(z).float(), None, torch.ones(3).long(), False, 0.0, generator)
+    wrong = torch.deg2rad(torch.tensor([1.0, -1.0, 90.0]))
+    bases = torch.stack([wrong.cos(), wrong.sin()], dim=1)[None, :, :, None]
+    start = Candidates(bases, None, torch.ones(1, 3, 1, dtype=torch.bool))
+    start, stuck = sweep(task, start, 50)
+    assert clustering_accuracy(labels, as_subspaces(start, 0).assign(task.z)[0].numpy()) < 0.7
+    proposals, after = sweep(task, propose_swaps(task, start), 10)
+    assert after.min() < 0.1 * stuck[0]
+    best = as_subspaces(proposals, int(after.argmin()))
+    assert clustering_accuracy(labels, best.assign(task.z)[0].numpy()) > 0.95
+
+
+def test_a_chain_reports_a_falling_objective_and_keeps_the_lowest():
+    task, _ = problem(noise=0.3)
+    heard = []
+    lowest, found = run_chain(task, "random", 6, lambda turn, value: heard.append((turn, value)))
+    turns, values = zip(*heard, strict=True)
+    assert list(turns) == list(range(len(turns)))
+    assert all(b <= a for a, b in zip(values, values[1:], strict=False))
+    assert values[-1] == lowest
+    assert found.fault() is None
+
+
+# Choosing between chains ---------------------------------------------------------------------------
+
+
+def ended(objective, labels, tag):
+    """A chain that ended; its subspaces carry a tag so that the choice can be seen."""
+    return objective, Subspaces(torch.full((1, 2, 1), float(tag))), torch.tensor(labels)
+
+
+def tag(subspaces):
+    return float(subspaces.bases[0, 0, 0])
+
+
+SAME = [0, 0, 0, 1, 1, 1, 2, 2, 2]
+RENAMED = [2, 2, 2, 0, 0, 0, 1, 1, 1]
+OTHER = [0, 1, 2, 0, 1, 2, 0, 1, 2]
+
+
+def test_consensus_takes_the_lowest_objective_when_it_stands_out():
+    chains = [ended(1.02, SAME, 1), ended(1.0, OTHER, 2), ended(1.02, SAME, 3), ended(1.1, SAME, 4)]
+    assert tag(consensus(chains)) == 2
+
+
+def test_consensus_takes_what_most_of_the_tied_chains_found():
+    chains = [ended(1.0, OTHER, 1), ended(1.003, SAME, 2), ended(1.004, RENAMED, 3)]
+    assert tag(consensus(chains)) == 2  # the lower of the two that agree
+
+
+def test_two_tied_chains_leave_the_decision_to_the_objective():
+    chains = [ended(1.003, SAME, 1), ended(1.0, OTHER, 2), ended(2.0, SAME, 3)]
+    assert tag(consensus(chains)) == 2
+
+
+def test_the_search_is_settled_when_the_best_three_agree():
+    agree = [ended(1.0, SAME, 1), ended(1.0001, RENAMED, 2), ended(1.0002, SAME, 3)]
+    assert settled(agree)
+    assert settled([*agree, ended(1.5, OTHER, 4)])
+    assert not settled(agree[:2])
+    assert not settled([*agree[:2], ended(1.01, SAME, 3)])  # not the same objective
+    assert not settled([*agree[:2], ended(1.0, OTHER, 3)])  # not the same clustering
+    assert settled([ended(0.0, SAME, i) for i in range(3)])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_mutual_information_agrees_with_scikit_learn(seed):
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(5, size=200), rng.integers(3, size=200)
+    b[:100] = a[:100] % 3
+    found = mutual_information(torch.tensor(a), torch.tensor(b))
+    assert found == pytest.approx(normalized_mutual_info_score(a, b))
+    assert mutual_information(torch.tensor(b), torch.tensor(a)) == pytest.approx(found)
+
+
+def test_mutual_information_of_equal_and_of_single_clusterings_is_one():
+    assert mutual_information(torch.tensor(SAME), torch.tensor(RENAMED)) == pytest.approx(1)
+    nothing = torch.zeros(9, dtype=torch.long)
+    assert mutual_information(nothing, nothing) == 1
+
+
+def test_a_proposed_affine_subspace_passes_through_its_neighbourhood():
+    task, _ = problem(dims=[1, 2, 2], affine=True)
+    task = Problem(task.z + 1, None, task.dims, True, 0.0, task.generator)
+    task.neighbours = len(task.z)  # every neighbourhood is the whole data, with one mean
+    best = initial_candidates(task, "k-means", 1)
+    proposals = propose_swaps(task, best)
+    mean = task.z.mean(dim=0, keepdim=True)
+    for r in range(len(proposals)):
+        (new,) = (i for i in range(3) if not torch.equal(proposals.bases[r, i], best.bases[0, i]))
+        assert as_subspaces(proposals, r).residuals(mean)[0, new] < 1e-6
+
+
+# The whole search ----------------------------------------------------------------------------------
+
+
+def test_one_start_is_one_start():
+    task, _ = problem()
+    heard = []
+    found = find_start(task, "k-means", 1, lambda *report: heard.append(report))
+    assert found.fault() is None
+    assert len(heard) == 1
+    assert heard[0][:3] == (1, 1, 1)
+    # The same draws and sweeps by hand: no race and no swaps.
+    again, _ = problem()
+    alone, objective = sweep(again, initial_candidates(again, "k-means", 1), search.RACE_SWEEPS)
+    assert torch.equal(found.bases, alone.bases[0])
+    assert heard[0][3] == float(objective[0])
+
+
+def test_a_single_cluster_needs_no_search():
+    task, _ = problem(k=1)
+    heard = []
+    found = find_start(task, "k-means", 10, lambda *report: heard.append(report))
+    assert len(heard) == 1
+    exact = torch.linalg.svd(task.z.mT, full_matrices=False).U[:, :2]
+    assert principal_angles(found.bases[0], exact).max() < 0.01
+
+
+@pytest.mark.parametrize("init", INITS)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_search_finds_an_easy_union_from_every_start(init, variant):
+    for seed in range(3):
+        task, labels = problem(noise=0.02, seed=seed, **VARIANTS[variant])
+        found = find_start(task, init, 3)
+        assert found.fault() is None
+        assert clustering_accuracy(labels, found.assign(task.z)[0].numpy()) > 0.97, seed
+
+
+def test_reports_count_up_and_their_objective_never_rises():
+    task, _ = problem(noise=0.3)
+    heard = []
+    find_start(task, "k-means", 3, lambda *report: heard.append(report))
+    done, most, starts, objective = (np.array(column) for column in zip(*heard, strict=True))
+    assert (np.diff(done) > 0).all()
+    assert (done <= most).all()
+    assert (starts == search.PROPOSALS).all()
+    assert (np.diff(objective) <= 0).all()
+
+
+def test_the_search_repeats_with_the_seed():
+    one, two = (find_start(problem(noise=0.3)[0], "k-means", 2) for _ in range(2))
+    assert torch.equal(one.bases, two.bases)
+
+
+def test_a_small_budget_still_gives_one_chain(monkeypatch):
+    monkeypatch.setattr(search, "BUDGET", 1.0)
+    task, labels = problem(noise=0.01)
+    heard = []
+    found = find_start(task, "k-means", 10, lambda *report: heard.append(report))
+    assert heard[-1][1] == 2  # one race and one round of swaps
+    assert clustering_accuracy(labels, found.assign(task.z)[0].numpy()) > 0.9
+
+
+@pytest.mark.parametrize("init", INITS)
+@pytest.mark.parametrize("affine", [False, True])
+def test_the_clustering_found_does_not_depend_on_the_axes(init, affine):
+    q = np.linalg.qr(np.random.default_rng(3).standard_normal((8, 8)))[0]
+    here, _ = problem(affine=affine, noise=0.02)
+    there, _ = problem(affine=affine, noise=0.02, turn=q)
+    one = find_start(here, init, 2).assign(here.z)[0]
+    other = find_start(there, init, 2).assign(there.z)[0]
+    assert mutual_information(one, other) > 0.98

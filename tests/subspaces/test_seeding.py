@@ -1,0 +1,245 @@
+"""Starts: k-means, neighbourhoods, draws in proportion, and new places for empty clusters."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_rand_score
+
+from kscn.data import make_union_of_subspaces
+from kscn.subspaces import Subspaces, principal_angles
+from kscn.subspaces.seeding import (
+    draw_rows,
+    k_means_labels,
+    local_subspaces,
+    neighbourhood_members,
+    neighbourhood_starts,
+    random_labels,
+    rescue_empty,
+)
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def blobs(n=300, k=3, d=5, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % k
+    centres = 20 * rng.standard_normal((k, d))
+    return torch.tensor(centres[labels] + rng.standard_normal((n, d))), labels
+
+
+def union(n=300, k=3, d=8, p=2, *, noise=0.05, affine=False, seed=0):
+    z, labels, _ = make_union_of_subspaces(
+        n, k, d, p, noise=noise, affine=affine, random_state=seed, dtype=np.float64
+    )
+    return torch.tensor(z), labels
+
+
+def rotation(d, seed=9):
+    return torch.linalg.qr(torch.randn(d, d, generator=seeded(seed), dtype=torch.float64)).Q
+
+
+# k-means -------------------------------------------------------------------------------------------
+
+
+def test_k_means_finds_separated_blobs():
+    z, labels = blobs()
+    found = k_means_labels(z, 3, 10, seeded())
+    assert found.shape == (300, 10)
+    scores = [adjusted_rand_score(labels, run) for run in found.mT]
+    assert sum(score == 1.0 for score in scores) >= 8
+
+
+def test_k_means_is_nearly_as_good_as_scikit_learns():
+    z = torch.randn(500, 4, generator=seeded(), dtype=torch.float64)
+    reference = KMeans(6, n_init=1, random_state=0).fit(z.numpy()).inertia_
+    for run in k_means_labels(z, 6, 5, seeded()).mT:
+        centres = torch.stack([z[run == i].mean(dim=0) for i in range(6)])
+        assert (z - centres[run]).square().sum() < 1.15 * reference
+
+
+def test_runs_differ_and_repeat_with_the_seed():
+    z, _ = union()
+    first = k_means_labels(z, 3, 4, seeded())
+    assert torch.equal(first, k_means_labels(z, 3, 4, seeded()))
+    assert len({tuple(run.tolist()) for run in first.mT}) > 1
+
+
+def test_k_means_survives_fewer_distinct_samples_than_clusters():
+    z = torch.eye(2, 5, dtype=torch.float64).repeat(10, 1)
+    labels = k_means_labels(z, 4, 3, seeded())
+    assert labels.min() >= 0
+    assert labels.max() < 4
+    assert (labels[0::2] == labels[0]).all()  # equal samples stay together
+    assert (labels[1::2] == labels[1]).all()
+
+
+def test_random_labels_use_every_cluster():
+    labels = random_labels(torch.zeros(500, 3), 7, 2, seeded())
+    assert labels.shape == (500, 2)
+    for run in labels.mT:
+        assert sorted(set(run.tolist())) == list(range(7))
+
+
+# Neighbourhoods ------------------------------------------------------------------------------------
+
+
+def test_linear_neighbours_are_the_nearest_by_angle_on_either_side_of_the_origin():
+    z, _ = union(80)
+    seeds = torch.tensor([3, 11])
+    unit = z / z.norm(dim=1, keepdim=True)
+    cosines = (unit[seeds] @ unit.mT).abs()
+    found = neighbourhood_members(z, seeds, 10, affine=False)
+    expected = cosines.argsort(dim=1, descending=True)[:, :10]
+    assert [set(row.tolist()) for row in found] == [set(row.tolist()) for row in expected]
+    mirrored = neighbourhood_members(torch.cat([z, -z[:1]]), torch.tensor([0]), 2, affine=False)
+    assert set(mirrored[0].tolist()) == {0, 80}
+
+
+def test_affine_neighbours_are_the_nearest_by_distance():
+    z, _ = union(80, affine=True)
+    seeds = torch.tensor([3, 11])
+    found = neighbourhood_members(z, seeds, 10, affine=True)
+    expected = torch.cdist(z[seeds], z).argsort(dim=1)[:, :10]
+    assert [set(row.tolist()) for row in found] == [set(row.tolist()) for row in expected]
+
+
+def test_neighbourhoods_do_not_depend_on_the_block():
+    z, _ = union(80)
+    seeds = torch.arange(50)
+    whole = neighbourhood_members(z, seeds, 7, affine=False)
+    parts = neighbourhood_members(z, seeds, 7, affine=False, block=8)
+    assert torch.equal(whole, parts)
+
+
+def test_neighbourhoods_are_never_larger_than_the_data():
+    z, _ = union(6)
+    assert neighbourhood_members(z, torch.arange(2), 50, affine=False).shape == (2, 6)
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_the_local_subspace_of_a_clean_group_is_its_span(affine):
+    z, labels = union(300, noise=0.0, affine=affine)
+    groups = torch.stack([torch.tensor(np.flatnonzero(labels == i)[:40]) for i in range(3)])
+    found = local_subspaces(z, groups, 2, affine)
+    assert found.fault() is None
+    for i, group in enumerate(groups):
+        assert found.residuals(z[group])[:, i].max() < 1e-9
+
+
+def test_local_subspaces_of_too_few_or_equal_rows_are_valid():
+    z, _ = union(50)
+    few = local_subspaces(z, torch.tensor([[0], [1]]), 3, affine=False)
+    same = local_subspaces(z, torch.zeros(2, 6, dtype=torch.long), 3, affine=True)
+    zero = local_subspaces(torch.zeros_like(z) + 1e-3, torch.arange(6)[None], 3, affine=True)
+    assert [s.fault() for s in (few, same, zero)] == [None] * 3
+    assert few.residuals(z[:2]).diagonal().max() < 1e-9
+
+
+def test_spread_starts_cover_more_clusters_than_uniform_ones():
+    z, labels = union(400, k=8, d=12, noise=0.01)
+    counts = {}
+    for spread in (False, True):
+        starts = neighbourhood_starts(z, 8, 2, 20, False, seeded(), size=12, spread=spread)
+        nearest = starts.residuals(z).view(400, 20, 8)
+        hit = [[float(nearest[labels == i, r].mean(dim=0).amin()) for i in range(8)] for r in range(20)]
+        counts[spread] = int((np.array(hit) < 0.1).sum())
+    assert counts[True] > counts[False]
+    assert counts[True] > 0.9 * 160
+
+
+# A rotation of the data rotates the starts -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("labels", [k_means_labels, random_labels])
+def test_label_starts_do_not_depend_on_the_axes(labels):
+    z, _ = union()
+    turned = z @ rotation(8)
+    assert torch.equal(labels(z, 3, 5, seeded()), labels(turned, 3, 5, seeded()))
+
+
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("spread", [False, True])
+def test_neighbourhood_starts_turn_with_the_data(spread, affine):
+    z, _ = union(affine=affine)
+    q = rotation(8)
+    kwargs = {"size": 30, "spread": spread}
+    here = neighbourhood_starts(z, 3, 2, 4, affine, seeded(), **kwargs)
+    there = neighbourhood_starts(z @ q, 3, 2, 4, affine, seeded(), **kwargs)
+    assert principal_angles(q.mT @ here.bases, there.bases).max() < 1e-4
+    if affine:
+        torch.testing.assert_close(here.offsets @ q, there.offsets, atol=1e-4, rtol=0)
+
+
+# Draws ---------------------------------------------------------------------------------------------
+
+
+def test_draws_are_in_proportion_to_the_mass():
+    mass = torch.tensor([[1.0, 0.0, 3.0], [0.0, 0.0, 5.0]])
+    drawn = draw_rows(mass, 4000, seeded())
+    assert drawn.shape == (2, 4000)
+    shares = torch.bincount(drawn[0], minlength=3) / 4000
+    assert shares[1] == 0
+    assert float(shares[2]) == pytest.approx(0.75, abs=0.03)
+    assert (drawn[1] == 2).all()
+
+
+def test_draws_without_any_mass_are_uniform():
+    drawn = draw_rows(torch.zeros(1, 4), 4000, seeded())[0]
+    assert (torch.bincount(drawn, minlength=4) / 4000 - 0.25).abs().max() < 0.03
+
+
+# Rescue --------------------------------------------------------------------------------------------
+
+
+def with_an_empty_one(z, labels, dims, affine):
+    """Good subspaces for all clusters but the last, which sits where no sample is nearest."""
+    k, d, p = len(dims), z.shape[1], max(dims)
+    groups = [torch.tensor(np.flatnonzero(labels == i)[:40]) for i in range(k - 1)]
+    good = local_subspaces(z, torch.stack(groups), p, affine)
+    used = (torch.arange(p) < torch.tensor(dims)[:, None])[:, None]
+    bases = torch.cat([good.bases, rotation(d)[None, :, :p]]) * used
+    if not affine:
+        # Twice the same subspace: ties go to the first, so the second has no members.
+        bases[-1] = bases[0] * used[-1]
+        return Subspaces(bases)
+    far = 100 * rotation(d)[-1:]
+    far = far - (bases[-1:] @ (bases[-1:].mT @ far[:, :, None])).squeeze(-1)
+    return Subspaces(bases, torch.cat([good.offsets, far]))
+
+
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("dims", [[2, 2, 2], [2, 2, 1]])
+def test_rescue_moves_the_empty_subspace_only_and_never_raises_the_objective(dims, affine):
+    z, labels = union(affine=affine)
+    before = with_an_empty_one(z, labels, dims, affine)
+    members, distance = before.assign(z)
+    assert not (members == 2).any()
+    for seed in range(10):
+        after = rescue_empty(before, torch.tensor([2]), z, 30, seeded(seed))
+        assert after.fault() is None
+        assert after.dims.tolist() == dims
+        assert torch.equal(after.bases[:2], before.bases[:2])
+        if affine:
+            assert torch.equal(after.offsets[:2], before.offsets[:2])
+        members, now = after.assign(z)
+        assert (now <= distance).all()
+        assert (members == 2).any()
+
+
+def test_rescue_finds_the_cluster_that_nobody_serves():
+    z, labels = union()
+    before = with_an_empty_one(z, labels, [2, 2, 2], False)
+    after = rescue_empty(before, torch.tensor([2]), z, 30, seeded())
+    assert adjusted_rand_score(labels, after.assign(z)[0]) > 0.9
+
+
+def test_a_rescued_affine_subspace_passes_through_its_neighbourhood():
+    z, labels = union(affine=True)
+    z = z + 1
+    before = with_an_empty_one(z, labels, [2, 2, 1], True)
+    after = rescue_empty(before, torch.tensor([2]), z, len(z), seeded())
+    mean = z.mean(dim=0, keepdim=True)  # the neighbourhood is the whole data here
+    assert after.residuals(mean)[0, 2] < 1e-12
