@@ -23,7 +23,7 @@ demo: setup
 	@$(BIN)/kscn demo
 
 test: setup
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q -n auto -m "not slow"
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -22,7 +22,7 @@ from kscn import KSubspaces, data, metrics
 
 
 def recovery() -> dict[str, Any]:
-    """Unions of subspaces: plain, with outliers and trimming, affine. 20 seeds, default settings."""
+    """Unions of subspaces: plain, with outliers, affine. 20 seeds, default settings."""
     out: dict[str, Any] = {}
     for k, d, p in ((10, 30, 5), (20, 50, 5)):
         for name, made, asked in (

@@ -1,6 +1,12 @@
 """Shared by all tests."""
 
+import os
+
 from hypothesis import settings
+
+# Tests run side by side, one per core: threads within a test would only wait for one another.
+# Set before torch is imported, and inherited by the commands that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # No deadline: a busy machine is not a fault. The same examples every time: a failure repeats.
 settings.register_profile("kscn", deadline=None, derandomize=True)

@@ -151,7 +151,7 @@ def test_the_name_appears_in_messages():
         ({"a": 1}, "X"),
         (PairDataset(X[:0]), "no samples"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_bad_input_is_refused_in_words(bad, words):
     with pytest.raises(InputError, match=words) as caught:

@@ -52,7 +52,8 @@ def test_posteriors_sum_to_one_and_are_largest_at_the_prediction(fitted):
 def test_posteriors_are_those_of_equal_isotropic_noise(fitted):
     model, X, _ = fitted
     odds = np.exp(-model.residuals(X) / (2 * model.noise_variance_))
-    np.testing.assert_allclose(model.predict_proba(X), odds / odds.sum(axis=1, keepdims=True))
+    expected = odds / odds.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(model.predict_proba(X), expected, atol=1e-12)
 
 
 def test_posteriors_of_data_without_noise_are_certain():

@@ -39,7 +39,9 @@ def union(n=300, k=3, d=8, p=2, **kwargs):
 
 
 def quick(**params):
-    return KSubspaces(**{"n_clusters": 3, "subspace_dim": 2, "n_init": 2, "random_state": 0} | params)
+    return KSubspaces(
+        **{"n_clusters": 3, "subspace_dim": 2, "n_init": 2, "random_state": 0} | params
+    )
 
 
 def test_weights_equal_repetitions_from_a_given_start():

@@ -16,7 +16,9 @@ def union(n=2000, *, noise=0.02, affine=False, seed=0, dtype=np.float64, **kwarg
 
 
 def quick(**params):
-    return KSubspaces(**{"n_clusters": 3, "subspace_dim": 2, "n_init": 2, "random_state": 0} | params)
+    return KSubspaces(
+        **{"n_clusters": 3, "subspace_dim": 2, "n_init": 2, "random_state": 0} | params
+    )
 
 
 def stream(model, X, parts=10, weights=None):
@@ -76,10 +78,12 @@ def test_weights_count_in_a_stream():
     doubled = stream(quick(), X[:1000], weights=2 * weights[:1000])
     assert doubled.cluster_weights_.sum() == 2000
     assert gap(whole.subspaces_, doubled.subspaces_) < 1e-5
-    clean, y, bases = union()
+    clean, _, bases = union()
     spoilt = np.vstack([clean, 20 * np.random.default_rng(0).standard_normal((100, 8))])
-    model = quick().partial_fit(clean).partial_fit(
-        spoilt, sample_weight=np.repeat([1.0, 0.0], [2000, 100])
+    model = (
+        quick()
+        .partial_fit(clean)
+        .partial_fit(spoilt, sample_weight=np.repeat([1.0, 0.0], [2000, 100]))
     )
     assert gap(model.subspaces_, bases) < 0.01
 
@@ -140,7 +144,7 @@ def test_a_first_batch_that_is_refused_leaves_the_model_unfitted():
 
 
 def test_mixed_dimensions_stay_in_a_stream():
-    X, _, bases = make_union_of_subspaces(
+    X, _, _ = make_union_of_subspaces(
         1200, 3, 10, [1, 2, 3], noise=0.02, random_state=0, dtype=np.float64
     )
     model = stream(quick(subspace_dim=[1, 2, 3], n_init=5), X, parts=3)

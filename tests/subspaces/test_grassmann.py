@@ -49,7 +49,7 @@ def pair_at(angles, d=12, seed=0):
     return frame[:, :p], turned @ mix
 
 
-# Against pymanopt ----------------------------------------------------------------------------------
+# Against pymanopt ---------------------------------------------------------------------------------
 
 
 def test_tangent_projection_agrees_with_pymanopt():
@@ -79,7 +79,7 @@ def test_distance_agrees_with_pymanopt():
     assert float(distance(a, b).norm()) == pytest.approx(ORACLE.dist(a.numpy(), b.numpy()))
 
 
-# Angles --------------------------------------------------------------------------------------------
+# Angles -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("p", "q"), [(3, 3), (4, 2), (2, 4), (1, 1)])
@@ -142,7 +142,7 @@ def test_largest_turn_sees_turns_as_small_as_1e_minus_7():
     assert float(largest_turn(a, b)) == pytest.approx(1e-7, rel=1e-6)
 
 
-# Moving --------------------------------------------------------------------------------------------
+# Moving -------------------------------------------------------------------------------------------
 
 
 def test_geodesic_and_retraction_stay_orthonormal():
@@ -177,7 +177,7 @@ def test_a_step_of_zero_stays():
     torch.testing.assert_close(projectors(geodesic(base, still)), projectors(base))
 
 
-# The gradient --------------------------------------------------------------------------------------
+# The gradient -------------------------------------------------------------------------------------
 
 
 def labelled(n=60):

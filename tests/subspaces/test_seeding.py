@@ -41,7 +41,7 @@ def rotation(d, seed=9):
     return torch.linalg.qr(torch.randn(d, d, generator=seeded(seed), dtype=torch.float64)).Q
 
 
-# k-means -------------------------------------------------------------------------------------------
+# k-means ------------------------------------------------------------------------------------------
 
 
 def test_k_means_finds_separated_blobs():
@@ -83,7 +83,7 @@ def test_random_labels_use_every_cluster():
         assert sorted(set(run.tolist())) == list(range(7))
 
 
-# Neighbourhoods ------------------------------------------------------------------------------------
+# Neighbourhoods -----------------------------------------------------------------------------------
 
 
 def test_linear_neighbours_are_the_nearest_by_angle_on_either_side_of_the_origin():
@@ -144,13 +144,15 @@ def test_spread_starts_cover_more_clusters_than_uniform_ones():
     for spread in (False, True):
         starts = neighbourhood_starts(z, 8, 2, 20, False, seeded(), size=12, spread=spread)
         nearest = starts.residuals(z).view(400, 20, 8)
-        hit = [[float(nearest[labels == i, r].mean(dim=0).amin()) for i in range(8)] for r in range(20)]
+        hit = [
+            [float(nearest[labels == i, r].mean(dim=0).amin()) for i in range(8)] for r in range(20)
+        ]
         counts[spread] = int((np.array(hit) < 0.1).sum())
     assert counts[True] > counts[False]
     assert counts[True] > 0.9 * 160
 
 
-# A rotation of the data rotates the starts -----------------------------------------------------------
+# A rotation of the data rotates the starts --------------------------------------------------------
 
 
 @pytest.mark.parametrize("labels", [k_means_labels, random_labels])
@@ -173,7 +175,7 @@ def test_neighbourhood_starts_turn_with_the_data(spread, affine):
         torch.testing.assert_close(here.offsets @ q, there.offsets, atol=1e-4, rtol=0)
 
 
-# Draws ---------------------------------------------------------------------------------------------
+# Draws --------------------------------------------------------------------------------------------
 
 
 def test_draws_are_in_proportion_to_the_mass():
@@ -191,7 +193,7 @@ def test_draws_without_any_mass_are_uniform():
     assert (torch.bincount(drawn, minlength=4) / 4000 - 0.25).abs().max() < 0.03
 
 
-# Rescue --------------------------------------------------------------------------------------------
+# Rescue -------------------------------------------------------------------------------------------
 
 
 def with_an_empty_one(z, labels, dims, affine):

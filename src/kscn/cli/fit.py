@@ -63,7 +63,11 @@ class SubspaceDim(click.ParamType):
     help="Share of each cluster's farthest members to leave out of its update.",
 )
 @click.option("--init", help="How a start is made: k-means, neighbourhood, random or farthest.")
-@click.option("--n-init", type=int, help="How many starts to try; the lowest objective wins.")
+@click.option(
+    "--n-init",
+    type=int,
+    help="Effort of the search for a start: independent chains; 1 is a single start.",
+)
 @click.option("--max-iter", type=int, help="Iterations at most.")
 @click.option("--batch-size", type=int, help="Samples read at once.")
 @click.option(

@@ -91,6 +91,15 @@ class Problem:
         self.sweep_cost = 4.0 * self.z.numel() * self.k * self.p  # multiply-adds count twice
 
 
+@dataclass(frozen=True)
+class Effort:
+    """How much to search: chains, starts raced in each, rounds of swaps after that."""
+
+    chains: int
+    racers: int
+    rounds: int
+
+
 def find_start(
     problem: Problem, init: str, n_init: int, report: Report = lambda *_: None
 ) -> Subspaces:
@@ -102,16 +111,17 @@ def find_start(
         only, reached = sweep(problem, initial_candidates(problem, init, 1), RACE_SWEEPS)
         report(1, 1, 1, float(reached[0]))
         return Subspaces(only.bases[0], None if only.offsets is None else only.offsets[0])
-    race_cost = RACERS * RACE_SWEEPS * problem.sweep_cost
+    granted = n_init * BUDGET
+    racers = min(RACERS, max(1, int(granted / 2 // (RACE_SWEEPS * problem.sweep_cost))))
+    race_cost = racers * RACE_SWEEPS * problem.sweep_cost
     round_cost = (PROPOSALS * CULL_SWEEPS + SURVIVORS * FINAL_SWEEPS) * problem.sweep_cost
-    chains = min(n_init, max(1, int(n_init * BUDGET // (race_cost + ROUNDS * round_cost))))
-    rounds = max(1, min(ROUNDS, int((n_init * BUDGET / chains - race_cost) // round_cost)))
-    return consensus(run_chains(problem, init, chains, rounds, report))
+    chains = min(n_init, max(1, int(granted // (race_cost + ROUNDS * round_cost))))
+    rounds = max(1, min(ROUNDS, int((granted / chains - race_cost) // round_cost)))
+    effort = Effort(chains, racers, rounds)
+    return consensus(run_chains(problem, init, effort, report))
 
 
-def run_chains(
-    problem: Problem, init: str, chains: int, rounds: int, report: Report
-) -> list[Ended]:
+def run_chains(problem: Problem, init: str, effort: Effort, report: Report) -> list[Ended]:
     """Run independent chains side by side until all have ended or enough of them agree.
 
     One chain per core, each without threads of its own: its products are small, and waiting for
@@ -119,8 +129,9 @@ def run_chains(
     Chains are taken in order and have their own seeds, so the result does not depend on timing.
     """
     threads = torch.get_num_threads()
-    workers = min(chains, threads)
-    seeds = torch.randint(2**62, (chains,), generator=problem.generator).tolist()
+    workers = min(effort.chains, threads)
+    most = effort.chains * (effort.rounds + 1)
+    seeds = torch.randint(2**62, (effort.chains,), generator=problem.generator).tolist()
     objectives: SimpleQueue[float] = SimpleQueue()
     stop = Event()
 
@@ -133,13 +144,13 @@ def run_chains(
                 raise CancelledError
 
         own = replace(problem, generator=torch.Generator().manual_seed(seed))
-        objective, found = run_chain(own, init, rounds, tell)
+        objective, found = run_chain(own, init, effort, tell)
         return objective, found, found.assign(problem.z)[0]
 
     def listen(done: int, lowest: float) -> tuple[int, float]:
         while not objectives.empty():
             done, lowest = done + 1, min(lowest, objectives.get())
-            report(done, chains * (rounds + 1), PROPOSALS, lowest)
+            report(done, most, PROPOSALS, lowest)
         return done, lowest
 
     ended: list[Ended] = []
@@ -195,13 +206,14 @@ def mutual_information(a: Tensor, b: Tensor) -> float:
 
 
 def run_chain(
-    problem: Problem, init: str, rounds: int, tell: Callable[[float], None]
+    problem: Problem, init: str, effort: Effort, tell: Callable[[float], None]
 ) -> tuple[float, Subspaces]:
     """One race and its swaps: the lowest objective and its subspaces."""
-    best, lowest = _winner(*sweep(problem, initial_candidates(problem, init, RACERS), RACE_SWEEPS))
+    racing = initial_candidates(problem, init, effort.racers)
+    best, lowest = _winner(*sweep(problem, racing, RACE_SWEEPS))
     tell(lowest)
     stale = 0
-    for _ in range(rounds):
+    for _ in range(effort.rounds):
         proposals, objective = sweep(problem, propose_swaps(problem, best), CULL_SWEEPS)
         proposals = proposals[objective.argsort()[:SURVIVORS]]
         leader, objective_now = _winner(*sweep(problem, proposals, FINAL_SWEEPS))
@@ -244,34 +256,46 @@ def initial_candidates(problem: Problem, init: str, starts: int) -> Candidates:
 
 def candidates_from_labels(problem: Problem, labels: Tensor, used: Tensor) -> Candidates:
     """Subspaces of given clusters (R, m) by a few power steps from random members' combinations."""
-    starts, m = labels.shape
-    shape = (starts, problem.k, problem.p, m)
-    member = torch.zeros(starts, problem.k, m).scatter_(1, labels[:, None], 1.0)
-    mean = _means(problem, member) if problem.affine else None
-    projected = torch.randn(shape, generator=problem.generator)
-    for _ in range(3):
-        bases = _power_step(problem, projected * member[:, :, None], mean, used)
-        projected = _project(problem, bases)
-    return Candidates(bases, _offsets(bases, mean), used)
+
+    def build(part: slice) -> Candidates:
+        near = labels[part]
+        shape = (len(near), problem.k, problem.p, near.shape[1])
+        member = torch.zeros(shape[0], shape[1], shape[3]).scatter_(1, near[:, None], 1.0)
+        mean = _means(problem, member) if problem.affine else None
+        projected = torch.randn(shape, generator=problem.generator)
+        for _ in range(3):
+            masked = projected.mul_(member[:, :, None])
+            bases = _power_step(problem, masked, mean, used[part])
+            projected = _project(problem, bases)
+        return Candidates(bases, _offsets(bases, mean), used[part])
+
+    return _merge([build(part) for part in _chunks(problem, len(labels))])
 
 
 def sweep(problem: Problem, candidates: Candidates, sweeps: int) -> tuple[Candidates, Tensor]:
     """Advance every candidate; return them and their objectives at the last assignment (R,)."""
-    size = max(1, CHUNK // (len(problem.z) * problem.k * problem.p))
     done, objectives = [], []
-    for begin in range(0, len(candidates), size):
-        chunk = candidates[slice(begin, begin + size)]
+    for part in _chunks(problem, len(candidates)):
+        chunk = candidates[part]
         for _ in range(sweeps):
             chunk, objective = _sweep_once(problem, chunk)
         done.append(chunk)
         objectives.append(objective)
-    offsets = [c.offsets for c in done if c.offsets is not None]
-    merged = Candidates(
-        torch.cat([c.bases for c in done]),
+    return _merge(done), torch.cat(objectives)
+
+
+def _chunks(problem: Problem, count: int) -> list[slice]:
+    size = max(1, CHUNK // (len(problem.z) * problem.k * problem.p))
+    return [slice(begin, begin + size) for begin in range(0, count, size)]
+
+
+def _merge(parts: list[Candidates]) -> Candidates:
+    offsets = [part.offsets for part in parts if part.offsets is not None]
+    return Candidates(
+        torch.cat([part.bases for part in parts]),
         torch.cat(offsets) if offsets else None,
-        torch.cat([c.used for c in done]),
+        torch.cat([part.used for part in parts]),
     )
-    return merged, torch.cat(objectives)
 
 
 def _sweep_once(problem: Problem, candidates: Candidates) -> tuple[Candidates, Tensor]:
