@@ -45,7 +45,9 @@ def unions(draw, affine=False):
     frame = np.linalg.qr(rng.standard_normal((d, d)))[0]
     y = rng.permutation(np.arange(25 * k) % k)
     bases = np.stack([frame[:, i * p : (i + 1) * p] for i in range(k)])
-    X = np.einsum("ndp,np->nd", bases[y], rng.standard_normal((len(y), p)))
+    inside = rng.standard_normal((len(y), p))
+    inside *= rng.uniform(0.5, 2, (len(y), 1)) / np.linalg.norm(inside, axis=1, keepdims=True)
+    X = np.einsum("ndp,np->nd", bases[y], inside)  # none near the origin, where all of them meet
     if affine:
         X += 3 * frame[:, k * p : k * p + k].T[y]
     return X + 1e-3 * rng.standard_normal(X.shape), y, bases

@@ -45,9 +45,9 @@ PROPOSALS, SURVIVORS = 40, 10
 CULL_SWEEPS, FINAL_SWEEPS = 2, 8
 TIE = 0.005
 AGREED = 3  # chains that end in the same clustering end the search
-# Arithmetic granted per unit of n_init: some two seconds on two cores. Large problems get fewer
+# Arithmetic granted per unit of n_init: a few seconds on two cores. Large problems get fewer
 # chains and rounds from it, small ones finish long before.
-BUDGET = 2e11
+BUDGET = 1e11
 # Candidates share one product while their projections fit in cache: floats per chunk.
 CHUNK = 1 << 19
 
