@@ -37,6 +37,11 @@ def union(n=300, k=3, d=8, p=2, *, noise=0.05, affine=False, seed=0):
     return torch.tensor(z), labels
 
 
+def columns(*shape):
+    """All columns in use."""
+    return torch.ones(*shape, dtype=torch.bool)
+
+
 def rotation(d, seed=9):
     return torch.linalg.qr(torch.randn(d, d, generator=seeded(seed), dtype=torch.float64)).Q
 
@@ -123,7 +128,7 @@ def test_neighbourhoods_are_never_larger_than_the_data():
 def test_the_local_subspace_of_a_clean_group_is_its_span(affine):
     z, labels = union(300, noise=0.0, affine=affine)
     groups = torch.stack([torch.tensor(np.flatnonzero(labels == i)[:40]) for i in range(3)])
-    found = local_subspaces(z, groups, 2, affine)
+    found = local_subspaces(z, groups, columns(3, 2), affine)
     assert found.fault() is None
     for i, group in enumerate(groups):
         assert found.residuals(z[group])[:, i].max() < 1e-9
@@ -131,9 +136,10 @@ def test_the_local_subspace_of_a_clean_group_is_its_span(affine):
 
 def test_local_subspaces_of_too_few_or_equal_rows_are_valid():
     z, _ = union(50)
-    few = local_subspaces(z, torch.tensor([[0], [1]]), 3, affine=False)
-    same = local_subspaces(z, torch.zeros(2, 6, dtype=torch.long), 3, affine=True)
-    zero = local_subspaces(torch.zeros_like(z) + 1e-3, torch.arange(6)[None], 3, affine=True)
+    few = local_subspaces(z, torch.tensor([[0], [1]]), columns(2, 3), affine=False)
+    same = local_subspaces(z, torch.zeros(2, 6, dtype=torch.long), columns(2, 3), affine=True)
+    constant = torch.full_like(z, 1e-3)
+    zero = local_subspaces(constant, torch.arange(6)[None], columns(1, 3), affine=True)
     assert [s.fault() for s in (few, same, zero)] == [None] * 3
     assert few.residuals(z[:2]).diagonal().max() < 1e-9
 
@@ -142,7 +148,8 @@ def test_spread_starts_cover_more_clusters_than_uniform_ones():
     z, labels = union(400, k=8, d=12, noise=0.01)
     counts = {}
     for spread in (False, True):
-        starts = neighbourhood_starts(z, 8, 2, 20, False, seeded(), size=12, spread=spread)
+        used = columns(20, 8, 2)
+        starts = neighbourhood_starts(z, used, False, seeded(), size=12, spread=spread)
         nearest = starts.residuals(z).view(400, 20, 8)
         hit = [
             [float(nearest[labels == i, r].mean(dim=0).amin()) for i in range(8)] for r in range(20)
@@ -168,8 +175,8 @@ def test_neighbourhood_starts_turn_with_the_data(spread, affine):
     z, _ = union(affine=affine)
     q = rotation(8)
     kwargs = {"size": 30, "spread": spread}
-    here = neighbourhood_starts(z, 3, 2, 4, affine, seeded(), **kwargs)
-    there = neighbourhood_starts(z @ q, 3, 2, 4, affine, seeded(), **kwargs)
+    here = neighbourhood_starts(z, columns(4, 3, 2), affine, seeded(), **kwargs)
+    there = neighbourhood_starts(z @ q, columns(4, 3, 2), affine, seeded(), **kwargs)
     assert principal_angles(q.mT @ here.bases, there.bases).max() < 1e-4
     if affine:
         torch.testing.assert_close(here.offsets @ q, there.offsets, atol=1e-4, rtol=0)
@@ -200,12 +207,12 @@ def with_an_empty_one(z, labels, dims, affine):
     """Good subspaces for all clusters but the last, which sits where no sample is nearest."""
     k, d, p = len(dims), z.shape[1], max(dims)
     groups = [torch.tensor(np.flatnonzero(labels == i)[:40]) for i in range(k - 1)]
-    good = local_subspaces(z, torch.stack(groups), p, affine)
-    used = (torch.arange(p) < torch.tensor(dims)[:, None])[:, None]
-    bases = torch.cat([good.bases, rotation(d)[None, :, :p]]) * used
+    used = torch.arange(p) < torch.tensor(dims)[:, None]
+    good = local_subspaces(z, torch.stack(groups), used[:-1], affine)
+    bases = torch.cat([good.bases, rotation(d)[None, :, :p] * used[-1:, None]])
     if not affine:
         # Twice the same subspace: ties go to the first, so the second has no members.
-        bases[-1] = bases[0] * used[-1]
+        bases[-1] = bases[0] * used[-1:]
         return Subspaces(bases)
     far = 100 * rotation(d)[-1:]
     far = far - (bases[-1:] @ (bases[-1:].mT @ far[:, :, None])).squeeze(-1)

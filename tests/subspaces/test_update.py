@@ -299,7 +299,7 @@ def test_dimensions_may_differ_in_high_dimensions():
     )
 
 
-@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize("p", [1, 3, 6])
 def test_directions_that_the_last_answer_knows_nothing_of_are_found(p):
     # Sparse samples, such as counts of words: every new direction is orthogonal, to the bit, to
     # all that was known before.

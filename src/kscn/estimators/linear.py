@@ -162,15 +162,14 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         self._begin(source)
         pool, picked = self._draw_pool(self._blocks(source))
         blocks = self._blocks(source)
-        generator = torch.Generator().manual_seed(self.random_state_)
-        start = self._start(blocks, pool, None if weights is None else weights[picked], generator)
+        start = self._start(blocks, picked, pool, weights)
         loop = Lloyd(
             blocks,
             start.to(blocks.dtype, blocks.device),
             trim=self.trim,
             weights=weights,
             pool=pool,
-            generator=generator,
+            generator=torch.Generator().manual_seed(self.random_state_),
         )
         result = loop.run(self.max_iter, self.tol, self._on_iteration)
         self._finish(blocks, result.subspaces, result.sums, weights)
@@ -196,9 +195,7 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         if first:
             self._begin(source)
             pool, picked = self._draw_pool(self._blocks(source))
-            generator = torch.Generator().manual_seed(self.random_state_)
-            subset = None if weights is None else weights[picked]
-            current = self._start(self._blocks(source), pool, subset, generator)
+            current = self._start(self._blocks(source), picked, pool, weights)
             current = current.to(self._dtype, self._device())
             self._sums = ScatterSums(self.n_clusters, self.n_features_in_, self.affine)
             self.n_iter_ = 0
@@ -220,6 +217,8 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         return self
 
     def _begin(self, source: Source) -> None:
+        if hasattr(self, "subspaces_"):
+            del self.subspaces_  # a fit that fails leaves no mixture of the old model and the new
         check.parameters(self, len(source))
         self.random_state_ = check.seed(self.random_state)
         self.history_: list[dict[str, Any]] = []
@@ -244,7 +243,7 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         pool = blocks.take(picked).cpu()
         norms = pool.square().sum(dim=1)
         check_finite(norms, pool, blocks.source.name)
-        if size == n and (pool == pool[0]).all():
+        if (pool == pool[0]).all() and all((z == z[0]).all() for _, z in blocks):
             raise InputError(
                 f"All {n} samples of {blocks.source.name} are equal; there is nothing to cluster."
             )
@@ -254,19 +253,20 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         return pool, picked
 
     def _start(
-        self, blocks: Blocks, pool: Tensor, weights: Tensor | None, generator: torch.Generator
+        self, blocks: Blocks, picked: NDArray, pool: Tensor, all_weights: Tensor | None
     ) -> Subspaces:
         """The subspaces to begin with: given, or found by the search on `pool`."""
+        generator = torch.Generator().manual_seed(self.random_state_)
         # The search may run in float32 whatever the data: it only has to find the right valley.
         # Scaling to unit mean square keeps it clear of overflow.
         scale = float(pool.square().sum(dim=1).mean().sqrt()) or 1.0
         z = (pool / scale).float()
         if not isinstance(self.init, str):
-            return self._given_start(blocks, self._dims(z, generator))
-        weights = None if weights is None else weights.float()
+            return self._given_start(blocks, self._dims(z, generator), all_weights)
+        weights = None if all_weights is None else all_weights[picked].float()
         problem = Problem(z, weights, self._dims(z, generator), self.affine, self.trim, generator)
         found = find_start(problem, self.init, self.n_init, self._on_round(len(z), scale))
-        if self.subspace_dim == "auto":
+        if isinstance(self.subspace_dim, str):
             found = self._adapt_dims(z, found)
         offsets = None if found.offsets is None else found.offsets * scale
         return Subspaces(found.bases, offsets)
@@ -305,14 +305,17 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         dims = torch.where(sums.weight > found.dims, dims, found.dims)  # too few members to tell
         return sums.subspaces(dims).to(torch.float32)
 
-    def _given_start(self, blocks: Blocks, dims: Tensor) -> Subspaces:
+    def _given_start(self, blocks: Blocks, dims: Tensor, weights: Tensor | None) -> Subspaces:
         given = check.given_start(self.init, len(blocks), self.n_clusters, blocks.dim, dims)
         if given.ndim == 1:
             sums = ScatterSums(self.n_clusters, blocks.dim, self.affine)
             for where, z in blocks:
-                sums.add(z.double().cpu(), given[where : where + len(z)])
+                check_finite(z.square().sum(dim=1), z, blocks.source.name)
+                part = slice(where, where + len(z))
+                sums.add(z.double().cpu(), given[part], None if weights is None else weights[part])
             return sums.subspaces(dims)
-        bases = torch.linalg.qr(given.double()).Q
+        used = torch.arange(given.shape[2]) < dims[:, None]
+        bases = torch.linalg.qr(given.double()).Q * used[:, None]
         if not self.affine:
             return Subspaces(bases)
         assert self._shift is not None
@@ -324,7 +327,7 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         """Final assignment, so that `labels_` equals `predict(X)`, and canonical numbers."""
         labels, distance = self._label(blocks, found)
         for _ in range(2):
-            order = canonical_order(labels, self.n_clusters)
+            order = canonical_order(labels, self.n_clusters, weights)
             if (order == np.arange(self.n_clusters)).all():
                 break
             # Assigned again, not renamed: a tie goes to the first subspace, as it will in predict.
@@ -486,8 +489,11 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         params["random_state"] = self.random_state_
         if not isinstance(params["init"], str):
             params["init"] = "k-means"  # an array of starts is data, not part of the model
-        if not isinstance(params["subspace_dim"], str):
-            params["subspace_dim"] = np.asarray(params["subspace_dim"]).tolist()
+        # numpy's scalars and arrays become what JSON can hold.
+        params = {
+            name: np.asarray(value).tolist() if not isinstance(value, str) else value
+            for name, value in params.items()
+        }
         tensors = {
             "subspaces": self.subspaces_,
             "subspace_dims": self.subspace_dims_,
@@ -534,9 +540,10 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         return tags
 
 
-def canonical_order(labels: NDArray, n_clusters: int) -> NDArray:
-    """Clusters by falling size, ties by their first sample, empty ones last."""
-    sizes = np.bincount(labels, minlength=n_clusters)
+def canonical_order(labels: NDArray, n_clusters: int, weights: Tensor | None = None) -> NDArray:
+    """Clusters by falling size (or weight), ties by their first sample, empty ones last."""
+    counted = None if weights is None else weights.numpy()
+    sizes = np.bincount(labels, weights=counted, minlength=n_clusters)
     first = np.full(n_clusters, len(labels))
     seen, index = np.unique(labels, return_index=True)
     first[seen] = index

@@ -53,12 +53,26 @@ def parameters(estimator: Any, n_samples: int) -> None:
         raise InputError(
             f"X has {d} feature(s), but a subspace needs at least 2 features to lie in."
         )
+    if not isinstance(estimator.affine, (bool, np.bool_)):
+        raise InputError(f"affine={estimator.affine!r} must be True or False.")
+    if isinstance(estimator.callbacks, str) or not all(
+        callable(callback) for callback in _listed(estimator.callbacks)
+    ):
+        raise InputError("callbacks must be a sequence of functions, such as [print].")
+    device(estimator.device)
     if isinstance(estimator.init, str) and estimator.init not in STARTS:
         raise InputError(
             f"init={estimator.init!r} is not known; use one of {', '.join(STARTS)}, or an array "
             "of labels or bases."
         )
     _subspace_dim(estimator.subspace_dim, k, d)
+
+
+def _listed(callbacks: Any) -> list[Any]:
+    try:
+        return list(callbacks)
+    except TypeError:
+        return [None]  # no sequence: refused like a sequence of no functions
 
 
 def _subspace_dim(value: Any, k: int, d: int) -> None:
@@ -106,9 +120,11 @@ def device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.device(name)
-    except RuntimeError as error:
-        raise InputError(f"device={name!r} is not one that torch knows, such as 'cpu'.") from error
+        found = torch.device(name)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise InputError(f"device={name!r} cannot be used here; 'cpu' always can.") from error
+    return found
 
 
 def sample_weights(weights: Any, n_samples: int) -> Tensor | None:
@@ -127,7 +143,13 @@ def sample_weights(weights: Any, n_samples: int) -> Tensor | None:
 
 def given_start(init: Any, n_samples: int, k: int, d: int, dims: Tensor) -> Tensor:
     """A start that the user gave: labels (n,) or bases (k, d, p)."""
-    given = torch.as_tensor(np.asarray(init).copy())
+    array = np.asarray(init)
+    if array.dtype.kind not in "biuf":
+        raise InputError(
+            f"init must be one of {', '.join(STARTS)}, or an array of labels or bases, "
+            f"not {type(init).__name__}."
+        )
+    given = torch.as_tensor(array.copy())
     if given.ndim == 1:
         whole = not given.is_floating_point()
         if len(given) != n_samples or not whole or given.min() < 0 or given.max() >= k:
@@ -162,7 +184,11 @@ def rebuild(cls: type[EstimatorType], model: ModelFile) -> EstimatorType:
         bases = arrays["subspaces"]
         k, d, _ = bases.shape
         found = Subspaces(torch.from_numpy(bases))
+        offsets = arrays.get("offsets")
+        found = Subspaces(found.bases, None if offsets is None else torch.from_numpy(offsets))
         fault = found.fault(1e-3)
+        if params["affine"] and not np.isfinite(arrays["shift"]).all():
+            fault = "shift contains NaN or infinity"
         shapes = {"subspace_dims": (k,), "spectra": (k, d), "cluster_weights": (k,)}
         shapes |= {"offsets": (k, d), "shift": (d,)} if params["affine"] else {}
         for name, shape in shapes.items():

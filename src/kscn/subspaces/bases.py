@@ -20,19 +20,21 @@ from torch import Tensor
 
 # Below this share of |z|^2 + |c|^2 the cheap form of the residual has lost too many digits.
 CANCELLATION = 2e-3
-# BLAS multiplies a handful of rows by another kernel, with other rounding. Padding them makes the
-# result for a sample the same, to the bit, whichever samples it is evaluated with.
-FEWEST_ROWS = 32
+# BLAS multiplies leftover rows and columns by other kernels, with other rounding. Padded to whole
+# ones, a sample's result is the same to the bit whichever samples it is evaluated with.
+WHOLE_ROWS, WHOLE_COLUMNS = 32, 8
 # Rows per matrix product: a tile and its projections stay in cache.
 TILE = 4096
 
 
 def rows_times(z: Tensor, matrix: Tensor) -> Tensor:
     """z @ matrix, with each row's result independent of how many rows there are."""
-    n = len(z)
-    if n >= FEWEST_ROWS:
-        return z @ matrix
-    return (torch.nn.functional.pad(z, (0, 0, 0, FEWEST_ROWS - n)) @ matrix)[:n]
+    (n, _), width = z.shape, matrix.shape[1]
+    if -width % WHOLE_COLUMNS:
+        matrix = torch.nn.functional.pad(matrix, (0, -width % WHOLE_COLUMNS))
+    if -n % WHOLE_ROWS:
+        z = torch.nn.functional.pad(z, (0, 0, 0, -n % WHOLE_ROWS))
+    return (z @ matrix)[:n, :width]
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class Subspaces:
     def _energy(self, z: Tensor) -> Tensor:
         """Squared norms of the projections of z on every subspace, shape (n, k)."""
         k, _, p = self.bases.shape
-        return rows_times(z, self._stacked).view(-1, k, p).square_().sum(dim=2)
+        return rows_times(z, self._stacked).unflatten(1, (k, p)).square_().sum(dim=2)
 
     def _repair_cancelled(self, z: Tensor, residual: Tensor, cancelled: Tensor) -> None:
         if not cancelled.any():  # the usual case, and much cheaper to tell than by columns

@@ -169,7 +169,8 @@ def run_chains(problem: Problem, init: str, effort: Effort, report: Report) -> l
             stop.set()
             for future in running:
                 future.cancel()
-    torch.set_num_threads(threads)  # new threads take the number that was set last
+            wait(running)
+            torch.set_num_threads(threads)  # new threads take the number that was set last
     return ended
 
 
@@ -233,23 +234,21 @@ def _winner(candidates: Candidates, objective: Tensor) -> tuple[Candidates, floa
 
 def initial_candidates(problem: Problem, init: str, starts: int) -> Candidates:
     """R starts of the kind `init`; dimensions that differ are dealt out at random."""
-    z, k, p = problem.z, problem.k, problem.p
+    z, k = problem.z, problem.k
     deal = torch.stack([torch.randperm(k, generator=problem.generator) for _ in range(starts)])
-    used = torch.arange(p) < problem.dims[deal][:, :, None]  # (R, k, p)
+    used = torch.arange(problem.p) < problem.dims[deal][:, :, None]  # (R, k, p)
     if init in LABEL_STARTS:
         labels = LABEL_STARTS[init](z, k, starts, problem.generator)
         return candidates_from_labels(problem, labels.mT, used)
     local = neighbourhood_starts(
         z,
-        k,
-        p,
-        starts,
+        used,
         problem.affine,
         problem.generator,
         size=problem.neighbours,
         spread=init == "farthest",
     )
-    bases = local.bases.unflatten(0, (starts, k)) * used[:, :, None]
+    bases = local.bases.unflatten(0, (starts, k))
     offsets = None if local.offsets is None else local.offsets.unflatten(0, (starts, k))
     return Candidates(bases, offsets, used)
 
@@ -381,14 +380,14 @@ def propose_swaps(problem: Problem, best: Candidates) -> Candidates:
         residual = residual * _near(residual, problem.trim)
     seeds = draw_rows(residual[None], PROPOSALS, generator)[0]
     members = neighbourhood_members(z, seeds, problem.neighbours, problem.affine)
-    new = local_subspaces(z, members, problem.p, problem.affine)
     loss = torch.zeros(problem.k).index_add_(0, labels, first - second)
     cheap = 1 / (loss + 1e-6 * loss.mean() + torch.finfo(z.dtype).tiny)
     dropped = draw_rows((cheap / cheap.max())[None], PROPOSALS, generator)[0]
     rows = torch.arange(PROPOSALS)
     used = best.used.expand(PROPOSALS, -1, -1)
+    new = local_subspaces(z, members, used[rows, dropped], problem.affine)
     bases = best.bases.repeat(PROPOSALS, 1, 1, 1)
-    bases[rows, dropped] = new.bases * used[rows, dropped][:, None]
+    bases[rows, dropped] = new.bases
     offsets = None
     if best.offsets is not None and new.offsets is not None:
         offsets = best.offsets.repeat(PROPOSALS, 1, 1)

@@ -70,8 +70,8 @@ def neighbourhood_members(
     return torch.cat(found)
 
 
-def local_subspaces(z: Tensor, members: Tensor, p: int, affine: bool) -> Subspaces:
-    """A good subspace for each small group of rows `members` (s, q).
+def local_subspaces(z: Tensor, members: Tensor, used: Tensor, affine: bool) -> Subspaces:
+    """A good subspace for each small group of rows `members` (s, q), with columns `used` (s, p).
 
     By a few power steps on the group's scatter from p of its own rows: a start needs no exact SVD,
     and steps are many times cheaper.
@@ -81,14 +81,14 @@ def local_subspaces(z: Tensor, members: Tensor, p: int, affine: bool) -> Subspac
     if affine:
         group = group - mean[:, None]
     # Fewer rows than directions, or equal rows: a little of the first axes completes the basis.
-    d = z.shape[1]
+    d, p = z.shape[1], used.shape[1]
     spare = 1e-6 * z.square().mean().sqrt() * torch.eye(d, p, dtype=z.dtype)
     bases = group[:, :p].mT
     bases = torch.nn.functional.pad(bases, (0, p - bases.shape[2])) + spare
     for _ in range(LOCAL_STEPS):
         bases = torch.linalg.qr(bases).Q
         bases = group.mT @ (group @ bases) + spare
-    bases = torch.linalg.qr(bases).Q
+    bases = torch.linalg.qr(bases).Q * used[:, None]
     if not affine:
         return Subspaces(bases)
     return Subspaces(bases, mean - (bases @ (bases.mT @ mean[:, :, None])).squeeze(-1))
@@ -96,28 +96,28 @@ def local_subspaces(z: Tensor, members: Tensor, p: int, affine: bool) -> Subspac
 
 def neighbourhood_starts(
     z: Tensor,
-    k: int,
-    p: int,
-    starts: int,
+    used: Tensor,
     affine: bool,
     generator: torch.Generator,
     *,
     size: int,
     spread: bool,
 ) -> Subspaces:
-    """R x k local subspaces, flattened to (R k, d, p), around random samples.
+    """R x k local subspaces with columns `used` (R, k, p), flattened to (R k, d, p).
 
     With `spread`, each next seed is drawn in proportion to its squared distance from the subspaces
     that its start already has (k-means++ for subspaces); otherwise all seeds are uniform.
     """
     chosen = []
+    starts, k, _ = used.shape
     nearest = torch.full((len(z), starts), torch.inf, dtype=z.dtype)
     for j in range(k):
         if j == 0 or not spread:
             seeds = torch.randint(len(z), (starts,), generator=generator)
         else:
             seeds = draw_rows(nearest.mT, 1, generator)[:, 0]
-        local = local_subspaces(z, neighbourhood_members(z, seeds, size, affine), p, affine)
+        members = neighbourhood_members(z, seeds, size, affine)
+        local = local_subspaces(z, members, used[:, j], affine)
         nearest = torch.minimum(nearest, local.residuals(z))
         chosen.append(local)
     bases = torch.stack([s.bases for s in chosen], dim=1).flatten(0, 1)
@@ -144,16 +144,14 @@ def rescue_empty(
     nearest = subspaces.residuals(pool).amin(dim=1)
     affine = subspaces.offsets is not None
     seeds = draw_rows(nearest[None], len(empty), generator)[0]
-    p = subspaces.bases.shape[2]
-    new = local_subspaces(pool, neighbourhood_members(pool, seeds, size, affine), p, affine)
-    used = (torch.arange(p) < subspaces.dims[empty][:, None])[:, None, :]
+    used = torch.arange(subspaces.bases.shape[2]) < subspaces.dims[empty][:, None]
+    new = local_subspaces(pool, neighbourhood_members(pool, seeds, size, affine), used, affine)
     bases = subspaces.bases.clone()
-    bases[empty] = new.bases * used
+    bases[empty] = new.bases
     if subspaces.offsets is None or new.offsets is None:
         return Subspaces(bases)
     offsets = subspaces.offsets.clone()
-    inside = (bases[empty] @ (bases[empty].mT @ new.offsets[:, :, None])).squeeze(-1)
-    offsets[empty] = new.offsets - inside
+    offsets[empty] = new.offsets
     return Subspaces(bases, offsets)
 
 

@@ -15,10 +15,12 @@ from kscn.subspaces.bases import Subspaces
 # Up to this dimension the full eigendecomposition is as fast as anything.
 SMALL_DIM = 48
 # Extra directions carried along, so that convergence depends on a gap farther down the spectrum.
-GUARD = 16
+GUARD = 20
 # Higher degrees let the top direction drown the others in rounding before they are separated.
 FILTER_DEGREE = 8
 FILTER_CYCLES = 4
+FRESH = 4
+KNOWN = 0.8
 CONVERGED = 1e-9
 
 
@@ -165,10 +167,16 @@ def leading_eigenvectors(
 
 def _filter_cycle(scatter: Tensor, vectors: Tensor, wanted: int) -> tuple[Tensor, Tensor]:
     """One filter and Rayleigh-Ritz step; also the relative residual of the wanted vectors."""
+    # The last columns are drawn anew (always the same): a direction to which all the others happen
+    # to be orthogonal would stay invisible to them for ever.
+    generator = torch.Generator().manual_seed(0)
+    fresh = torch.randn(vectors.shape[-2], FRESH, generator=generator, dtype=vectors.dtype)
+    fresh = fresh.to(vectors.device) / len(fresh) ** 0.5
+    vectors = torch.cat([vectors[..., :-FRESH], fresh.expand(len(vectors), -1, -1)], dim=-1)
     # The unwanted part of the spectrum is [0, cut]; the top value only scales the recurrence.
     values = (vectors * (scatter @ vectors)).sum(dim=-2)  # Rayleigh quotients (k, count)
     top = values.amax(dim=-1).clamp(min=1e-300)[:, None, None]
-    cut = values.amin(dim=-1)[:, None, None].clamp(min=1e-6 * top)
+    cut = values[..., :-FRESH].amin(dim=-1)[:, None, None].clamp(min=1e-6 * top)
     half = cut / 2
     sigma = first = half / (top - half)
     before, now = vectors, (scatter @ vectors - half * vectors) * (sigma / half)
@@ -184,7 +192,10 @@ def _filter_cycle(scatter: Tensor, vectors: Tensor, wanted: int) -> tuple[Tensor
     found = space @ rotation
     residual = image @ rotation[..., :wanted] - found[..., :wanted] * values[..., None, :wanted]
     error = torch.linalg.vector_norm(residual, dim=-2).amax(dim=-1)
-    return found, error / values[..., 0].clamp(min=1e-300)
+    error = error / values[..., 0].clamp(min=1e-300)
+    # A wanted direction that only the fresh columns brought in: there may be more where it is from.
+    known = (vectors[..., :-FRESH].mT @ found[..., :wanted]).square().sum(dim=-2).amin(dim=-1)
+    return found, torch.where(known < KNOWN, torch.inf, error)
 
 
 def keep_nearest(residual: Tensor, labels: Tensor, trim: float, n_clusters: int) -> Tensor:
