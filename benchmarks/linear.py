@@ -206,7 +206,8 @@ def main() -> None:
     if "growth" in parts:
         with tempfile.TemporaryDirectory() as folder:
             figures["growth"] = growth(Path(folder))
-    record.write("linear", {"parts": parts, "threads": torch.get_num_threads()}, figures)
+    name = "linear" if len(parts) == 3 else "linear_" + "_".join(parts)
+    record.write(name, {"parts": parts, "threads": torch.get_num_threads()}, figures)
 
 
 if __name__ == "__main__":

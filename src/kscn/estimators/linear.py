@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 # Arithmetic of one sweep of one candidate over the subsample of the search, at the most.
 SWEEP_COST = 2e9
+# Labels looked at together where all at once would cost memory.
+PIECE = 1 << 20
 
 
 class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -172,6 +174,7 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
             generator=torch.Generator().manual_seed(self.random_state_),
         )
         result = loop.run(self.max_iter, self.tol, self._on_iteration)
+        del loop  # its bookkeeping per sample, before the final assignment makes its own
         self._finish(blocks, result.subspaces, result.sums, weights)
         self.n_iter_ = len(result.iterations)
         return self
@@ -545,6 +548,7 @@ def canonical_order(labels: NDArray, n_clusters: int, weights: Tensor | None = N
     counted = None if weights is None else weights.numpy()
     sizes = np.bincount(labels, weights=counted, minlength=n_clusters)
     first = np.full(n_clusters, len(labels))
-    seen, index = np.unique(labels, return_index=True)
-    first[seen] = index
+    for begin in range((len(labels) - 1) // PIECE * PIECE, -1, -PIECE):  # the last written is first
+        piece = labels[begin : begin + PIECE][::-1]
+        first[piece] = np.arange(begin + len(piece) - 1, begin - 1, -1)
     return np.lexsort((first, -sizes))

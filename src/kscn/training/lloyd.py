@@ -26,7 +26,7 @@ from kscn.subspaces.seeding import rescue_empty
 from kscn.training.blocks import Blocks, check_finite
 
 # Margins cost 4 bytes per sample and cluster; samples beyond this many entries go without.
-MARGIN_ENTRIES = 40_000_000
+MARGIN_ENTRIES = 25_000_000
 # Rounding of a float32 residual relative to |z|^2, with room to spare.
 ROUNDING = 1e-5
 # Above this share of active samples all are evaluated, which saves gathering them.
@@ -105,7 +105,8 @@ class Lloyd:
         self.affine = start.offsets is not None
         self.dims = start.dims
         self.labels = torch.full((n,), -1, dtype=torch.int32)
-        self.counted = self.labels.clone()  # trimming: -1 for a sample beyond the cut
+        # With trimming, -1 for a sample beyond the cut.
+        self.counted = self.labels.clone() if trim > 0 else self.labels
         self.distance = torch.empty(n if trim > 0 else 0)
         self.norms = torch.empty(n, dtype=blocks.dtype)
         self.unit = 0.0  # |z|^2 + unit is what margins are measured in; affine only
