@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
+# Read when a run begins, because the tree may move on while it lasts; "-dirty" if it already had.
+COMMIT = subprocess.run(
+    ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+).stdout.strip()
 
 
 def write(name: str, config: dict[str, Any], figures: dict[str, Any]) -> None:
     """Write one result file, complete or not at all."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
     record = {
         "command": " ".join(["python", os.path.relpath(sys.argv[0]), *sys.argv[1:]]),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "commit": commit,
+        "commit": COMMIT,
         "versions": {p: version(p) for p in ("kscn", "torch", "numpy", "scikit-learn")},
         "python": platform.python_version(),
         "cores": os.cpu_count(),
