@@ -1,0 +1,73 @@
+"""Random changes of a batch that keep a sample's cluster: what the encoder learns to ignore."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class NoAugmentation:
+    """Samples as they are."""
+
+    def __call__(self, samples: Tensor, generator: torch.Generator) -> Tensor:
+        """The samples themselves."""
+        return samples
+
+
+@dataclass(frozen=True)
+class RandomAffine:
+    """Turn, shear, scale and shift every image of a batch a little, each by its own draw.
+
+    Parameters
+    ----------
+    angle : float
+        Largest turn, in degrees.
+    shear : float
+        Largest shear (the slope that an upright line gets).
+    scale : float
+        Largest change of width and of height, as a share.
+    shift : float
+        Largest shift, as a share of the image's side.
+    flip : bool
+        Mirror left and right every second image. Off where a mirror image means something else.
+    """
+
+    angle: float = 15.0
+    shear: float = 0.25
+    scale: float = 0.15
+    shift: float = 0.075
+    flip: bool = False
+
+    def __call__(self, samples: Tensor, generator: torch.Generator) -> Tensor:
+        """Changed copies of images (n, c, h, w)."""
+        n = len(samples)
+        # Drawn on the CPU, where the generator lives, so that a seed means the same on any device.
+        draws = (torch.rand(6, n, generator=generator) * 2 - 1).to(samples.device)
+        turn = draws[0] * (self.angle * torch.pi / 180)
+        cos, sin, slope = turn.cos(), turn.sin(), draws[1] * self.shear
+        wide, high = 1 + draws[2] * self.scale, 1 + draws[3] * self.scale
+        if self.flip:
+            mirror = torch.randint(2, (n,), generator=generator) * 2 - 1
+            wide = wide * mirror.to(samples.device)
+        # Turn * shear * scale; grid_sample's coordinates span 2, hence the factor at the shift.
+        top = torch.stack([cos * wide, (cos * slope - sin) * high, 2 * self.shift * draws[4]], 1)
+        low = torch.stack([sin * wide, (sin * slope + cos) * high, 2 * self.shift * draws[5]], 1)
+        grid = torch.nn.functional.affine_grid(
+            torch.stack([top, low], 1), list(samples.shape), align_corners=False
+        )
+        return torch.nn.functional.grid_sample(samples, grid, align_corners=False)
+
+
+@dataclass(frozen=True)
+class RandomNoise:
+    """Gaussian noise for vectors, as a share of the root mean square of the batch."""
+
+    level: float = 0.1
+
+    def __call__(self, samples: Tensor, generator: torch.Generator) -> Tensor:
+        """Noisy copies of samples of any shape."""
+        noise = torch.randn(samples.shape, generator=generator).to(samples)
+        return samples + self.level * samples.square().mean().sqrt() * noise

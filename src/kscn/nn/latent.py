@@ -1,0 +1,47 @@
+"""From the autoencoder's latent to the one that subspaces are fitted in."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class IdentityLatent(nn.Module):
+    """The autoencoder's latent as it is: the paper's choice."""
+
+    def forward(self, latent: Tensor) -> Tensor:
+        """The latent itself."""
+        return latent
+
+
+class WhitenedLatent(nn.Module):
+    """Centred, whitened onto the leading principal directions, and brought to unit norm.
+
+    Raw latents are non-negative with a large common mean, so every subspace would hold nearly the
+    same first direction; and a network can lower residuals by shrinking them. Both end here. The
+    map starts at the statistics of the pretrained latents and is trained with the encoder.
+    """
+
+    def __init__(self, latent_dim: int, n_components: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(latent_dim, n_components)
+
+    @classmethod
+    def from_moments(cls, mean: Tensor, covariance: Tensor, n_components: int) -> WhitenedLatent:
+        """Whitening by the mean (d,) and covariance (d, d) of latents, in float64.
+
+        At most as many directions are kept as carry variance.
+        """
+        values, vectors = torch.linalg.eigh(covariance.double())
+        carried = int((values > values[-1].clamp_min(1e-300) * 1e-10).sum())
+        kept = max(1, min(n_components, carried))
+        weight = (vectors[:, -kept:] / values[-kept:].clamp_min(1e-300).sqrt()).flip(1).T
+        made = cls(len(mean), kept)
+        with torch.no_grad():
+            made.linear.weight.copy_(weight)
+            made.linear.bias.copy_(-(weight @ mean.double()))
+        return made
+
+    def forward(self, latent: Tensor) -> Tensor:
+        """Unit vectors (n, n_components) of latents (n, d)."""
+        return nn.functional.normalize(self.linear(latent), dim=1)
