@@ -9,17 +9,20 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kscn import data, metrics
+    from kscn import baselines, data, metrics
     from kscn.estimators import load_model
+    from kscn.estimators.deep import KSCN
     from kscn.estimators.linear import KSubspaces
 
 __version__ = version("kscn")
-__all__ = ["KSubspaces", "__version__", "data", "load_model", "metrics"]
+__all__ = ["KSCN", "KSubspaces", "__version__", "baselines", "data", "load_model", "metrics"]
 
 # Public name -> (module, attribute in it, or None for the module itself).
 _LAZY: dict[str, tuple[str, str | None]] = {
+    "KSCN": ("kscn.estimators.deep", "KSCN"),
     "KSubspaces": ("kscn.estimators.linear", "KSubspaces"),
     "load_model": ("kscn.estimators", "load_model"),
+    "baselines": ("kscn.baselines", None),
     "data": ("kscn.data", None),
     "metrics": ("kscn.metrics", None),
 }

@@ -19,3 +19,7 @@ class DataError(KscnError, ValueError):
 
 class ModelFileError(KscnError, ValueError):
     """A saved model or run directory that is damaged, foreign or cannot be written."""
+
+
+class TrainingError(KscnError):
+    """Training cannot go on: a loss that is no number, a latent that carries nothing."""

@@ -212,7 +212,7 @@ def folder_with_a_broken_image(tmp_path):
     image = pytest.importorskip("PIL.Image")
     (tmp_path / "images").mkdir()
     for i in range(12):
-        pixels = np.random.default_rng(i).integers(0, 255, (6, 6), dtype=np.uint8)
+        pixels = np.random.default_rng(i).integers(0, 255, (8, 8), dtype=np.uint8)
         image.fromarray(pixels).save(tmp_path / "images" / f"{i:02}.png")
     (tmp_path / "images" / "07.png").write_bytes(b"\x89PNG broken")
     return tmp_path / "images"

@@ -144,6 +144,28 @@ def test_local_subspaces_of_too_few_or_equal_rows_are_valid():
     assert few.residuals(z[:2]).diagonal().max() < 1e-9
 
 
+@pytest.mark.parametrize("affine", [False, True])
+def test_what_a_group_does_not_span_is_completed_by_directions_that_see_the_data(affine):
+    z, _ = union(50)
+    z[:, :3] = 0  # dead axes, like the corner of an image
+    same = torch.tensor([[0] * 6, [1] * 6])
+    found = local_subspaces(z, same, columns(2, 3), affine)
+    assert found.fault() is None
+    for basis in found.bases:
+        assert (z @ basis).square().sum(dim=0).min() > 0.01 * z.square().sum() / 8
+    assert principal_angles(found.bases[:1], found.bases[1:]).max() > 0.1  # not one for all
+
+
+def test_a_group_that_spans_too_little_changes_nothing_for_the_others():
+    z, _ = union(50)
+    groups = torch.stack([torch.arange(10), torch.zeros(10, dtype=torch.long)])
+    both = local_subspaces(z, groups, columns(2, 3), affine=False)
+    alone = local_subspaces(z, groups[:1], columns(1, 3), affine=False)
+    assert torch.equal(both.bases[0], alone.bases[0])
+    few = local_subspaces(z, groups, torch.arange(3) < torch.tensor([[3], [1]]), affine=False)
+    assert few.dims.tolist() == [3, 1]
+
+
 def test_spread_starts_cover_more_clusters_than_uniform_ones():
     z, labels = union(400, k=8, d=12, noise=0.01)
     counts = {}
@@ -242,6 +264,14 @@ def test_rescue_finds_the_cluster_that_nobody_serves():
     z, labels = union()
     before = with_an_empty_one(z, labels, [2, 2, 2], False)
     after = rescue_empty(before, torch.tensor([2]), z, 30, seeded())
+    assert adjusted_rand_score(labels, after.assign(z)[0]) > 0.9
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-9, 1e9])
+def test_rescue_does_not_depend_on_the_scale(scale):
+    z, labels = union()
+    before = with_an_empty_one(z, labels, [2, 2, 2], False)
+    after = rescue_empty(before, torch.tensor([2]), scale * z, 30, seeded())
     assert adjusted_rand_score(labels, after.assign(z)[0]) > 0.9
 
 

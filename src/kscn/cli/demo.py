@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kscn.cli.fit import fit_run
+from kscn.cli.fit import choose, fit_run
 from kscn.cli.terminal import Terminal, duration, table
 from kscn.cli.thumbnails import strip, thumbnail
 
 if TYPE_CHECKING:
     import numpy as np
 
-CLUSTERS, DIMENSION, SEED = 10, 4, 0
+CLUSTERS, SEED = 10, 0
+LINEAR_DIMENSION = 4  # of the k-subspaces on pixels that ours is compared with
 _CAPTION = 13  # columns of text left of the images
 _MOST = 12  # typical members shown on a wide terminal
 
@@ -34,15 +35,15 @@ def command(output: Path) -> None:
     terminal = Terminal.of()
     digits = load_data("digits")
     assert digits.labels is not None
+    choice = choose(digits, "digits", CLUSTERS, "kscn-s", None, SEED, {})
     terminal.say(
         terminal.style("1,797 handwritten digits, no labels: ", bold=True)
-        + f"find {CLUSTERS} subspaces of dimension {DIMENSION}."
+        + f"find {CLUSTERS} subspaces of dimension {choice.model.subspace_dim}."
     )
     terminal.say()
-    options = {"subspace_dim": DIMENSION, "random_state": SEED}
-    model, result = fit_run(digits, "digits", CLUSTERS, options, output, overwrite=True)
+    model, _, result = fit_run(digits, "digits", choice, output, overwrite=True)
     images = digits.samples[:] / digits.scale
-    for line in cluster_lines(terminal, model, images, digits.labels):
+    for line in cluster_lines(terminal, model, digits.samples, images, digits.labels):
         terminal.say(line)
     for line in comparison_lines(terminal, result, images, digits.labels):
         terminal.say(line)
@@ -55,18 +56,18 @@ def command(output: Path) -> None:
 
 
 def cluster_lines(
-    terminal: Terminal, model: Any, images: "np.ndarray", labels: "np.ndarray"
+    terminal: Terminal, model: Any, samples: Any, images: "np.ndarray", labels: "np.ndarray"
 ) -> list[str]:
     """A row of images per cluster: its mean, its most typical members, its oddest one.
 
     Typical is what lies many times nearer to its own subspace than to any other; odd is what
-    lies far from its own.
+    lies far from its own. Both are measured where the subspaces are, in the latent space.
     """
     import numpy as np
 
     found = model.labels_
-    energy = (images**2).sum(axis=(1, 2))
-    nearest, second = np.sort(model.residuals(images) / energy[:, None], axis=1).T[:2]
+    energy = (model.transform(samples) ** 2).sum(axis=1)
+    nearest, second = np.sort(model.residuals(samples) / energy[:, None], axis=1).T[:2]
     width, gap = images.shape[2] + 1, "   "
     room = terminal.width - _CAPTION - 2 * (width + len(gap) - 1)
     shown = min(_MOST, max(1, (room + 1) // width))
@@ -101,20 +102,26 @@ def cluster_lines(
 def comparison_lines(
     terminal: Terminal, result: dict[str, Any], images: "np.ndarray", labels: "np.ndarray"
 ) -> list[str]:
-    """Our scores beside those of k-means on the same pixels; the labels are used here only."""
+    """Our scores beside those of methods on the pixels; the labels are used here only."""
     from sklearn.cluster import KMeans
 
-    from kscn import metrics
+    from kscn import KSubspaces, metrics
+    from kscn.cli.progress import working
 
-    started = time.perf_counter()
-    means = KMeans(CLUSTERS, n_init=10, random_state=SEED).fit(images.reshape(len(images), -1))
-    seconds = time.perf_counter() - started
+    rivals = {
+        "k-subspaces": KSubspaces(CLUSTERS, subspace_dim=LINEAR_DIMENSION, random_state=SEED),
+        "k-means": KMeans(CLUSTERS, n_init=10, random_state=SEED),
+    }
+    scored = [("kscn-s", result["scores"], result["seconds"])]
+    for name, rival in rivals.items():
+        started = time.perf_counter()
+        with working(f"{name} on the same pixels"):
+            rival.fit(images.reshape(len(images), -1))
+        seconds = time.perf_counter() - started
+        scored.append((name, metrics.scores(labels, rival.labels_), seconds))
     rows = [
         [name, *(f"{scores[key]:.1%}" for key in ("acc", "nmi", "ari")), duration(spent)]
-        for name, scores, spent in (
-            ("k-subspaces", result["scores"], result["seconds"]),
-            ("k-means", metrics.scores(labels, means.labels_), seconds),
-        )
+        for name, scores, spent in scored
     ]
-    head, ours, theirs = table(["against the true digits", "ACC", "NMI", "ARI", "time"], rows)
-    return [terminal.style(head, dim=True), terminal.style(ours, bold=True), theirs]
+    head, ours, *theirs = table(["against the true digits", "ACC", "NMI", "ARI", "time"], rows)
+    return [terminal.style(head, dim=True), terminal.style(ours, bold=True), *theirs]

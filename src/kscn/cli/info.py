@@ -16,13 +16,18 @@ def command(run: Path) -> None:
     from kscn.modelfile import read_model
 
     opened = read_run(run)
-    model = read_model(opened.model)
-    about, data, terminal = opened.config["run"], opened.config["data"], Terminal.of()
-    for line in run_lines(terminal, data["name"], data["samples"], data["shape"], opened.result):
+    model = read_model(opened.model) if opened.has_model else None
+    about, terminal = opened.config["run"], Terminal.of()
+    for line in run_lines(terminal, opened.config, opened.result):
         terminal.say(line)
-    size = sum(tensor.nbytes for tensor in model.tensors.values())
-    terminal.say(f"  model      {model.kind}, {size / 1024:,.0f} KiB, intact")
+    if model is None:
+        terminal.say("  model      none: this method leaves labels only")
+    else:
+        size = sum(tensor.nbytes for tensor in model.tensors.values())
+        terminal.say(f"  model      {model.kind}, {size / 1024:,.0f} KiB, intact")
     terminal.say(f"  written    {about['created']} by kscn {about['kscn']}")
     terminal.say()
-    for name, value in {"data": data["source"], **opened.config["parameters"]}.items():
-        terminal.say(f"  {name:<12}  {value}")
+    settings = {"data": opened.config["data"]["source"], **opened.config["parameters"]}
+    width = max(map(len, settings))
+    for name, value in settings.items():
+        terminal.say(f"  {name:<{width}}  {value}")

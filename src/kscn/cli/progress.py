@@ -59,31 +59,63 @@ class _TimeLeftColumn(TimeRemainingColumn):
         return Text("up to ") + super().render(task) + Text(" left")
 
 
-class FitProgress(_LiveBars):
-    """Callback of an estimator: first the search for a start, then the iterations."""
+# What a stage of the history is called on screen; a stage that is not here goes by its own name.
+_STAGES = {
+    "pretrain": "pretraining",
+    "search": "trying starts",
+    "start": "starting",
+    "fit": "fitting",
+}
+# How a record says how far its stage is: what is done and of how many.
+_COUNTERS = (("epoch", "epochs"), ("round", "rounds"), ("iteration", "max_iter"))
 
-    def __init__(self) -> None:
+
+class FitProgress(_LiveBars):
+    """Callback of an estimator: a bar for every stage of the fit.
+
+    Parameters
+    ----------
+    among : (str, int, int), optional
+        Where the fit is one of many: what it is called, how many are done, and of how many. That
+        is a bar of its own, above.
+    """
+
+    def __init__(self, among: tuple[str, int, int] | None = None) -> None:
         super().__init__(
             TextColumn("{task.fields[note]}"),
             _TimeLeftColumn(compact=True),
         )
-        self._stage = "starting"
+        if among is not None:
+            name, done, total = among
+            self.bars.add_task(name, total=total, completed=done, note=f"{done + 1} of {total}")
+        self._stage = "preparing"
         self._task = self.bars.add_task(self._stage, total=None, note="")
 
     def __call__(self, estimator: Any, record: dict[str, Any]) -> None:
         """Draw one record of the history."""
-        objective = f"objective {record['objective']:.5g}"
-        if record["stage"] == "search":
-            self._draw("trying starts", record["rounds"], record["round"], objective)
-        elif record["stage"] == "fit":
-            note = f"{objective}  {record['changed']:.1%} moved"
-            self._draw("fitting", record["max_iter"], record["iteration"], note)
+        for done, total in _COUNTERS:
+            if done in record and total in record:
+                stage = str(record["stage"])
+                self._draw(_STAGES.get(stage, stage), record[total], record[done], _note(record))
+                return
 
     def _draw(self, stage: str, total: int, done: int, note: str) -> None:
         if stage != self._stage:  # a bar of its own, so that the time left is that of the stage
             self.bars.remove_task(self._task)
             self._stage, self._task = stage, self.bars.add_task(stage, total=total, note=note)
-        self.bars.update(self._task, completed=done, note=note)
+        self.bars.update(self._task, completed=done, total=total, note=note)
+
+
+def _note(record: dict[str, Any]) -> str:
+    """The figures of a record that tell whether the fit gets anywhere."""
+    parts = []
+    if "objective" in record:
+        parts.append(f"objective {record['objective']:.5g}")
+    elif "reconstruction" in record:
+        parts.append(f"error {record['reconstruction']:.5g}")
+    if record.get("changed") is not None:
+        parts.append(f"{record['changed']:.1%} moved")
+    return "  ".join(parts)
 
 
 class FetchProgress(_LiveBars):

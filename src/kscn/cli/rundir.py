@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -84,7 +84,7 @@ class RunWriter:
 
     def record(self, record: Mapping[str, Any]) -> None:
         """Append one line to history.jsonl; it can be read while the run goes on."""
-        self._history.write(json.dumps(dict(record), default=float) + "\n")
+        self._history.write(json.dumps(dict(record), default=_plain) + "\n")
         self._history.flush()
 
     def write_labels(self, labels: "np.ndarray") -> None:
@@ -116,11 +116,13 @@ class RunWriter:
 
         sync_directory(self.stage)
         for name in _ENTRIES:
-            new = self.stage / name
+            new, final = self.stage / name, self.path / name
             if new.is_dir():
-                replace_directory(new, self.path / name)
-            else:
-                os.replace(new, self.path / name)
+                replace_directory(new, final)
+            elif new.exists():
+                os.replace(new, final)
+            else:  # a method without a model: that of an older run must not stay beside its labels
+                shutil.rmtree(final, ignore_errors=True)
         sync_directory(self.path)
         shutil.rmtree(self.stage, ignore_errors=True)
 
@@ -134,8 +136,18 @@ class Run:
     history: list[dict[str, Any]]
 
     @property
+    def has_model(self) -> bool:
+        """Whether the method leaves a model; some baselines leave labels only."""
+        return bool(self.config["run"].get("model", True))
+
+    @property
     def model(self) -> Path:
         """The model directory."""
+        if not self.has_model:
+            raise ModelFileError(
+                f"{self.path} has no model: {self.config['run']['method']} cannot label new "
+                "samples; fit with --method kscn-s or k-subspaces for that."
+            )
         return self.path / MODEL
 
     @property
@@ -184,11 +196,11 @@ def _require(table: Any, keys: set[str]) -> None:
 
 
 def to_toml(config: Mapping[str, Mapping[str, Any]]) -> str:
-    """Tables of plain values as TOML; values that are None are left out."""
+    """Tables of plain values and tables as TOML; values that are None are left out."""
     lines = []
     for name, entries in config.items():
         lines.append(f"[{name}]")
-        lines += [f"{key} = {_toml_value(v)}" for key, v in entries.items() if v is not None]
+        lines += [f"{_toml_key(key)} = {_toml_value(v)}" for key, v in _given(entries)]
         lines.append("")
     return "\n".join(lines)
 
@@ -200,4 +212,21 @@ def _toml_value(value: Any) -> str:
         return repr(value)
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    if isinstance(value, Mapping):  # inline, so that it stays inside of its section
+        pairs = [f"{_toml_key(key)} = {_toml_value(item)}" for key, item in _given(value)]
+        return "{ " + ", ".join(pairs) + " }" if pairs else "{}"
     return json.dumps(str(value), ensure_ascii=False)  # JSON strings are TOML strings
+
+
+def _toml_key(key: str) -> str:
+    bare = key.isascii() and key.replace("-", "").replace("_", "").isalnum()
+    return key if bare else json.dumps(key, ensure_ascii=False)
+
+
+def _given(entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    return ((key, value) for key, value in entries.items() if value is not None)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON takes in place of numpy's and torch's scalars and arrays."""
+    return value.tolist() if hasattr(value, "tolist") else float(value)

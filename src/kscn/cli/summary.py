@@ -13,29 +13,41 @@ _BAR = 32
 
 
 def run_lines(
-    terminal: Terminal, name: str, n_samples: int, shape: Sequence[int], result: Mapping[str, Any]
+    terminal: Terminal, config: Mapping[str, Any], result: Mapping[str, Any]
 ) -> list[str]:
     """What a run found: sizes of the clusters, objective, time, scores if labels were known."""
-    dims = sorted(set(result["dims"]))
-    dim_text = f"{dims[0]}" if len(dims) == 1 else f"{dims[0]} to {dims[-1]}"
+    data, about, sizes = config["data"], config["run"], result["sizes"]
+    shape = data["shape"]
     sample = f"{shape[0]} features" if len(shape) == 1 else " x ".join(map(str, shape))
-    sizes = result["sizes"]
+    preset = f", preset {about['preset']}" if about.get("preset") else ""
     lines = [
         terminal.style(
-            f"{name}: {n_samples:,} samples of {sample} in {len(sizes)} subspaces "
-            f"of dimension {dim_text}",
+            f"{data['name']}: {data['samples']:,} samples of {sample} in "
+            f"{_found(len(sizes), result['dims'])}",
             bold=True,
         ),
         "",
         *size_lines(terminal, sizes),
         "",
-        f"  objective  {result['objective']:.6g} after {result['iterations']} iterations",
-        f"  time       {duration(result['seconds'])}",
-        f"  seed       {result['seed']}",
+        f"  method     {about['method']}{preset}",
     ]
+    if result["objective"] is not None:
+        unit = result.get("unit", "iterations")
+        lines.append(f"  objective  {result['objective']:.6g} after {result['iterations']} {unit}")
+    lines.append(f"  time       {duration(result['seconds'])}")
+    if result["seed"] is not None:
+        lines.append(f"  seed       {result['seed']}")
     if result["scores"] is not None:
         lines.append(f"  scores     {score_line(result['scores'])}")
     return lines
+
+
+def _found(n_clusters: int, dims: Sequence[int]) -> str:
+    if not dims:
+        return f"{n_clusters} clusters"
+    least, most = min(dims), max(dims)
+    dimension = f"{least}" if least == most else f"{least} to {most}"
+    return f"{n_clusters} subspaces of dimension {dimension}"
 
 
 def size_lines(terminal: Terminal, sizes: Sequence[int]) -> list[str]:

@@ -8,16 +8,18 @@ from kscn.errors import ModelFileError
 from kscn.modelfile import read_model
 
 # Kind in the model file -> module that holds the class of that name. Imported when it is needed.
-_MODULES = {"KSubspaces": "kscn.estimators.linear"}
+_MODULES = {"KSubspaces": "kscn.estimators.linear", "KSCN": "kscn.estimators.deep"}
 
 
-def load_model(path: str | os.PathLike[str]) -> Any:
+def load_model(path: str | os.PathLike[str], **parts: Any) -> Any:
     """Open a fitted estimator that `save` wrote.
 
     Parameters
     ----------
     path : path-like
         The model directory (`model/` in a run directory of `kscn fit`).
+    **parts
+        What a file cannot hold: `autoencoder=`, for a KSCN trained with a module of your own.
 
     Returns
     -------
@@ -36,4 +38,4 @@ def load_model(path: str | os.PathLike[str]) -> Any:
             f"it knows {', '.join(_MODULES)}."
         )
     estimator = getattr(import_module(_MODULES[model.kind]), model.kind)
-    return estimator._from_model(model)
+    return estimator._from_model(model, **parts)

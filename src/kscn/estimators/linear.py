@@ -6,6 +6,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,24 +24,17 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from kscn.data import Source
-from kscn.errors import InputError
 from kscn.estimators import validation as check
+from kscn.estimators.labels import canonical_order, nearest
+from kscn.estimators.start import StartSearch
+from kscn.estimators.sums import check_size, sums_from_spectra
 from kscn.modelfile import ModelFile, write_model
 from kscn.subspaces import ScatterSums, Subspaces
-from kscn.subspaces.dimension import energy_dims
-from kscn.subspaces.search import Problem, find_start
-from kscn.subspaces.seeding import neighbourhood_members
 from kscn.training.blocks import Blocks, check_finite, working_dtype
 from kscn.training.lloyd import Iteration, Lloyd
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-
-# Arithmetic of one sweep of one candidate over the subsample of the search, at the most.
-SWEEP_COST = 2e9
-# Labels looked at together where all at once would cost memory.
-PIECE = 1 << 20
 
 
 class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -161,13 +155,11 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         """
         source = check.open_samples(self, X, reset=True)
         weights = check.sample_weights(sample_weight, len(source))
-        self._begin(source)
-        pool, picked = self._draw_pool(self._blocks(source))
+        start, pool = self._begin(source, weights)
         blocks = self._blocks(source)
-        start = self._start(blocks, picked, pool, weights)
         loop = Lloyd(
             blocks,
-            start.to(blocks.dtype, blocks.device),
+            start,
             trim=self.trim,
             weights=weights,
             pool=pool,
@@ -196,33 +188,32 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         source = check.open_samples(self, X, reset=first)
         weights = check.sample_weights(sample_weight, len(source))
         if first:
-            self._begin(source)
-            pool, picked = self._draw_pool(self._blocks(source))
-            current = self._start(self._blocks(source), picked, pool, weights)
-            current = current.to(self._dtype, self._device())
+            current, _ = self._begin(source, weights)
             self._sums = ScatterSums(self.n_clusters, self.n_features_in_, self.affine)
             self.n_iter_ = 0
         else:
             current = self._current()
             if not hasattr(self, "_sums"):
-                self._sums = self._sums_from_spectra()
+                self._sums = sums_from_spectra(current, self.spectra_, self.cluster_weights_)
         sums: ScatterSums = self._sums
-        labels, distance = self._nearest(self._blocks(source), current)
+        labels, distance = nearest(self._blocks(source), current)
         for where, z in self._blocks(source):
             index = slice(where, where + len(z))
             counted = check.trimmed(labels[index], distance[index], self.trim, self.n_clusters)
             sums.add(z.double().cpu(), counted, None if weights is None else weights[index])
         current = sums.subspaces(current.dims.cpu(), current.to(self._dtype))
         self._publish(current, sums)
-        self.labels_ = self._label(self._blocks(source), self._current())[0]
+        self.labels_ = nearest(self._blocks(source), self._current())[0].numpy()
         self.inertia_ = sums.objective(current.bases)
         self.n_iter_ += 1
         return self
 
-    def _begin(self, source: Source) -> None:
+    def _begin(self, source: Source, weights: Tensor | None) -> tuple[Subspaces, Tensor]:
+        """Forget an earlier fit and find where this one starts; also the subsample used for it."""
         if hasattr(self, "subspaces_"):
             del self.subspaces_  # a fit that fails leaves no mixture of the old model and the new
         check.parameters(self, len(source))
+        check_size(self.n_clusters, self.n_features_in_)
         self.random_state_ = check.seed(self.random_state)
         self.history_: list[dict[str, Any]] = []
         self._began = time.perf_counter()
@@ -230,122 +221,43 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         self._shift: Tensor | None = None
         if hasattr(self, "_sums"):
             del self._sums
-
-    def _draw_pool(self, blocks: Blocks) -> tuple[Tensor, NDArray]:
-        """The subsample that the search works on; for affine subspaces its mean is the origin."""
-        n, k = len(blocks), self.n_clusters
-        p = 8 if isinstance(self.subspace_dim, str) else int(np.max(self.subspace_dim))
-        fair = max(2048, 200 * k, 20 * k * p)
-        affordable = max(4 * k, int(SWEEP_COST / (4 * blocks.dim * k * p)))
-        size = min(n, fair, affordable)
-        picked = np.arange(n)
-        if size < n:
-            picked = np.sort(
-                np.random.default_rng(self.random_state_).choice(n, size, replace=False)
-            )
-        pool = blocks.take(picked).cpu()
-        norms = pool.square().sum(dim=1)
-        check_finite(norms, pool, blocks.source.name)
-        if (pool == pool[0]).all() and all((z == z[0]).all() for _, z in blocks):
-            raise InputError(
-                f"All {n} samples of {blocks.source.name} are equal; there is nothing to cluster."
-            )
-        if self.affine:
-            self._shift = pool.mean(dim=0)
-            pool = pool - self._shift
-        return pool, picked
-
-    def _start(
-        self, blocks: Blocks, picked: NDArray, pool: Tensor, all_weights: Tensor | None
-    ) -> Subspaces:
-        """The subspaces to begin with: given, or found by the search on `pool`."""
-        generator = torch.Generator().manual_seed(self.random_state_)
-        # The search may run in float32 whatever the data: it only has to find the right valley.
-        # Scaling to unit mean square keeps it clear of overflow.
-        scale = float(pool.square().sum(dim=1).mean().sqrt()) or 1.0
-        z = (pool / scale).float()
-        if not isinstance(self.init, str):
-            return self._given_start(blocks, self._dims(z, generator), all_weights)
-        weights = None if all_weights is None else all_weights[picked].float()
-        problem = Problem(z, weights, self._dims(z, generator), self.affine, self.trim, generator)
-        found = find_start(problem, self.init, self.n_init, self._on_round(len(z), scale))
-        if isinstance(self.subspace_dim, str):
-            found = self._adapt_dims(z, found)
-        offsets = None if found.offsets is None else found.offsets * scale
-        return Subspaces(found.bases, offsets)
-
-    def _dims(self, z: Tensor, generator: torch.Generator) -> Tensor:
-        """Dimensions to search with, shape (k,); "auto" agrees on one for all clusters first."""
-        k, d = self.n_clusters, z.shape[1]
-        if not isinstance(self.subspace_dim, str):
-            dims = torch.as_tensor(np.broadcast_to(self.subspace_dim, (k,)).copy())
-            return dims.long()
-        # A first guess from neighbourhoods, which are purer than any clustering yet known; then
-        # quick searches with the guess until the members' spectra agree with it.
-        seeds = torch.randint(len(z), (64,), generator=generator)
-        members = neighbourhood_members(z, seeds, max(8, len(z) // (4 * k)), self.affine)
-        groups = z[members]
-        if self.affine:
-            groups = groups - groups.mean(dim=1, keepdim=True)
-        spectra = torch.linalg.svdvals(groups).square()
-        spectra = torch.nn.functional.pad(spectra, (0, d - spectra.shape[1]))
-        p = int(energy_dims(spectra).double().median())
-        for _ in range(3):
-            problem = Problem(z, None, torch.full((k,), p), self.affine, self.trim, generator)
-            found = find_start(problem, "k-means", 2)
-            agreed = int(self._adapt_dims(z, found).dims.double().median())
-            if agreed == p:
-                break
-            p = agreed
-        return torch.full((k,), p)
-
-    def _adapt_dims(self, z: Tensor, found: Subspaces) -> Subspaces:
-        """Give each subspace the dimension that the spectrum of its members speaks for."""
-        labels, distance = found.assign(z)
-        sums = ScatterSums(found.n_clusters, z.shape[1], self.affine)
-        sums.add(z, check.trimmed(labels, distance, self.trim, found.n_clusters))
-        dims = energy_dims(sums.spectra())
-        dims = torch.where(sums.weight > found.dims, dims, found.dims)  # too few members to tell
-        return sums.subspaces(dims).to(torch.float32)
-
-    def _given_start(self, blocks: Blocks, dims: Tensor, weights: Tensor | None) -> Subspaces:
-        given = check.given_start(self.init, len(blocks), self.n_clusters, blocks.dim, dims)
-        if given.ndim == 1:
-            sums = ScatterSums(self.n_clusters, blocks.dim, self.affine)
-            for where, z in blocks:
-                check_finite(z.square().sum(dim=1), z, blocks.source.name)
-                part = slice(where, where + len(z))
-                sums.add(z.double().cpu(), given[part], None if weights is None else weights[part])
-            return sums.subspaces(dims)
-        used = torch.arange(given.shape[2]) < dims[:, None]
-        bases = torch.linalg.qr(given.double()).Q * used[:, None]
-        if not self.affine:
-            return Subspaces(bases)
-        assert self._shift is not None
-        return Subspaces(bases, torch.zeros(bases.shape[:2], dtype=torch.float64))
+        search = StartSearch(
+            n_clusters=self.n_clusters,
+            subspace_dim=self.subspace_dim,
+            affine=self.affine,
+            trim=self.trim,
+            init=self.init,
+            n_init=self.n_init,
+            seed=self.random_state_,
+        )
+        pool = search.draw_pool(self._blocks(source))
+        self._dtype, self._shift = pool.z.dtype, pool.shift
+        start = search.find(
+            self._blocks(source), pool, weights, partial(self._on_round, len(pool.z))
+        )
+        return start.to(self._dtype, self._device()), pool.z
 
     def _finish(
         self, blocks: Blocks, found: Subspaces, sums: ScatterSums, weights: Tensor | None
     ) -> None:
         """Final assignment, so that `labels_` equals `predict(X)`, and canonical numbers."""
-        labels, distance = self._label(blocks, found)
+        labels, distance = nearest(blocks, found)
         for _ in range(2):
-            order = canonical_order(labels, self.n_clusters, weights)
+            order = canonical_order(labels.numpy(), self.n_clusters, weights)
             if (order == np.arange(self.n_clusters)).all():
                 break
             # Assigned again, not renamed: a tie goes to the first subspace, as it will in predict.
             # That can shift sizes by a sample or two, hence a second round, but no endless loop.
             index = torch.from_numpy(order)
             found, sums = found.reordered(index), sums.reordered(index)
-            labels, distance = self._label(blocks, found)
-        self.labels_ = labels
-        kept = torch.from_numpy(distance)
+            labels, distance = nearest(blocks, found)
+        self.labels_ = labels.numpy()
         if self.trim > 0:
-            counted = check.trimmed(torch.from_numpy(labels), kept, self.trim, self.n_clusters)
-            kept = kept * (counted >= 0)
-        self.inertia_ = float(kept.sum() if weights is None else (kept * weights).sum())
+            counted = check.trimmed(labels, distance, self.trim, self.n_clusters)
+            distance = distance * (counted >= 0)
+        self.inertia_ = float(distance.sum() if weights is None else (distance * weights).sum())
         self._publish(found, sums)
-        missing = self.n_clusters - len(np.unique(labels))
+        missing = self.n_clusters - len(np.unique(self.labels_))
         if missing:
             warnings.warn(
                 f"{missing} of the {self.n_clusters} clusters ended up empty; the data may hold "
@@ -380,20 +292,19 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
             stop |= callback(self, record) is True
         return stop
 
-    def _on_round(self, samples: int, scale: float) -> Callable[[int, int, int, float], None]:
-        def report(turn: int, rounds: int, starts: int, objective: float) -> None:
-            self._record(
-                {
-                    "stage": "search",
-                    "round": turn,
-                    "rounds": rounds,
-                    "starts": starts,
-                    "samples": samples,
-                    "objective": objective * scale**2,
-                }
-            )
-
-        return report
+    def _on_round(
+        self, samples: int, turn: int, rounds: int, starts: int, objective: float
+    ) -> None:
+        self._record(
+            {
+                "stage": "search",
+                "round": turn,
+                "rounds": rounds,
+                "starts": starts,
+                "samples": samples,
+                "objective": objective,
+            }
+        )
 
     def _on_iteration(self, iteration: Iteration) -> bool:
         return self._record(
@@ -411,7 +322,7 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
 
     def predict(self, X: Any) -> NDArray:
         """The nearest subspace of every sample, shape (n,)."""
-        return self._label(self._opened(X), self._current())[0]
+        return nearest(self._opened(X), self._current())[0].numpy()
 
     def residuals(self, X: Any) -> NDArray:
         """Squared distance of every sample to every subspace, shape (n, k)."""
@@ -433,13 +344,15 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         Proportional to exp(-residual / (2 noise variance)); the largest is at `predict(X)`.
         """
         residual = self.residuals(X).astype(np.float64)
-        scale = max(2 * self.noise_variance_, np.finfo(np.float32).tiny)
+        # Without noise any positive number does, if only it is small beside the residuals.
+        least = np.finfo(np.float32).tiny * min(1.0, residual.max() or 1.0)
+        scale = max(2 * self.noise_variance_, least)
         odds = np.exp(-(residual - residual.min(axis=1, keepdims=True)) / scale)
         return odds / odds.sum(axis=1, keepdims=True)
 
     def score_samples(self, X: Any) -> NDArray:
         """Minus the squared distance to the nearest subspace, shape (n,): low means outlier."""
-        return -self._label(self._opened(X), self._current())[1]
+        return -nearest(self._opened(X), self._current())[1].numpy()
 
     def score(self, X: Any, y: object = None, sample_weight: Any = None) -> float:
         """Minus the sum of squared distances to the nearest subspace."""
@@ -466,21 +379,6 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
             offsets = torch.from_numpy(self.offsets_) - self._shift
         bases = torch.from_numpy(self.subspaces_)
         return Subspaces(bases, offsets).to(self._dtype, self._device())
-
-    def _nearest(self, blocks: Blocks, current: Subspaces) -> tuple[Tensor, Tensor]:
-        labels = torch.empty(len(blocks), dtype=torch.int32)
-        distance = torch.empty(len(blocks), dtype=blocks.dtype)
-        for where, z in blocks:
-            norms = z.square().sum(dim=1)
-            check_finite(norms, z, blocks.source.name)
-            nearest, label = current.residuals(z, norms).min(dim=1)
-            labels[where : where + len(z)] = label.cpu()
-            distance[where : where + len(z)] = nearest.cpu()
-        return labels, distance
-
-    def _label(self, blocks: Blocks, current: Subspaces) -> tuple[NDArray, NDArray]:
-        labels, distance = self._nearest(blocks, current)
-        return labels.numpy(), distance.numpy()
 
     # Model files --------------------------------------------------------------------------------
 
@@ -518,37 +416,8 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         """Rebuild a fitted estimator; `labels_` and `history_` belong to the run, not the model."""
         return check.rebuild(cls, model)
 
-    def _sums_from_spectra(self) -> ScatterSums:
-        """Scatter sums to continue a stream from: exact inside the subspaces, isotropic outside."""
-        k, d = self.n_clusters, self.n_features_in_
-        current = self._current().to(torch.float64)
-        spectra = torch.from_numpy(self.spectra_)
-        sums = ScatterSums(k, d, self.affine)
-        sums.weight += torch.from_numpy(self.cluster_weights_)
-        used = torch.arange(current.bases.shape[2]) < current.dims[:, None]
-        inside = spectra[:, : used.shape[1]] * used
-        level = (spectra.sum(dim=1) - inside.sum(dim=1)) / (d - current.dims)
-        excess = (inside - level[:, None]) * used
-        sums.second += (current.bases * excess[:, None]) @ current.bases.mT
-        sums.second += level[:, None, None] * torch.eye(d, dtype=torch.float64)
-        if sums.first is not None and current.offsets is not None:
-            sums.first += sums.weight[:, None] * current.offsets
-            sums.second += sums.first[:, :, None] * current.offsets[:, None]
-        return sums
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def canonical_order(labels: NDArray, n_clusters: int, weights: Tensor | None = None) -> NDArray:
-    """Clusters by falling size (or weight), ties by their first sample, empty ones last."""
-    counted = None if weights is None else weights.numpy()
-    sizes = np.bincount(labels, weights=counted, minlength=n_clusters)
-    first = np.full(n_clusters, len(labels))
-    for begin in range((len(labels) - 1) // PIECE * PIECE, -1, -PIECE):  # the last written is first
-        piece = labels[begin : begin + PIECE][::-1]
-        first[piece] = np.arange(begin + len(piece) - 1, begin - 1, -1)
-    return np.lexsort((first, -sizes))

@@ -17,6 +17,7 @@ from kscn.modelfile import ModelFile
 from kscn.subspaces import Subspaces, keep_nearest
 
 STARTS = ("k-means", "neighbourhood", "farthest", "random")
+DEEP_STARTS = ("k-subspaces", "k-means", "dsc")
 EstimatorType = TypeVar("EstimatorType")
 
 
@@ -55,10 +56,7 @@ def parameters(estimator: Any, n_samples: int) -> None:
         )
     if not isinstance(estimator.affine, (bool, np.bool_)):
         raise InputError(f"affine={estimator.affine!r} must be True or False.")
-    if isinstance(estimator.callbacks, str) or not all(
-        callable(callback) for callback in _listed(estimator.callbacks)
-    ):
-        raise InputError("callbacks must be a sequence of functions, such as [print].")
+    _callbacks(estimator.callbacks)
     device(estimator.device)
     if isinstance(estimator.init, str) and estimator.init not in STARTS:
         raise InputError(
@@ -66,6 +64,77 @@ def parameters(estimator: Any, n_samples: int) -> None:
             "of labels or bases."
         )
     _subspace_dim(estimator.subspace_dim, k, d)
+
+
+def deep_parameters(estimator: Any, n_samples: int) -> None:
+    """Refuse impossible settings of a deep estimator before any work is done."""
+    k = estimator.n_clusters
+    for name, least in {
+        "n_clusters": 1,
+        "n_init": 1,
+        "batch_size": 1,
+        "latent_dim": 2,
+        "pretrain_epochs": 0,
+        "epochs": 0,
+    }.items():
+        _integer(name, getattr(estimator, name), least)
+    if estimator.update_every is not None:
+        _integer("update_every", estimator.update_every, 1)
+    for name in ("weight", "tol", "balance"):
+        _number(name, getattr(estimator, name), 0, np.inf)
+    for name in ("learning_rate", "temperature"):
+        _number(name, getattr(estimator, name), 0, np.inf)
+        if getattr(estimator, name) == 0:
+            raise InputError(f"{name}=0 must be above 0.")
+    _number("trim", estimator.trim, 0, 0.5)
+    for name, known in {
+        "update": ("svd", "grassmann"),
+        "loss": ("residual", "separation"),
+        "latent": ("identity", "whitened"),
+        "schedule": ("constant", "one-cycle"),
+    }.items():
+        value = getattr(estimator, name)
+        if not isinstance(value, str) or value not in known:
+            raise InputError(f"{name}={value!r} is not known; use {' or '.join(map(repr, known))}.")
+    if n_samples < k:
+        raise InputError(
+            f"n_samples={n_samples} should be >= n_clusters={k}; give more samples or ask for "
+            "fewer clusters."
+        )
+    _callbacks(estimator.callbacks)
+    device(estimator.device)
+    _deep_start(estimator.init, n_samples, k)
+
+
+def _deep_start(init: Any, n_samples: int, k: int) -> None:
+    if isinstance(init, str):
+        if init not in DEEP_STARTS:
+            raise InputError(
+                f"init={init!r} is not known; use one of {', '.join(DEEP_STARTS)}, or an array of "
+                "labels."
+            )
+        return
+    labels = np.asarray(init)
+    whole = labels.dtype.kind in "biu"
+    if labels.shape != (n_samples,) or not whole or labels.min() < 0 or labels.max() >= k:
+        raise InputError(
+            f"init as labels must hold {n_samples} integers from 0 to {k - 1}, one per sample; "
+            f"got {labels.dtype} of shape {labels.shape}."
+        )
+
+
+def latent_dims(name: str, dims: Any, k: int, d: int) -> None:
+    """Refuse subspaces that do not fit into the latent, which is known once there is a network."""
+    try:
+        _subspace_dim(dims, k, d)
+    except InputError as error:
+        told = str(error).replace("subspace_dim", name, 1)
+        raise InputError(f"{told} (The latent has {d} dimensions.)") from None
+
+
+def _callbacks(callbacks: Any) -> None:
+    if isinstance(callbacks, str) or not all(callable(one) for one in _listed(callbacks)):
+        raise InputError("callbacks must be a sequence of functions, such as [print].")
 
 
 def _listed(callbacks: Any) -> list[Any]:

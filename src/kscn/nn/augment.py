@@ -45,7 +45,7 @@ class RandomAffine:
         """Changed copies of images (n, c, h, w)."""
         n = len(samples)
         # Drawn on the CPU, where the generator lives, so that a seed means the same on any device.
-        draws = (torch.rand(6, n, generator=generator) * 2 - 1).to(samples.device)
+        draws = (torch.rand(6, n, generator=generator) * 2 - 1).to(samples)
         turn = draws[0] * (self.angle * torch.pi / 180)
         cos, sin, slope = turn.cos(), turn.sin(), draws[1] * self.shear
         wide, high = 1 + draws[2] * self.scale, 1 + draws[3] * self.scale

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from kscn.errors import InputError
+from kscn.nn import stride2
 
 
 class ConvAutoencoder(nn.Module):
@@ -58,11 +59,11 @@ class ConvAutoencoder(nn.Module):
         up: list[nn.Module] = []
         for i in reversed(range(depth)):
             # What the stride rounded away comes back as padding of the output.
-            lost = tuple(sides[i][axis] - (2 * sides[i + 1][axis] - 1) for axis in (0, 1))
+            high, wide = (sides[i][axis] - (2 * sides[i + 1][axis] - 1) for axis in (0, 1))
             kernel = kernels[i]
             up.append(
                 nn.ConvTranspose2d(
-                    widths[i + 1], widths[i], kernel, 2, kernel // 2, output_padding=lost
+                    widths[i + 1], widths[i], kernel, 2, kernel // 2, output_padding=(high, wide)
                 )
             )
             if i:
@@ -70,17 +71,25 @@ class ConvAutoencoder(nn.Module):
                 up.append(nn.ReLU())
         self.encoder = nn.Sequential(*down)
         self.decoder = nn.Sequential(*up)
+        self._detour_in = stride2.suits(down[0], sides[0])  # type: ignore[arg-type]
+        self._detour_out = stride2.suits(up[-1], sides[0])  # type: ignore[arg-type]
         # oneDNN's kernels for this layout are about three times faster on CPUs.
-        self.to(memory_format=torch.channels_last)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def encode(self, images: Tensor) -> Tensor:
         """Latents (n, d) of images (n, c, h, w)."""
-        return self.encoder(images.contiguous(memory_format=torch.channels_last)).flatten(1)
+        if self._detour_in:
+            code = self.encoder[1:](stride2.conv(self.encoder[0], images))  # type: ignore[arg-type]
+        else:
+            code = self.encoder(images.contiguous(memory_format=torch.channels_last))
+        return code.flatten(1)
 
     def decode(self, latent: Tensor) -> Tensor:
         """Images (n, c, h, w) of latents (n, d)."""
-        code = latent.view(-1, *self.code_shape)
-        return self.decoder(code.contiguous(memory_format=torch.channels_last))
+        code = latent.reshape(-1, *self.code_shape).contiguous(memory_format=torch.channels_last)
+        if self._detour_out:
+            return stride2.conv_transpose(self.decoder[-1], self.decoder[:-1](code))  # type: ignore[arg-type]
+        return self.decoder(code)
 
     def forward(self, images: Tensor) -> Tensor:
         """Reconstruction of the images."""

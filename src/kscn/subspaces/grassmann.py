@@ -68,3 +68,37 @@ def residual_gradient(bases: Tensor, z: Tensor, labels: Tensor) -> Tensor:
         members = z[labels == i]
         out[i] = -2 * members.mT @ (members @ bases[i])
     return out
+
+
+def descend(scatter: Tensor, bases: Tensor) -> Tensor:
+    """One gradient step on every subspace, with the best of a range of step sizes for each.
+
+    Parameters
+    ----------
+    scatter : Tensor, shape (k, d, d)
+        Sums of z z^T over the members; the objective is trace(A) - trace(S^T A S).
+    bases : Tensor, shape (k, d, p)
+        Where the subspaces are.
+
+    Returns
+    -------
+    Tensor, shape (k, d, p)
+        The gradient -2 A S is projected on the tangent space and followed by QR retraction. Step
+        sizes are tried in units of the inverse curvature (the largest eigenvalue of A, bounded by
+        its trace), so they are stable whatever the scale of the latents; a subspace that no step
+        improves stays, so the objective never rises.
+    """
+    downhill = -tangent(bases, -2 * scatter @ bases)
+    # |A S| bounds what the step can turn; a cluster without members has no gradient and stays.
+    curvature = torch.linalg.matrix_norm(bases.mT @ scatter @ bases, ord=2).clamp(min=1e-300)
+    used = (bases != 0).any(dim=-2, keepdim=True)  # a smaller subspace has zero columns at the end
+    best = bases
+    held = (bases * (scatter @ bases)).sum(dim=(-2, -1))
+    for exponent in range(-4, 9):
+        step = downhill * (2.0**exponent / (2 * curvature))[..., None, None]
+        moved = retract(bases, step) * used
+        now = (moved * (scatter @ moved)).sum(dim=(-2, -1))
+        better = now > held
+        best = torch.where(better[..., None, None], moved, best)
+        held = torch.where(better, now, held)
+    return best

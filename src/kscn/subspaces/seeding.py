@@ -1,7 +1,7 @@
 """Starting points: R sets of k subspaces for the search, and a new subspace for an empty cluster.
 
 Every start is built from the samples alone (never from coordinate axes), so a rotation of the data
-rotates the starts with it.
+rotates the starts with it. Only directions that a group of samples does not span are fixed ones.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from kscn.subspaces.bases import Subspaces
 
 KMEANS_ITERATIONS = 10
 LOCAL_STEPS = 4
+# Share of something else that completes a basis where samples span fewer directions than it has.
+SPARE = 1e-6
 
 
 def k_means_labels(z: Tensor, k: int, starts: int, generator: torch.Generator) -> Tensor:
@@ -80,18 +82,46 @@ def local_subspaces(z: Tensor, members: Tensor, used: Tensor, affine: bool) -> S
     mean = group.mean(dim=1)
     if affine:
         group = group - mean[:, None]
-    # Fewer rows than directions, or equal rows: a little of the first axes completes the basis.
-    d, p = z.shape[1], used.shape[1]
-    spare = 1e-6 * z.square().mean().sqrt() * torch.eye(d, p, dtype=z.dtype)
+    level = SPARE * z.square().mean().sqrt()
+    bases, held = _power_steps(group, level * torch.eye(z.shape[1], used.shape[1], dtype=z.dtype))
+    # Fewer rows than directions, or equal rows: the first axes have completed the basis. They may
+    # be dead (the corner of an image), and then nothing turns them later. Random directions see
+    # a little of everything.
+    short = ((held <= 2 * level) & used).any(dim=1).nonzero().flatten()
+    if len(short):
+        bases[short] = _completed_at_random(group[short], used.shape[1])
+    bases = bases * used[:, None]
+    if not affine:
+        return Subspaces(bases)
+    return Subspaces(bases, mean - (bases @ (bases.mT @ mean[:, :, None])).squeeze(-1))
+
+
+def _power_steps(group: Tensor, spare: Tensor) -> tuple[Tensor, Tensor]:
+    """Bases (s, d, p) after a few steps on groups (s, q, d), and what each direction holds (s, p).
+
+    `spare` (d, p) is added in every step; what a group does not span comes from there.
+    """
+    p = spare.shape[-1]
     bases = group[:, :p].mT
     bases = torch.nn.functional.pad(bases, (0, p - bases.shape[2])) + spare
     for _ in range(LOCAL_STEPS):
         bases = torch.linalg.qr(bases).Q
         bases = group.mT @ (group @ bases) + spare
-    bases = torch.linalg.qr(bases).Q * used[:, None]
-    if not affine:
-        return Subspaces(bases)
-    return Subspaces(bases, mean - (bases @ (bases.mT @ mean[:, :, None])).squeeze(-1))
+    bases, triangle = torch.linalg.qr(bases)
+    return bases, triangle.diagonal(dim1=1, dim2=2).abs()
+
+
+def _completed_at_random(group: Tensor, p: int) -> Tensor:
+    """Bases (s, d, p) of groups that span less, completed by directions that are always the same.
+
+    A generator of their own leaves the draws of all other starts as they are.
+    """
+    size = torch.linalg.vector_norm(group, dim=(1, 2), keepdim=True)
+    generator = torch.Generator().manual_seed(0)
+    shape = (len(group), group.shape[2], p)
+    spare = torch.randn(shape, generator=generator, dtype=group.dtype) / shape[1] ** 0.5
+    group = group / torch.where(size > 0, size, 1.0)  # of scatter 1, to which SPARE is a share
+    return _power_steps(group, SPARE * spare)[0]
 
 
 def neighbourhood_starts(

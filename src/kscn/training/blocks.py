@@ -99,11 +99,11 @@ class Blocks:
     def _tensor(self, rows: np.ndarray) -> Tensor:
         target = np.float32 if self.dtype == torch.float32 else np.float64
         rows = np.ascontiguousarray(rows.reshape(len(rows), self.dim), dtype=target)
-        block = _from_numpy(rows).to(self.device)
+        block = from_numpy(rows).to(self.device)
         return block if self.shift is None else block - self.shift
 
 
-def _from_numpy(rows: np.ndarray) -> Tensor:
+def from_numpy(rows: np.ndarray) -> Tensor:
     """A tensor on the memory of `rows`, also when that is read-only (nobody writes to it)."""
     if rows.flags.writeable:
         return torch.from_numpy(rows)

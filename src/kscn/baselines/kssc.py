@@ -1,0 +1,208 @@
+"""Kernel sparse subspace clustering (Patel and Vidal, 2014): SSC in a kernel's feature space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from kscn.baselines.base import Callbacks
+from kscn.baselines.cost import Cost
+from kscn.baselines.ssc import SparseCoder
+from kscn.data import Source
+from kscn.errors import InputError
+
+KERNELS = ("rbf", "polynomial")
+# Most pairs of samples whose distances set the width of the RBF kernel by default.
+PAIRS = 1000
+
+
+class KSSC(SparseCoder):
+    """Kernel sparse subspace clustering: the l1 self-expression of SSC between feature maps.
+
+    The kernel is first written as inner products of short features, by a Cholesky factorisation
+    that picks samples (pivots) until the rest of the kernel's trace is negligible: r n kernel
+    values and r^2 n operations, never an n x n kernel. From there it is SSC.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters.
+    kernel : {"rbf", "polynomial"}, default="rbf"
+        exp(-gamma |x - y|^2), or (gamma x.y + coef0)^degree. The kernel is divided so that every
+        sample has a feature map of unit norm.
+    gamma : float or None, default=None
+        None takes 1 / (median squared distance) for "rbf", 1 / (mean squared norm) for
+        "polynomial".
+    degree : int, default=3
+        Of the polynomial.
+    coef0 : float, default=1.0
+        Constant of the polynomial.
+    max_rank : int, default=1000
+        Most features.
+    kernel_tol : float, default=1e-3
+        Share of the kernel's trace that features may miss.
+    alpha, shared_weight, keep, max_iter, tol, max_samples, device, random_state, callbacks
+        As for SSC.
+
+    Attributes
+    ----------
+    labels_, codes_, affinity_, n_iter_, history_, random_state_, n_features_in_
+        As for SSC.
+    gamma_ : float
+        The one used.
+    rank_ : int
+        Number of features.
+    missed_ : float
+        Share of the kernel's trace that the features miss.
+    """
+
+    _integers: ClassVar = {"max_iter": 1, "degree": 1, "max_rank": 1}
+    _numbers: ClassVar = {
+        "alpha": (1, np.inf),
+        "tol": (0, np.inf),
+        "keep": (0, 1.0000001),
+        "coef0": (0, np.inf),
+        "kernel_tol": (0, 1),
+    }
+    _switches: ClassVar = ("shared_weight",)
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        kernel: str = "rbf",
+        gamma: float | None = None,
+        degree: int = 3,
+        coef0: float = 1.0,
+        max_rank: int = 1000,
+        kernel_tol: float = 1e-3,
+        alpha: float = 20.0,
+        shared_weight: bool = True,
+        keep: float = 1.0,
+        max_iter: int = 1000,
+        tol: float = 1e-3,
+        max_samples: int = 12_000,
+        device: str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: Callbacks = (),
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.max_rank = max_rank
+        self.kernel_tol = kernel_tol
+        self.alpha = alpha
+        self.shared_weight = shared_weight
+        self.keep = keep
+        self.max_iter = max_iter
+        self.tol = tol
+        self.max_samples = max_samples
+        self.device = device
+        self.random_state = random_state
+        self.callbacks = callbacks
+
+    def _cost(self, n: int, d: int, itemsize: int) -> Cost:
+        return self._coding_cost(n, min(n, self.max_rank), itemsize)
+
+    def _make_affinity(self, source: Source) -> sparse.csr_array:
+        z = self._samples(source)
+        kernel, own = self._kernel(z)
+        features, missed = kernel_features(
+            kernel, own, min(self.max_rank, len(z)), self.kernel_tol
+        )  # fmt: skip
+        self.rank_, self.missed_ = features.shape[1], missed
+        self._record({"stage": "kernel", "rank": self.rank_, "missed": missed})
+        return self._code(features, None, affine=False)
+
+    def _kernel(self, z: Tensor) -> tuple[Callable[[int], Tensor], Tensor]:
+        """The kernel of all samples with sample i as a function of i, and of each with itself."""
+        norms = z.square().sum(dim=1)
+        ones = torch.ones_like(norms)
+        if self.kernel == "rbf":
+            gamma = self.gamma_ = float(
+                1 / _median_distance(z, norms) if self.gamma is None else self.gamma
+            )
+
+            def rbf(i: int) -> Tensor:
+                return (norms + norms[i] - 2 * (z @ z[i])).clamp_(min=0).mul_(-gamma).exp_()
+
+            return rbf, ones
+        scale = self.gamma_ = float(1 / norms.mean() if self.gamma is None else self.gamma)
+        size = (scale * norms + self.coef0).pow(self.degree).sqrt()
+        size = torch.where(size > 0, size, 1)
+
+        def polynomial(i: int) -> Tensor:
+            return (scale * (z @ z[i]) + self.coef0).pow(self.degree) / (size * size[i])
+
+        # Without a constant a zero sample has no feature map.
+        return polynomial, torch.where((norms > 0) | (self.coef0 > 0), ones, 0)
+
+    def _check_settings(self, n: int) -> None:
+        super()._check_settings(n)
+        if self.kernel not in KERNELS:
+            raise InputError(f"kernel={self.kernel!r} is not known; use {' or '.join(KERNELS)}.")
+        if self.gamma is not None and not (
+            isinstance(self.gamma, (int, float, np.number)) and 0 < self.gamma < np.inf
+        ):
+            raise InputError(f"gamma={self.gamma!r} must be None or a number above 0.")
+
+
+def kernel_features(
+    kernel: Callable[[int], Tensor], own: Tensor, max_rank: int, tol: float
+) -> tuple[Tensor, float]:
+    """Features (n, r) whose inner products are the kernel, by pivoted Cholesky.
+
+    Each step takes the sample that the features so far miss most, so the error falls about as
+    fast as the kernel's eigenvalues do.
+
+    Parameters
+    ----------
+    kernel : callable
+        i -> kernel of all samples with sample i, shape (n,).
+    own : Tensor, shape (n,)
+        Kernel of every sample with itself.
+    max_rank : int
+        Most features.
+    tol : float
+        Stop when the features miss less than this share of the trace.
+
+    Returns
+    -------
+    features : Tensor, shape (n, r)
+    missed : float
+        Share of the trace that is missed.
+    """
+    left = own.double().clone()
+    total = float(left.sum())
+    # Feature by feature in memory, so that a step reads one contiguous stretch.
+    features = torch.empty(max_rank, len(own), dtype=own.dtype, device=own.device)
+    floor = 10 * torch.finfo(own.dtype).eps
+    rank = 0
+    while rank < max_rank and float(left.sum()) > tol * total:
+        pivot = int(left.argmax())
+        if left[pivot] <= floor * own[pivot]:
+            break  # what is left is rounding
+        column = kernel(pivot) - features[:rank, pivot] @ features[:rank]
+        column /= left[pivot].sqrt()
+        features[rank] = column
+        left.sub_(column.double().square()).clamp_(min=0)
+        left[pivot] = 0
+        rank += 1
+    return features[:rank].mT.contiguous(), float(left.sum()) / total
+
+
+def _median_distance(z: Tensor, norms: Tensor) -> float:
+    """Median squared distance between some samples, evenly spread over the data."""
+    chosen = torch.linspace(0, len(z) - 1, min(PAIRS, len(z)), device=z.device).long()
+    some = z[chosen]
+    far = norms[chosen, None] + norms[chosen] - 2 * some @ some.mT
+    upper = torch.triu_indices(len(some), len(some), 1, device=z.device)
+    far = far[upper[0], upper[1]].clamp_(min=0)
+    return float(far[far > 0].median()) if (far > 0).any() else 1.0

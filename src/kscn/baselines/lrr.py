@@ -1,0 +1,281 @@
+"""Low-rank representation (Liu et al., 2013): samples by samples at the lowest rank, robustly."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from kscn.baselines.base import AffinityClusterer, Callbacks, unit_rows
+from kscn.baselines.cost import PASS, Cost
+from kscn.baselines.spectral import EMBEDDING, angular_affinity
+from kscn.data import Source
+
+# Penalty of ADMM to begin with, iterations between its changes, over-relaxation.
+PENALTY, LOOK, RELAX = 1.0, 10, 1.6
+# Newton's method: most steps, relative step at which it ends.
+MOST_NEWTON, NEWTON_TOL = 50, 1e-10
+# Iterations that are usual, for the estimate of the time.
+TYPICAL_ITERATIONS = 60
+# Singular values below this share of the largest carry rounding errors only.
+NEGLIGIBLE = {torch.float32: 1e-6, torch.float64: 1e-12}
+
+
+@dataclass(frozen=True)
+class LowRankCodes:
+    """C = V @ reduced, with the orthonormal V (n, r) of the samples' row space, and its price.
+
+    Attributes
+    ----------
+    basis : Tensor, shape (n, r)
+    reduced : Tensor, shape (r, n)
+    errors : Tensor, shape (n,)
+        Norm of what C does not explain of each sample: large for outliers.
+    objective : float
+        Nuclear norm of C plus weight times the sum of `errors`.
+    gap : float
+        Share of `objective` by which it exceeds a lower bound of the optimum.
+    n_iter : int
+    converged : bool
+    """
+
+    basis: Tensor
+    reduced: Tensor
+    errors: Tensor
+    objective: float
+    gap: float
+    n_iter: int
+    converged: bool
+
+    def factors(self) -> Tensor:
+        """U sqrt(s) of the SVD of C, shape (n, rank): rows that C makes alike."""
+        left, s, _ = torch.linalg.svd(self.reduced, full_matrices=False)
+        kept = s > 1e-6 * s[0].clamp(min=torch.finfo(s.dtype).tiny)
+        return self.basis @ (left[:, kept] * s[kept].sqrt())
+
+
+class LRR(AffinityClusterer):
+    """Low-rank representation: spectral clustering of the lowest-rank self-expression.
+
+    min |C|_* + weight |E|_{2,1}  with  X = X C + E  (samples are columns here), by the method of
+    multipliers. The columns of C and E lie in the span of the samples, so all iterations work on
+    r x n matrices, r the rank of X: about 6 r^2 n operations each, a few dozen of them, and no
+    n x n matrix until the affinity.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters.
+    weight : float, default=0.1
+        Of the errors; larger trusts the samples more. Depends on their scale, hence `normalize`.
+    normalize : bool, default=True
+        Bring samples to unit norm first.
+    power : float, default=4.0
+        Affinity is max(0, cosine)^power between rows of U sqrt(s), C = U s V^T; more means fewer
+        neighbours.
+    max_iter : int, default=500
+        Most iterations.
+    tol : float, default=1e-5
+        Relative primal and dual residual at which to stop.
+    max_samples : int, default=12000
+        More samples are refused: the affinity's memory and time grow with their square.
+    device : str, default="auto"
+        Torch device; "auto" takes a GPU when there is one.
+    random_state : int, RandomState or None, default=None
+        Seed of spectral clustering. The one used is recorded in `random_state_`.
+    callbacks : sequence of callables, default=()
+        Called as `callback(estimator, record)` with each history record; one that returns True
+        ends the iterations.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n,)
+        Cluster of every sample. Clusters are numbered by falling size.
+    errors_ : ndarray of shape (n,)
+        Norm of what the representation leaves unexplained: large for outliers.
+    objective_ : float
+        Nuclear norm plus weighted errors at the end.
+    gap_ : float
+        Share of it by which it can be above the optimum at most, by duality.
+    affinity_ : ndarray of shape (n, n)
+    n_iter_ : int
+        Iterations.
+    history_ : list of dict
+        The price, one record per iteration, the start of spectral clustering.
+    random_state_, n_features_in_ : int
+        The seed used, the number of features.
+    """
+
+    _integers: ClassVar = {"max_iter": 1}
+    _numbers: ClassVar = {"weight": (1e-12, np.inf), "tol": (0, np.inf), "power": (1e-6, np.inf)}
+    _switches: ClassVar = ("normalize",)
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        weight: float = 0.1,
+        normalize: bool = True,
+        power: float = 4.0,
+        max_iter: int = 500,
+        tol: float = 1e-5,
+        max_samples: int = 12_000,
+        device: str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: Callbacks = (),
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.weight = weight
+        self.normalize = normalize
+        self.power = power
+        self.max_iter = max_iter
+        self.tol = tol
+        self.max_samples = max_samples
+        self.device = device
+        self.random_state = random_state
+        self.callbacks = callbacks
+
+    def _cost(self, n: int, d: int, itemsize: int) -> Cost:
+        r = min(n, d)
+        # In float64, at half the speed.
+        iteration = 2 * (6 * r**2 * n + 10 * r**3 + 40 * PASS * r * n)
+        return Cost(
+            itemsize * n**2 + 12 * 8 * r * n,
+            TYPICAL_ITERATIONS * iteration + n**2 * (2 * r + EMBEDDING),
+        )
+
+    def _make_affinity(self, source: Source) -> NDArray:
+        z = self._samples(source)
+        z = unit_rows(z) if self.normalize else z
+        codes = low_rank_codes(
+            z, self.weight, max_iter=self.max_iter, tol=self.tol, on_iteration=self._on_iteration
+        )
+        if not codes.converged:
+            warnings.warn(
+                f"LRR did not converge in {codes.n_iter} iterations; raise max_iter or tol.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        self.n_iter_, self.objective_, self.gap_ = codes.n_iter, codes.objective, codes.gap
+        self.errors_ = codes.errors.to(z.dtype).cpu().numpy()
+        return angular_affinity(codes.factors().to(z.dtype), self.power)
+
+    def _on_iteration(self, iteration: int, residual: float) -> bool:
+        return self._record(
+            {
+                "stage": "codes",
+                "iteration": iteration,
+                "max_iter": self.max_iter,
+                "residual": residual,
+            }
+        )
+
+
+def low_rank_codes(
+    z: Tensor,
+    weight: float,
+    *,
+    max_iter: int = 500,
+    tol: float = 1e-5,
+    on_iteration: Callable[[int, float], bool] | None = None,
+) -> LowRankCodes:
+    """Solve LRR for samples z (n, d).
+
+    With the thin SVD X = U S V^T and C = V R, a rotation by U^T leaves
+    min |R|_* + weight sum_j |S (v_j - r_j)|, where v_j is column j of V^T. ADMM on R and a copy
+    of it needs the proximal steps of both terms, and both are exact: a soft threshold of singular
+    values, and one scalar equation per sample. The usual split, with multipliers for X = X C + E,
+    is conditioned like S^2 and stalls far from the optimum on real data.
+
+    R = V^T is the solution for large weights, so iterations start there.
+
+    Parameters
+    ----------
+    z : Tensor, shape (n, d)
+    weight : float
+        Of the errors.
+    max_iter, tol
+        Most iterations; relative primal and dual residual at which to stop.
+    on_iteration : callable, optional
+        Called with the number of the iteration and the larger residual; True stops.
+    """
+    _, s, right = torch.linalg.svd(z.double().mT, full_matrices=False)
+    kept = s > NEGLIGIBLE[z.dtype] * s[0]
+    s, right = s[kept, None], right[kept]  # (r, 1), (r, n)
+    low, multiplier = right, right / PENALTY  # scaled by the penalty
+    penalty, residual, n_iter = PENALTY, np.inf, 0
+    sizes = torch.zeros(len(z), dtype=s.dtype, device=s.device)
+    while n_iter < max_iter and residual > tol:
+        n_iter += 1
+        near, sizes = _pull_to_samples(low - multiplier, s, right, weight / penalty, sizes)
+        moved = RELAX * near + (1 - RELAX) * low
+        before, low = low, _shrink_spectrum(moved + multiplier, 1 / penalty)
+        multiplier = multiplier + moved - low
+        size = torch.maximum(near.norm(), low.norm())
+        primal = float((near - low).norm() / size)
+        dual = float((low - before).norm() / multiplier.norm())
+        residual = max(primal, dual)
+        if n_iter % LOOK == 0 and n_iter <= max_iter / 2:
+            change = min(5.0, max(0.2, (primal / max(dual, 1e-300)) ** 0.5))
+            penalty, multiplier = penalty * change, multiplier / change
+        if on_iteration is not None and on_iteration(n_iter, residual):
+            break
+    errors = (s * (right - low)).norm(dim=0)
+    objective = float(torch.linalg.svdvals(low).sum() + weight * errors.sum())
+    # Any Y with |S Y| <= 1 and columns up to `weight` long bounds the optimum by <Y, S V^T> from
+    # below; the multipliers, scaled until they comply, are close to the best one.
+    multiplier = multiplier * penalty
+    excess = max(
+        1.0,
+        float(torch.linalg.matrix_norm(multiplier, 2)),
+        float((multiplier / s).norm(dim=0).max()) / weight,
+    )
+    bound = float((multiplier * right).sum()) / excess
+    gap = (objective - bound) / objective
+    return LowRankCodes(right.mT, low, errors, objective, gap, n_iter, residual <= tol)
+
+
+def _shrink_spectrum(matrix: Tensor, amount: float) -> Tensor:
+    """Singular values of (r, n) reduced by `amount`, at least to zero.
+
+    By the r x r Gram matrix, since r << n: the error of small singular values does not matter,
+    because those are the ones that vanish.
+    """
+    values, vectors = torch.linalg.eigh(matrix @ matrix.mT)
+    s = values.clamp(min=0).sqrt()
+    kept = s > amount
+    vectors = vectors[:, kept]
+    return (vectors * (1 - amount / s[kept])) @ (vectors.mT @ matrix)
+
+
+def _pull_to_samples(
+    q: Tensor, s: Tensor, v: Tensor, amount: float, sizes: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Columns r that minimise amount |S (v - r)| + |r - q|^2 / 2, and the norms of S (v - r).
+
+    With b = S (v - q) and the norm h, r = q + amount S b / (h + amount s^2), where h solves
+    sum_i b_i^2 / (h + amount s_i^2)^2 = 1, or is zero when the sum is below 1 even there. One over
+    the root of the sum is concave in h, so Newton's method converges from any start; `sizes` are
+    the norms of the last call.
+    """
+    b = s * (v - q)  # (r, n)
+    load = amount * s.square()  # (r, 1)
+    inside = (b / load).square().sum(dim=0) <= 1
+    h = torch.where(inside, 0, sizes)
+    for _ in range(MOST_NEWTON):
+        ratio = 1 / (h + load)
+        terms = (b * ratio).square_()
+        value = terms.sum(dim=0)
+        slope = terms.mul_(ratio).sum(dim=0).clamp(min=torch.finfo(b.dtype).tiny)
+        step = torch.where(inside, 0, value * (value.sqrt() - 1) / slope)
+        h = (h + step).clamp_(min=0)
+        if (step.abs() <= NEWTON_TOL * h).all():
+            break
+    return q + amount * s * b / (h + load), h

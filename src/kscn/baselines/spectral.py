@@ -1,0 +1,207 @@
+"""From an affinity between samples to labels: normalised spectral clustering.
+
+The leading k eigenvectors of D^-1/2 W D^-1/2, rows brought to unit norm, then k-means. Only
+products with W are needed, so a sparse affinity stays sparse and a dense one is never copied.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, lobpcg
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from kscn.baselines.cost import PASS
+from kscn.estimators.labels import canonical_order
+
+# Up to this size a full eigendecomposition is quick and knows no convergence.
+SMALL = 600
+# Starts of the final k-means.
+STARTS = 20
+# Rows of a dense affinity looked at together.
+BLOCK = 512
+# Operations per entry to make a dense affinity and embed by it, for estimates of the time: a few
+# passes to raise it to a power and some hundred products with vectors.
+EMBEDDING = 150 * PASS
+
+
+def spectral_labels(affinity: Any, n_clusters: int, seed: int) -> NDArray:
+    """Labels of normalised spectral clustering, clusters numbered by falling size.
+
+    Parameters
+    ----------
+    affinity : ndarray or scipy sparse array, shape (n, n)
+        Symmetric and not negative.
+    n_clusters : int
+        Number of clusters, at most n.
+    seed : int
+        Of the eigensolver's start and of k-means.
+    """
+    embedding = spectral_embedding(affinity, n_clusters, seed)
+    norms = np.linalg.norm(embedding, axis=1, keepdims=True)
+    embedding = embedding / np.where(norms > 0, norms, 1)
+    found = KMeans(n_clusters, n_init=STARTS, random_state=seed).fit(embedding).labels_
+    rank = np.argsort(canonical_order(found, n_clusters))
+    return rank[found].astype(np.int32)
+
+
+def spectral_embedding(affinity: Any, n_components: int, seed: int) -> NDArray:
+    """The leading eigenvectors of the normalised affinity, shape (n, k).
+
+    The spectrum of a graph in several pieces is that of its pieces together. Taking each piece by
+    itself keeps the eigenvalue 1 simple, which iterative solvers need. Of more than k pieces the
+    k largest count; samples in the others get zeros.
+    """
+    if not sparse.issparse(affinity):
+        return _leading(affinity, n_components, seed)[1]
+    affinity = sparse.csr_array(affinity)
+    n_pieces, piece = connected_components(affinity, directed=False)
+    if n_pieces == 1:
+        return _leading(affinity, n_components, seed)[1]
+    sizes = np.bincount(piece)
+    largest = np.argsort(-sizes, kind="stable")[:n_components]
+    per_piece = max(1, n_components - n_pieces + 1)
+    values, vectors = [], []
+    for number in largest:
+        members = np.flatnonzero(piece == number)
+        part = affinity[members][:, members]
+        value, vector = _leading(part, min(per_piece, len(members)), seed)
+        whole = np.zeros((len(piece), len(value)))
+        whole[members] = vector
+        values.append(value)
+        vectors.append(whole)
+    best = np.argsort(-np.concatenate(values), kind="stable")[:n_components]
+    return np.hstack(vectors)[:, best]
+
+
+def _leading(affinity: Any, k: int, seed: int) -> tuple[NDArray, NDArray]:
+    """The k largest eigenvalues, descending, and eigenvectors (n, k) of the normalised affinity."""
+    n = affinity.shape[0]
+    degree = np.asarray(affinity.sum(axis=1), dtype=np.float64).reshape(-1)
+    scale = np.where(degree > 0, 1 / np.sqrt(np.where(degree > 0, degree, 1)), 0.0)
+    if n <= max(SMALL, 3 * k):
+        dense = affinity.toarray() if sparse.issparse(affinity) else np.asarray(affinity)
+        dense = dense.astype(np.float64) * scale * scale[:, None]
+        values, vectors = linalg.eigh(dense, subset_by_index=[n - k, n - 1])
+    else:
+        values, vectors = _iterated(_normalised(affinity, scale), k, "LA", seed)
+    return values[::-1], vectors[:, ::-1]
+
+
+def symmetric_factors(matrix: Tensor, rank: int, seed: int) -> Tensor:
+    """U sqrt(|s|) of the `rank` eigenvalues s largest in size of a symmetric matrix, (n, rank)."""
+    n = len(matrix)
+    rank = min(rank, n)
+    if n <= max(SMALL, 3 * rank):
+        s, vectors = torch.linalg.eigh(matrix)
+        chosen = s.abs().topk(rank).indices
+        return vectors[:, chosen] * s[chosen].abs().sqrt()
+    dense = matrix.cpu().numpy()
+    values, found = _iterated(_normalised(dense, np.ones(n)), rank, "LM", seed)
+    return torch.from_numpy(found * np.sqrt(np.abs(values))).to(matrix)
+
+
+def _iterated(operator: LinearOperator, k: int, which: str, seed: int) -> tuple[NDArray, NDArray]:
+    """k eigenvalues, ascending, and eigenvectors by Lanczos iterations."""
+    n = operator.shape[0]
+    rng = np.random.default_rng(seed)
+    start = rng.standard_normal((n, k)).astype(operator.dtype)
+    try:
+        values, vectors = eigsh(
+            operator,
+            k,
+            which=which,
+            v0=start[:, 0],
+            ncv=min(n, max(2 * k + 20, 40)),
+            maxiter=1000,
+            tol=1e-6,
+        )
+    except ArpackNoConvergence:
+        # Many eigenvalues close together: a block method gives the space they span at least.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            values, vectors = lobpcg(operator, start, largest=True, maxiter=500, tol=1e-4)
+        warnings.warn(
+            "The eigenvectors of the affinity did not converge fully; the graph is close to more "
+            f"than {k} separate pieces.",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+    order = np.argsort(values)
+    return values[order], vectors[:, order]
+
+
+def _normalised(affinity: Any, scale: NDArray) -> LinearOperator:
+    """D^-1/2 W D^-1/2 as products, in the precision of a dense W."""
+    if sparse.issparse(affinity):
+        half = sparse.diags_array(scale)
+        return sparse.linalg.aslinearoperator((half @ affinity @ half).tocsr())
+    matrix = torch.from_numpy(affinity)  # torch multiplies with all threads, like elsewhere
+    diagonal = torch.from_numpy(scale).to(matrix.dtype)[:, None]
+
+    def product(v: NDArray) -> NDArray:
+        columns = torch.from_numpy(np.ascontiguousarray(v.reshape(len(v), -1), affinity.dtype))
+        return (diagonal * (matrix @ (diagonal * columns))).numpy().reshape(v.shape)
+
+    return LinearOperator(affinity.shape, matvec=product, matmat=product, dtype=affinity.dtype)
+
+
+# Affinities from codes ---------------------------------------------------------------------------
+
+
+def keep_largest(codes: sparse.csr_array, share: float) -> sparse.csr_array:
+    """Per row the largest |codes| that together hold `share` of its l1 norm, the others dropped."""
+    codes = sparse.csr_array(codes)
+    if share >= 1:
+        return codes
+    size = np.abs(codes.data).astype(np.float64)
+    row = np.repeat(np.arange(codes.shape[0]), np.diff(codes.indptr))
+    order = np.lexsort((-size, row))
+    ranked = size[order]
+    before = np.cumsum(ranked) - ranked  # what larger codes hold, over all rows so far
+    # An entry is wanted as long as those before it in its row have not reached the share.
+    first = np.flatnonzero(np.diff(row, prepend=-1))
+    per_row = np.diff(np.append(first, len(row)))
+    before -= np.repeat(before[first], per_row)
+    total = np.repeat(np.add.reduceat(ranked, first), per_row) if len(first) else ranked
+    kept = order[before < share * total]
+    return sparse.csr_array((codes.data[kept], (row[kept], codes.indices[kept])), codes.shape)
+
+
+def symmetric_affinity(codes: sparse.csr_array) -> sparse.csr_array:
+    """|C| + |C|^T, after each row was divided by its largest entry: every sample counts alike."""
+    codes = abs(sparse.csr_array(codes))
+    largest = codes.max(axis=1).toarray().reshape(-1)
+    scale = sparse.diags_array(1 / np.where(largest > 0, largest, 1))
+    codes = scale @ codes
+    return sparse.csr_array(codes + codes.T)
+
+
+def keep_largest_dense(codes: Tensor, share: float) -> Tensor:
+    """As `keep_largest`, for dense codes (n, n), overwritten a block of rows at a time."""
+    for rows in codes.split(BLOCK):
+        ranked, order = rows.abs().sort(dim=1, descending=True)
+        held = ranked.cumsum(dim=1)
+        # An entry is dropped when those before it hold the share already.
+        ranked = (held - ranked >= share * held[:, -1:]).to(rows.dtype)
+        rows.mul_(1 - torch.empty_like(ranked).scatter_(1, order, ranked))
+    return codes
+
+
+def angular_affinity(factors: Tensor, power: float) -> NDArray:
+    """max(0, cosine)^power between the rows of `factors` (n, r): a dense (n, n) affinity."""
+    rows = torch.nn.functional.normalize(factors.cpu(), dim=1)
+    out = torch.empty(len(rows), len(rows), dtype=rows.dtype)
+    for begin in range(0, len(rows), BLOCK):
+        part = out[begin : begin + BLOCK]
+        torch.mm(rows[begin : begin + BLOCK], rows.mT, out=part)
+        part.clamp_(min=0).pow_(power)
+    return out.numpy()

@@ -1,0 +1,199 @@
+"""Sparse subspace clustering (Elhamifar and Vidal, 2013): each sample by few others, by ADMM."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from kscn.baselines.base import AffinityClusterer, Callbacks, unit_rows
+from kscn.baselines.cost import PASS, Cost
+from kscn.baselines.lasso import Atoms, sparse_codes
+from kscn.baselines.spectral import keep_largest, symmetric_affinity
+from kscn.data import Source
+from kscn.errors import InputError
+
+# Samples whose codes are searched at a time, and n x block matrices that takes.
+BLOCK = 512
+STATE = 7
+# Sweeps that a sample takes on average, for the estimate of the time.
+TYPICAL_SWEEPS = 150
+
+
+class SparseCoder(AffinityClusterer):
+    """Affinities from the l1 self-expression of features: the part that SSC and KSSC share."""
+
+    def _coding_cost(self, n: int, r: int, itemsize: int) -> Cost:
+        """The price of coding n samples with features of rank r."""
+        per_pair = 2 * n + TYPICAL_SWEEPS * (4 * r + 8 * PASS)
+        return Cost(itemsize * n * (STATE * min(BLOCK, n) + 4 * r), n**2 * per_pair - 2 * n**3)
+
+    def _code(self, features: Tensor, further: Tensor | None, affine: bool) -> sparse.csr_array:
+        """Affinity of samples by their codes; `further` are atoms besides the samples."""
+        n = len(features)
+        largest = largest_products(features)  # (n,)
+        # A sample that no other correlates with has no code; weight 0 says so.
+        weights = torch.where(largest > 0, self.alpha / largest, 0)
+        if self.shared_weight and (largest > 0).any():
+            weights = torch.where(largest > 0, self.alpha / largest[largest > 0].min(), 0)
+        atoms = features if further is None else torch.cat([features, further])
+        codes = sparse_codes(
+            Atoms(atoms, n, affine),
+            weights,
+            penalty=self.alpha,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            block=BLOCK,
+            on_progress=lambda done, residual: self._record(
+                {"stage": "codes", "done": done, "samples": n, "residual": residual}
+            ),
+        )
+        self.n_iter_ = codes.n_iter
+        for count, what in (
+            (codes.unfinished, f"did not converge in max_iter={self.max_iter} sweeps"),
+            (codes.unsolved, "have no codes because a callback ended the fit early"),
+        ):
+            if count:
+                warnings.warn(f"{count} of {n} samples {what}.", ConvergenceWarning, stacklevel=4)
+        inside = codes.columns < n  # codes of further atoms say nothing about pairs of samples
+        triplets = (codes.values[inside], (codes.rows[inside], codes.columns[inside]))
+        self.codes_ = sparse.csr_array(
+            (triplets[0].numpy(), tuple(part.numpy() for part in triplets[1])), shape=(n, n)
+        )
+        return symmetric_affinity(keep_largest(self.codes_, self.keep))
+
+
+class SSC(SparseCoder):
+    """Sparse subspace clustering: spectral clustering of l1 self-expression.
+
+    Every sample is written by the others, min |c|_1 + weight / 2 |x - sum_i c_i x_i|^2, and samples
+    that use each other are close. With features of rank r, a sweep over all samples takes
+    4 r n^2 operations and some 150 sweeps are usual; memory is linear in n.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters.
+    alpha : float, default=20.0
+        The weight of a sample is alpha / mu, where mu is its largest inner product with another
+        one, so that alpha > 1 is what gives it any code at all. Larger means denser codes and a
+        smaller error.
+    shared_weight : bool, default=True
+        Give all samples the largest of these weights, as the original does. Without, a sample far
+        from all others does not make the codes of the rest denser.
+    outliers : float or None, default=None
+        Also explain outlying entries, by a sparse error with weight outliers / max_i |x_i|_1 in
+        its l1 norm. Greater than 1; the original takes 20.
+    affine : bool, default=False
+        Codes sum to one, for affine subspaces. Samples then keep their norm.
+    normalize : bool, default=True
+        Bring samples to unit norm first (unless affine).
+    keep : float, default=1.0
+        Share of the l1 norm of each code whose largest entries go into the affinity.
+    max_iter : int, default=1000
+        Most sweeps per sample.
+    tol : float, default=1e-3
+        Relative primal and dual residual at which a sample's code is done.
+    max_samples : int, default=12000
+        More samples are refused: time grows with their square.
+    device : str, default="auto"
+        Torch device; "auto" takes a GPU when there is one.
+    random_state : int, RandomState or None, default=None
+        Seed of spectral clustering. The one used is recorded in `random_state_`.
+    callbacks : sequence of callables, default=()
+        Called as `callback(estimator, record)` with each history record; one that returns True
+        ends the coding, and samples not reached have no codes of their own.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n,)
+        Cluster of every sample. Clusters are numbered by falling size.
+    codes_ : scipy.sparse.csr_array of shape (n, n)
+        Row i writes sample i by the others.
+    affinity_ : scipy.sparse.csr_array of shape (n, n)
+        |C| + |C|^T, rows of C divided by their largest entry before.
+    n_iter_ : int
+        Most sweeps that a sample took.
+    history_ : list of dict
+        The price, the progress of coding, the start of spectral clustering.
+    random_state_, n_features_in_ : int
+        The seed used, the number of features.
+
+    Examples
+    --------
+    >>> from kscn import data, metrics
+    >>> from kscn.baselines.ssc import SSC
+    >>> X, y, _ = data.make_union_of_subspaces(200, 3, 20, 2, random_state=0)
+    >>> metrics.clustering_accuracy(y, SSC(3, random_state=0).fit_predict(X))
+    1.0
+    """
+
+    _integers: ClassVar = {"max_iter": 1}
+    _numbers: ClassVar = {"alpha": (1, np.inf), "tol": (0, np.inf), "keep": (0, 1.0000001)}
+    _switches: ClassVar = ("shared_weight", "affine", "normalize")
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        alpha: float = 20.0,
+        shared_weight: bool = True,
+        outliers: float | None = None,
+        affine: bool = False,
+        normalize: bool = True,
+        keep: float = 1.0,
+        max_iter: int = 1000,
+        tol: float = 1e-3,
+        max_samples: int = 12_000,
+        device: str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: Callbacks = (),
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.alpha = alpha
+        self.shared_weight = shared_weight
+        self.outliers = outliers
+        self.affine = affine
+        self.normalize = normalize
+        self.keep = keep
+        self.max_iter = max_iter
+        self.tol = tol
+        self.max_samples = max_samples
+        self.device = device
+        self.random_state = random_state
+        self.callbacks = callbacks
+
+    def _cost(self, n: int, d: int, itemsize: int) -> Cost:
+        return self._coding_cost(n, min(n, d), itemsize)
+
+    def _make_affinity(self, source: Source) -> sparse.csr_array:
+        z = self._samples(source)
+        z = unit_rows(z) if self.normalize and not self.affine else z / z.abs().max()
+        further = None
+        if self.outliers is not None:
+            # |e|_1 with a weight is the plain l1 norm of codes for unit vectors divided by it.
+            largest = z.abs().sum(dim=1).max()
+            further = torch.eye(z.shape[1], dtype=z.dtype, device=z.device)
+            further *= largest / self.outliers
+        return self._code(z, further, bool(self.affine))
+
+    def _check_settings(self, n: int) -> None:
+        super()._check_settings(n)
+        value: Any = self.outliers
+        if value is not None and (isinstance(value, (bool, str)) or not 1 < value < np.inf):
+            raise InputError(f"outliers={value!r} must be None or a number above 1.")
+
+
+def largest_products(features: Tensor) -> Tensor:
+    """The largest |inner product| of every row with another one, shape (n,)."""
+    found = torch.empty_like(features[:, 0])
+    for begin in range(0, len(features), BLOCK):
+        part = (features[begin : begin + BLOCK] @ features.mT).abs_()
+        part.diagonal(begin).zero_()
+        found[begin : begin + BLOCK] = part.amax(dim=1)
+    return found

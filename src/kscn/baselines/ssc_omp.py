@@ -1,0 +1,194 @@
+"""SSC by orthogonal matching pursuit (You, Robinson and Vidal, 2016): greedy and sparse."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+import torch
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from kscn.baselines.base import AffinityClusterer, Callbacks, unit_rows
+from kscn.baselines.cost import PASS, Cost
+from kscn.baselines.spectral import symmetric_affinity
+from kscn.data import Source
+
+# Most entries of the block x n matrix of correlations.
+ENTRIES = 1 << 23
+# A new atom whose part outside the span of the chosen ones is shorter than this adds nothing.
+DEPENDENT = 1e-5
+# Operations per sample and atom of the eigensolver on the sparse graph, for estimates of the time.
+SPARSE_EMBEDDING = 1e4
+
+
+class SSCOMP(AffinityClusterer):
+    """Subspace clustering by orthogonal matching pursuit: a few neighbours each, found greedily.
+
+    Every sample of unit norm picks the other one that correlates most with what its picks so far
+    leave unexplained, until `n_nonzero` are picked or little is left. That takes 2 d n^2 operations
+    per pick; memory is linear in n, since correlations are made for a block of samples at a time.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters.
+    n_nonzero : int, default=10
+        Most picks per sample: about the dimension of the subspaces.
+    tol : float, default=1e-6
+        A sample is done when the norm of what is left of it (of 1) is below this.
+    max_samples : int, default=200000
+        More samples are refused: time grows with their square.
+    device : str, default="auto"
+        Torch device; "auto" takes a GPU when there is one.
+    random_state : int, RandomState or None, default=None
+        Seed of spectral clustering. The one used is recorded in `random_state_`.
+    callbacks : sequence of callables, default=()
+        Called as `callback(estimator, record)` with each history record; one that returns True
+        ends the coding, and samples not reached have no codes of their own.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n,)
+        Cluster of every sample. Clusters are numbered by falling size.
+    codes_ : scipy.sparse.csr_array of shape (n, n)
+        Row i writes sample i by the others.
+    affinity_ : scipy.sparse.csr_array of shape (n, n)
+        |C| + |C|^T, rows of C divided by their largest entry before.
+    n_iter_ : int
+        Most picks that a sample took.
+    history_ : list of dict
+        The price, the progress of coding, the start of spectral clustering.
+    random_state_, n_features_in_ : int
+        The seed used, the number of features.
+    """
+
+    _integers: ClassVar = {"n_nonzero": 1}
+    _numbers: ClassVar = {"tol": (0, 1)}
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        n_nonzero: int = 10,
+        tol: float = 1e-6,
+        max_samples: int = 200_000,
+        device: str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: Callbacks = (),
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_nonzero = n_nonzero
+        self.tol = tol
+        self.max_samples = max_samples
+        self.device = device
+        self.random_state = random_state
+        self.callbacks = callbacks
+
+    def _cost(self, n: int, d: int, itemsize: int) -> Cost:
+        picks = min(self.n_nonzero, d, n)
+        block = min(n, max(1, ENTRIES // n))
+        memory = 2 * itemsize * block * (n + (picks + 3) * d) + 4 * n * picks * (itemsize + 8)
+        per_pick = n**2 * (2 * d + 3 * PASS) + n * d * picks * PASS
+        return Cost(memory, picks * (per_pick + n * SPARSE_EMBEDDING))
+
+    def _make_affinity(self, source: Source) -> sparse.csr_array:
+        z = self._samples(source)
+        n = len(z)
+        self.codes_, reached, self.n_iter_ = greedy_codes(
+            unit_rows(z),
+            self.n_nonzero,
+            self.tol,
+            on_progress=lambda done: self._record({"stage": "codes", "done": done, "samples": n}),
+        )
+        if reached < n:
+            warnings.warn(
+                f"{n - reached} of {n} samples have no codes because a callback ended the fit "
+                "early.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return symmetric_affinity(self.codes_)
+
+
+def greedy_codes(
+    z: Tensor,
+    n_nonzero: int,
+    tol: float,
+    on_progress: Callable[[int], bool] | None = None,
+) -> tuple[sparse.csr_array, int, int]:
+    """Orthogonal matching pursuit of every row of z (n, d), of unit norm, by the other rows.
+
+    Returns
+    -------
+    codes : scipy.sparse.csr_array, shape (n, n)
+    reached : int
+        Samples coded: n, or fewer when `on_progress`, called with their number, returned True.
+    picks : int
+        Most picks of a sample.
+    """
+    n, d = z.shape
+    most = min(n_nonzero, n - 1, d)
+    block = max(1, ENTRIES // n)
+    parts: list[tuple[Tensor, ...]] = []
+    picks = reached = 0
+    for begin in range(0, n, block):
+        rows = torch.arange(begin, min(begin + block, n), device=z.device)
+        chosen, values, used = _pursue(z, rows, most, tol)
+        where, pick = used.nonzero(as_tuple=True)
+        # 32-bit indices, which is all that scikit-learn takes.
+        triplets = (rows[where].int(), chosen[where, pick].int(), values[where, pick])
+        parts.append(tuple(part.cpu() for part in triplets))
+        picks = max(picks, int(used.sum(dim=1).max()))
+        reached = begin + len(rows)
+        if on_progress is not None and on_progress(reached):
+            break
+    row, column, value = (torch.cat(part).numpy() for part in zip(*parts, strict=True))
+    return sparse.csr_array((value, (row, column)), shape=(n, n)), reached, picks
+
+
+def _pursue(z: Tensor, rows: Tensor, most: int, tol: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Picks, their coefficients and which of them count, each (b, most), for samples `rows`.
+
+    The picks of a sample are made orthonormal as they come (Gram-Schmidt, twice), Q R, so what is
+    left is updated by one projection and the coefficients follow from R at the end.
+    """
+    b, d = len(rows), z.shape[1]
+    here = torch.arange(b, device=z.device)
+    left = z[rows].clone()  # (b, d)
+    frame = z.new_zeros(b, most, d)  # rows of Q^T
+    triangle = z.new_zeros(b, most, most)
+    weights = z.new_zeros(b, most)  # Q^T x
+    chosen = torch.zeros(b, most, dtype=torch.long, device=z.device)
+    used = torch.zeros(b, most, dtype=torch.bool, device=z.device)
+    active = left.norm(dim=1) > tol
+    for pick in range(most):
+        match = (left @ z.mT).abs_()  # (b, n)
+        match[here, rows] = -1
+        match.scatter_(1, chosen[:, :pick], -1)
+        best = match.argmax(dim=1)
+        atom = z[best]
+        new = atom.clone()
+        for _ in range(2):
+            inner = torch.einsum("bpd,bd->bp", frame[:, :pick], new)
+            triangle[:, :pick, pick] += inner
+            new -= torch.einsum("bpd,bp->bd", frame[:, :pick], inner)
+        length = new.norm(dim=1)
+        active = active & (length > DEPENDENT)
+        new /= length.clamp(min=torch.finfo(z.dtype).tiny)[:, None]
+        new *= active[:, None]
+        frame[:, pick], chosen[:, pick], used[:, pick] = new, best, active
+        triangle[:, pick, pick] = torch.where(active, length, 1)
+        weights[:, pick] = torch.einsum("bd,bd->b", new, left)
+        left -= weights[:, pick, None] * new
+        active = active & (left.norm(dim=1) > tol)
+        if not active.any():
+            break
+    else:
+        pick = most - 1
+    triangle[:, pick + 1 :, pick + 1 :] = torch.eye(most - pick - 1, dtype=z.dtype).to(z)
+    values = torch.linalg.solve_triangular(triangle, weights[:, :, None], upper=True)[:, :, 0]
+    return chosen, values, used

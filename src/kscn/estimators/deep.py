@@ -1,0 +1,502 @@
+"""`KSCN`: deep k-subspace clustering behind scikit-learn's estimator interface."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    TransformerMixin,
+)
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from kscn.data import Source
+from kscn.errors import TrainingError
+from kscn.estimators import network
+from kscn.estimators import validation as check
+from kscn.estimators.deepfile import read_deep, write_deep
+from kscn.estimators.deepstart import find_subspaces
+from kscn.estimators.labels import canonical_order
+from kscn.estimators.sums import check_size
+from kscn.modelfile import ModelFile
+from kscn.nn import IdentityLatent, InputScaling, WhitenedLatent
+from kscn.subspaces import Subspaces
+from kscn.training.alternate import Alternation, Epoch, assign
+from kscn.training.blocks import Blocks
+from kscn.training.latents import Encoder, block_rows, each_alone, encode, evaluating
+from kscn.training.minibatches import Minibatches
+from kscn.training.pretrain import EpochLosses, Trainer, pretrain
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+    """Learn a representation and the k subspaces that samples lie near in it, together.
+
+    An autoencoder is pretrained; its latents are clustered by k-subspaces; then network and
+    subspaces alternate: the network lowers reconstruction error plus `weight` times the loss that
+    the subspaces set, the subspaces follow the latents. No n x n matrix is ever made: time is
+    linear in the number of samples and the input is read in mini-batches.
+
+    The defaults are the paper's; `kscn.estimators.presets` has settings that score higher.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of subspaces.
+    subspace_dim : int, sequence of int or "auto", default=7
+        Their dimension in the latent space.
+    update : {"svd", "grassmann"}, default="svd"
+        How subspaces follow the latents: by trimmed SVD after every epoch (kSCN-S), or by a
+        Riemannian gradient step (kSCN-G).
+    weight : float, default=0.08
+        Weight of the subspace loss of a sample against its reconstruction error (a sum over
+        pixels).
+    trim : float, default=0.1
+        Share of each cluster's farthest members that do not move its subspace.
+    autoencoder : {"auto", "cae", "sae"} or nn.Module, default="auto"
+        Convolutional for images, dense for vectors, or your own module with `encode` and `decode`,
+        which is copied.
+    autoencoder_params : dict, optional
+        Arguments of `nn.ConvAutoencoder` (channels, kernels, batch_norm) or `nn.DenseAutoencoder`
+        (hidden, latent_dim).
+    latent : {"identity", "whitened"}, default="identity"
+        Subspaces are fitted to the autoencoder's code itself, or to the code whitened onto
+        `latent_dim` directions and brought to unit norm.
+    latent_dim : int, default=30
+        Directions that whitening keeps.
+    loss : {"residual", "separation"}, default="residual"
+        Distance to the nearest subspace, or cross-entropy of projection energies against the
+        current clusters, which also pushes subspaces apart.
+    temperature : float, default=0.1
+        Of the separation loss.
+    balance : float, default=0.0
+        How much the separation loss asks for clusters of equal size, from 0 (not at all).
+    augment : None, "affine", "noise", dict or callable, default=None
+        Random changes of the input that should not change its cluster.
+    init : {"k-subspaces", "k-means", "dsc"} or array of labels, default="k-subspaces"
+        Where subspaces start: k-subspaces searched on the latents, k-means on them, DSC-Net's
+        self-expression on 2,000 of them, or given labels.
+    init_dim : int, optional
+        Dimension of the subspaces that the start is searched with, where it should differ from
+        `subspace_dim`: before training, clusters are wider than they will be.
+    n_init : int, default=10
+        Effort of that search; see `KSubspaces`.
+    pretrain_epochs : int, default=50
+        Epochs of the autoencoder alone.
+    epochs : int, default=50
+        Epochs of the alternation at most.
+    tol : float, default=0.001
+        Stop when no more than this share of samples changed cluster in an epoch.
+    batch_size : int, default=256
+        Samples per step.
+    learning_rate : float, default=1e-3
+        Of Adam in both stages: constant, or the peak of the cycle.
+    schedule : {"constant", "one-cycle"}, default="constant"
+        Of the learning rate over each stage.
+    update_every : int, optional
+        Mini-batches between Grassmann steps; None steps once per epoch.
+    pretrained : path, optional
+        A saved KSCN model whose autoencoder to begin with; `pretrain_epochs` more follow (0 for
+        none).
+    device : str, default="auto"
+        Torch device; "auto" takes a GPU when there is one.
+    random_state : int, RandomState or None, default=None
+        Seed of everything random. The one used is recorded in `random_state_`.
+    callbacks : sequence of callables, default=()
+        Called as `callback(estimator, record)` with each history record; one that returns True
+        ends the stage that it comes from.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n,)
+        Cluster of every sample, equal to `predict(X)`. Clusters are numbered by falling size.
+    subspaces_ : ndarray of shape (k, d, p)
+        Orthonormal bases in the latent space.
+    subspace_dims_ : ndarray of shape (k,)
+        Dimension of each subspace.
+    autoencoder_ : nn.Module
+        The trained network.
+    latent_ : nn.Module
+        From its code to the latent in which subspaces are.
+    inertia_ : float
+        Sum of squared distances of latents to the nearest subspace.
+    n_iter_ : int
+        Epochs of the alternation.
+    history_ : list of dict
+        One record per epoch of each stage.
+    random_state_ : int
+        The seed used.
+    n_features_in_ : int
+        Numbers per sample.
+
+    Examples
+    --------
+    >>> from kscn import KSCN, data, metrics
+    >>> digits = data.load("digits")
+    >>> model = KSCN(10, subspace_dim=4, autoencoder_params={"channels": [16, 8],
+    ...     "kernels": [3, 3]}, pretrain_epochs=2, epochs=1, random_state=0)
+    >>> model.fit_predict(digits.samples).shape
+    (1797,)
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        subspace_dim: int | Sequence[int] | str = 7,
+        update: str = "svd",
+        weight: float = 0.08,
+        trim: float = 0.1,
+        autoencoder: str | nn.Module = "auto",
+        autoencoder_params: Mapping[str, Any] | None = None,
+        latent: str = "identity",
+        latent_dim: int = 30,
+        loss: str = "residual",
+        temperature: float = 0.1,
+        balance: float = 0.0,
+        augment: str | Mapping[str, Any] | Callable[..., Tensor] | None = None,
+        init: str | NDArray = "k-subspaces",
+        init_dim: int | None = None,
+        n_init: int = 10,
+        pretrain_epochs: int = 50,
+        epochs: int = 50,
+        tol: float = 1e-3,
+        batch_size: int = 256,
+        learning_rate: float = 1e-3,
+        schedule: str = "constant",
+        update_every: int | None = None,
+        pretrained: str | os.PathLike[str] | None = None,
+        device: str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: Iterable[Callable[[Any, dict[str, Any]], object]] = (),
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.subspace_dim = subspace_dim
+        self.update = update
+        self.weight = weight
+        self.trim = trim
+        self.autoencoder = autoencoder
+        self.autoencoder_params = autoencoder_params
+        self.latent = latent
+        self.latent_dim = latent_dim
+        self.loss = loss
+        self.temperature = temperature
+        self.balance = balance
+        self.augment = augment
+        self.init = init
+        self.init_dim = init_dim
+        self.n_init = n_init
+        self.pretrain_epochs = pretrain_epochs
+        self.epochs = epochs
+        self.tol = tol
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.update_every = update_every
+        self.pretrained = pretrained
+        self.device = device
+        self.random_state = random_state
+        self.callbacks = callbacks
+
+    # Fitting ------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: object = None) -> Self:
+        """Train network and subspaces on X.
+
+        Parameters
+        ----------
+        X : array-like, memmap, torch.Tensor, torch Dataset, data.Source or path
+            Images (n, h, w) or (n, c, h, w), or vectors (n, d).
+        y : ignored
+        """
+        source = check.open_samples(self, X, reset=True)
+        for name in ("subspaces_", "labels_"):  # a fit that fails leaves no mixture of old and new
+            if hasattr(self, name):
+                delattr(self, name)
+        check.deep_parameters(self, len(source))
+        self.random_state_ = check.seed(self.random_state)
+        self.history_: list[dict[str, Any]] = []
+        self._began = time.perf_counter()
+        generator = torch.Generator().manual_seed(self.random_state_)
+
+        batches = self._build(source)
+        self.latent_: nn.Module = IdentityLatent()
+        self._pretrain(batches, generator)
+        self.latent_ = self._latent_map(batches).to(batches.device)
+        start = self._start(batches)
+        alternation = Alternation(
+            self._trainer(batches, generator, self.epochs, "the alternation"),
+            start.to(torch.float32, batches.device),
+            update=self.update,
+            loss=self.loss,
+            weight=self.weight,
+            trim=self.trim,
+            temperature=self.temperature,
+            balance=self.balance,
+            update_every=self.update_every,
+        )
+        self.n_iter_ = 0
+        alternation.run(self.epochs, self.tol, self._on_epoch)
+        self._finish(alternation)
+        return self
+
+    def fit_predict(self, X: Any, y: object = None) -> NDArray:
+        """Fit and return `labels_`."""
+        return self.fit(X).labels_
+
+    def _build(self, source: Source) -> Minibatches:
+        """A fresh network for these samples, and the samples as its mini-batches."""
+        device = check.device(self.device)
+        image = network.image_shape(source.shape)
+        # Not torch's global generator: the user's own random numbers stay as they were.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.random_state_)
+            built = network.build(self.autoencoder, self.autoencoder_params, source.shape)
+        self.autoencoder_ = built.to(device)
+        self.scaling_ = InputScaling.of(source, image is not None).to(device)
+        self._input_shape = network.input_shape(built, source.shape)
+        batches = self._batches(source)
+        code_dim = network.checked_run(self.autoencoder_, batches.read(0, min(2, len(batches))))
+        self._check_dims(code_dim)
+        if self.pretrained is not None:
+            what = f"pretrained={os.fspath(self.pretrained)!r}"
+            weights = network.pretrained_weights(self.pretrained)
+            network.load_weights(self.autoencoder_, weights, what)
+        return batches
+
+    def _check_dims(self, code_dim: int) -> None:
+        """Refuse what the start would refuse, before hours of pretraining."""
+        whitened = self.latent == "whitened"
+        check_size(1 if whitened else self.n_clusters, code_dim)
+        d = min(code_dim, self.latent_dim) if whitened else code_dim
+        check.latent_dims("subspace_dim", self.subspace_dim, self.n_clusters, d)
+        if self.init_dim is not None:
+            check.latent_dims("init_dim", self.init_dim, self.n_clusters, d)
+
+    def _batches(self, source: Source) -> Minibatches:
+        device = check.device(self.device)
+        return Minibatches(source, self.scaling_, self._input_shape, self.batch_size, device)
+
+    def _trainer(
+        self, batches: Minibatches, generator: torch.Generator, epochs: int, stage: str
+    ) -> Trainer:
+        return Trainer(
+            self.autoencoder_,
+            self.latent_,
+            batches,
+            epochs=epochs,
+            learning_rate=self.learning_rate,
+            schedule=self.schedule,
+            augment=network.augmentation(self.augment, self._input_shape),
+            generator=generator,
+            stage=stage,
+        )
+
+    def _pretrain(self, batches: Minibatches, generator: torch.Generator) -> None:
+        def report(number: int, losses: EpochLosses) -> bool:
+            return self._record(
+                {
+                    "stage": "pretrain",
+                    "epoch": number,
+                    "epochs": self.pretrain_epochs,
+                    "reconstruction": losses.reconstruction,
+                }
+            )
+
+        trainer = self._trainer(batches, generator, self.pretrain_epochs, "pretraining")
+        pretrain(trainer, self.pretrain_epochs, report)
+
+    def _latent_map(self, batches: Minibatches) -> nn.Module:
+        """The map from codes to latents, after a look at the codes of all samples."""
+        codes = encode(batches, Encoder(self.autoencoder_, IdentityLatent()))
+        d = codes.shape[0]
+        total = torch.zeros(d, dtype=torch.float64)
+        second = torch.zeros(d, d, dtype=torch.float64)
+        for _, rows in codes.batches(16384):
+            z = torch.from_numpy(np.asarray(rows)).double()
+            total += z.sum(dim=0)
+            second += z.mT @ z
+        mean = total / len(codes)
+        covariance = second / len(codes) - mean[:, None] * mean
+        energy, spread = float(second.trace()) / len(codes), float(covariance.trace())
+        if not np.isfinite(energy):
+            raise TrainingError(
+                "the latent is no longer finite after pretraining; lower learning_rate and fit "
+                "again."
+            )
+        if spread <= 1e-10 * max(energy, 1e-30):
+            raise TrainingError(
+                "the latent collapsed: the autoencoder gives all samples the same code, so there "
+                "is nothing to cluster; lower learning_rate, train longer, or use another seed."
+            )
+        if self.latent == "identity":
+            return IdentityLatent()
+        return WhitenedLatent.from_moments(mean, covariance, self.latent_dim)
+
+    def _start(self, batches: Minibatches) -> Subspaces:
+        """The subspaces to begin with, in the latent space."""
+        return find_subspaces(
+            encode(batches, Encoder(self.autoencoder_, self.latent_)),
+            self.n_clusters,
+            self.subspace_dim,
+            init=self.init,
+            init_dim=self.init_dim,
+            n_init=self.n_init,
+            seed=self.random_state_,
+            on_record=self._on_start,
+        )
+
+    def _finish(self, alternation: Alternation) -> None:
+        """Canonical numbers, and labels that are exactly what `predict` will say."""
+        found, labels = alternation.subspaces, alternation.labels
+        for _ in range(2):  # renumbering can tip a tie and with it a size; see KSubspaces
+            order = canonical_order(labels.numpy(), self.n_clusters)
+            if (order == np.arange(self.n_clusters)).all():
+                break
+            found = found.reordered(torch.from_numpy(order).to(found.bases.device))
+            blocks = Blocks(alternation.latents, torch.float32, found.bases.device)
+            labels, alternation.distance = assign(blocks, found)[:2]
+        self.autoencoder_.eval()
+        self.latent_.eval()
+        self.labels_ = labels.numpy().astype(np.int32)
+        self.inertia_ = float(alternation.distance.double().sum())
+        self.subspaces_: NDArray = found.bases.cpu().numpy()
+        self.subspace_dims_ = found.dims.cpu().numpy()
+        d, dims = found.ambient_dim, self.subspace_dims_[self.labels_]
+        self.noise_variance_ = self.inertia_ / max(1, int((d - dims).sum()))
+        self._n_features_out = d
+        missing = self.n_clusters - len(np.unique(self.labels_))
+        if missing:
+            warnings.warn(
+                f"{missing} of the {self.n_clusters} clusters ended up empty; the data may hold "
+                "fewer distinct groups than n_clusters.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    # Callbacks ----------------------------------------------------------------------------------
+
+    def _record(self, record: dict[str, Any]) -> bool:
+        record["seconds"] = time.perf_counter() - self._began
+        self.history_.append(record)
+        stop = False
+        for callback in self.callbacks:  # every one is called, also after one asked to stop
+            stop |= callback(self, record) is True
+        return stop
+
+    def _on_start(self, _: object, record: dict[str, Any]) -> bool:
+        stage = {"search": "search", "fit": "start"}[record["stage"]]
+        return self._record({**record, "stage": stage})
+
+    def _on_epoch(self, epoch: Epoch) -> bool:
+        self.n_iter_ = epoch.number
+        facts = asdict(epoch)
+        return self._record(
+            {"stage": "fit", "epoch": facts.pop("number"), "epochs": self.epochs, **facts}
+        )
+
+    # Using the fitted model ---------------------------------------------------------------------
+
+    def transform(self, X: Any) -> NDArray:
+        """Latents in which the subspaces are, shape (n, d)."""
+        return np.concatenate([z.cpu().numpy() for _, z in self._latent_blocks(X)])
+
+    def predict(self, X: Any) -> NDArray:
+        """The nearest subspace of every sample, shape (n,)."""
+        return self._nearest(X)[0].numpy().astype(np.int32)
+
+    def residuals(self, X: Any) -> NDArray:
+        """Squared distance of every latent to every subspace, shape (n, k)."""
+        current = self._current()
+        pieces = [current.residuals(z).cpu().numpy() for _, z in self._latent_blocks(X)]
+        return np.concatenate(pieces)
+
+    def predict_proba(self, X: Any) -> NDArray:
+        """Posterior of every cluster, shape (n, k); the largest is at `predict(X)`.
+
+        Proportional to exp(-residual / t): t is `temperature` where the network was trained with
+        the separation loss, and twice the noise variance around the subspaces otherwise.
+        """
+        residual = self.residuals(X).astype(np.float64)
+        scale = self.temperature if self.loss == "separation" else 2 * self.noise_variance_
+        least = residual.min(axis=1, keepdims=True)
+        odds = np.exp(-(residual - least) / max(scale, np.finfo(np.float32).tiny))
+        return odds / odds.sum(axis=1, keepdims=True)
+
+    def score_samples(self, X: Any) -> NDArray:
+        """Minus the squared distance of the latent to its subspace, shape (n,): low is odd."""
+        return -self._nearest(X)[1].numpy()
+
+    def score(self, X: Any, y: object = None) -> float:
+        """Minus the sum of squared distances to the nearest subspace."""
+        return float(self.score_samples(X).astype(np.float64).sum())
+
+    def reconstruct(self, X: Any) -> NDArray:
+        """Samples as the autoencoder restores them, in the shape and units of X."""
+        batches = self._opened(X)
+        out = np.empty((len(batches), *batches.source.shape), dtype=np.float32)
+        with evaluating(self.autoencoder_), torch.inference_mode():
+            for first, batch in batches.blocks(block_rows(batches.shape)):
+                restored = each_alone(self._restore, batch)
+                restored = restored.reshape(len(batch), *batches.source.shape)
+                out[first : first + len(batch)] = self.scaling_.inverse(restored).cpu().numpy()
+        return out
+
+    def _restore(self, batch: Tensor) -> Tensor:
+        return self.autoencoder_.decode(self.autoencoder_.encode(batch))  # type: ignore[operator]
+
+    def _opened(self, X: Any) -> Minibatches:
+        check_is_fitted(self, "subspaces_")
+        source = check.open_samples(self, X, reset=False)
+        network.check_images(source, self._input_shape)
+        for part in (self.autoencoder_, self.latent_, self.scaling_):
+            part.to(check.device(self.device))  # a loaded model is on the CPU at first
+        return self._batches(source)
+
+    def _latent_blocks(self, X: Any) -> Blocks:
+        batches = self._opened(X)
+        latents = encode(batches, Encoder(self.autoencoder_, self.latent_))
+        return Blocks(latents, torch.float32, batches.device)
+
+    def _nearest(self, X: Any) -> tuple[Tensor, Tensor]:
+        return assign(self._latent_blocks(X), self._current())[:2]
+
+    def _current(self) -> Subspaces:
+        return Subspaces(torch.from_numpy(self.subspaces_).to(check.device(self.device)))
+
+    # Model files --------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to the directory `path` (safetensors + JSON, never pickle).
+
+        A module of your own is saved by its weights; `load_model(path, autoencoder=module)` needs
+        one of the same architecture to put them into.
+        """
+        check_is_fitted(self, "subspaces_")
+        write_deep(self, path)
+
+    @classmethod
+    def _from_model(cls, model: ModelFile, autoencoder: nn.Module | None = None) -> Self:
+        """Rebuild a fitted estimator; `labels_` and `history_` belong to the run, not the model."""
+        return read_deep(cls, model, autoencoder)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags

@@ -1,0 +1,41 @@
+"""Labels of all samples: the nearest subspace of each, and the order that clusters are numbered in.
+
+Samples come in blocks, so only labels and distances are ever held for all of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kscn.subspaces import Subspaces
+from kscn.training.blocks import Blocks, check_finite
+
+# Labels looked at together where all at once would cost memory.
+PIECE = 1 << 20
+
+
+def nearest(blocks: Blocks, subspaces: Subspaces) -> tuple[Tensor, Tensor]:
+    """The nearest subspace of every sample (n,) and the squared distance to it (n,), on the CPU."""
+    labels = torch.empty(len(blocks), dtype=torch.int32)
+    distance = torch.empty(len(blocks), dtype=blocks.dtype)
+    for where, z in blocks:
+        norms = z.square().sum(dim=1)
+        check_finite(norms, z, blocks.source.name)
+        smallest, label = subspaces.residuals(z, norms).min(dim=1)
+        labels[where : where + len(z)] = label.cpu()
+        distance[where : where + len(z)] = smallest.cpu()
+    return labels, distance
+
+
+def canonical_order(labels: NDArray, n_clusters: int, weights: Tensor | None = None) -> NDArray:
+    """Clusters by falling size (or weight), ties by their first sample, empty ones last."""
+    counted = None if weights is None else weights.numpy()
+    sizes = np.bincount(labels, weights=counted, minlength=n_clusters)
+    first = np.full(n_clusters, len(labels))
+    for begin in range((len(labels) - 1) // PIECE * PIECE, -1, -PIECE):  # the last written is first
+        piece = labels[begin : begin + PIECE][::-1]
+        first[piece] = np.arange(begin + len(piece) - 1, begin - 1, -1)
+    return np.lexsort((first, -sizes))

@@ -1,0 +1,188 @@
+"""From an estimator's arguments to a network for the samples at hand, or from a model file."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from kscn.data import Source
+from kscn.errors import InputError, ModelFileError
+from kscn.modelfile import read_model
+from kscn.nn import ConvAutoencoder, DenseAutoencoder, NoAugmentation, RandomAffine, RandomNoise
+
+AUTOENCODERS = {"cae": ConvAutoencoder, "sae": DenseAutoencoder}
+AUGMENTATIONS: dict[str, Callable[..., Any]] = {"affine": RandomAffine, "noise": RandomNoise}
+_COLOURS = (1, 3, 4)
+
+
+def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
+    """(channels, height, width) of samples that are images, None of samples that are vectors."""
+    if len(shape) == 2:
+        return (1, shape[0], shape[1])
+    if len(shape) != 3:
+        return None
+    if shape[2] in _COLOURS and shape[0] not in _COLOURS:
+        raise InputError(
+            f"samples of shape {shape} look like images with colours last; pass them as "
+            "(n, channels, height, width), for example X.transpose(0, 3, 1, 2)."
+        )
+    return (shape[0], shape[1], shape[2])
+
+
+def build(kind: Any, params: Mapping[str, Any] | None, shape: tuple[int, ...]) -> nn.Module:
+    """The autoencoder that the argument names, for samples of a shape; a module is copied.
+
+    The copy leaves the user's module as it was, which is what scikit-learn's clone and a second
+    fit rely on.
+    """
+    if isinstance(kind, nn.Module):
+        for method in ("encode", "decode"):
+            if not callable(getattr(kind, method, None)):
+                raise InputError(
+                    f"autoencoder={type(kind).__name__} has no method {method}; a module needs "
+                    "encode(samples) -> (n, d) and decode(latents) -> samples."
+                )
+        if not any(parameter.requires_grad for parameter in kind.parameters()):
+            raise InputError(
+                f"autoencoder={type(kind).__name__} has no parameters that can be trained; use "
+                "KSubspaces for a fixed map."
+            )
+        return copy.deepcopy(kind)
+    image = image_shape(shape)
+    if kind == "auto":
+        kind = "sae" if image is None else "cae"
+    if not isinstance(kind, str) or kind not in AUTOENCODERS:
+        raise InputError(
+            f"autoencoder={kind!r} is not known; use 'auto', 'cae', 'sae' or a torch module with "
+            "encode and decode."
+        )
+    if kind == "cae" and image is None:
+        raise InputError(
+            f"autoencoder='cae' needs images, (n, h, w) or (n, c, h, w), but the samples have "
+            f"shape {shape}; use 'sae' for vectors."
+        )
+    size = image if kind == "cae" else int(np.prod(shape))
+    try:
+        return AUTOENCODERS[kind](size, **dict(params or {}))
+    except InputError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise InputError(f"autoencoder_params={params!r} do not fit {kind!r}: {error}.") from None
+
+
+def input_shape(autoencoder: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of one sample as the network takes it."""
+    image = image_shape(shape)
+    if isinstance(autoencoder, DenseAutoencoder) or image is None:
+        return (int(np.prod(shape)),)
+    return image
+
+
+def checked_run(autoencoder: nn.Module, sample: Tensor) -> int:
+    """Try the network on one sample; return the length of its latent."""
+    name = type(autoencoder).__name__
+    autoencoder.eval()
+    try:
+        with torch.no_grad():
+            latent = autoencoder.encode(sample)  # type: ignore[operator]
+            restored = autoencoder.decode(latent)  # type: ignore[operator]
+    except RuntimeError as error:
+        raise InputError(f"{name} cannot take samples of {tuple(sample.shape[1:])}: {error}") from (
+            error
+        )
+    size = tuple(sample.shape)
+    if not isinstance(latent, Tensor) or latent.ndim != 2 or len(latent) != len(sample):
+        raise InputError(
+            f"encode of {name} must return (n, d), but gave {_told(latent)} for {size}."
+        )
+    if not isinstance(restored, Tensor) or restored.shape != sample.shape:
+        raise InputError(
+            f"decode of {name} returns {_told(restored)} for samples of {size}; it must restore "
+            "their shape."
+        )
+    return int(latent.shape[1])
+
+
+def _told(result: Any) -> str:
+    return str(tuple(result.shape)) if isinstance(result, Tensor) else f"a {type(result).__name__}"
+
+
+def augmentation(
+    wanted: Any, shape: tuple[int, ...]
+) -> Callable[[Tensor, torch.Generator], Tensor]:
+    """The augmentation that the argument names: a name, a table with settings, or a function."""
+    if wanted is None:
+        return NoAugmentation()
+    if callable(wanted):
+        return wanted
+    settings = dict(wanted) if isinstance(wanted, Mapping) else {"kind": wanted}
+    kind = settings.pop("kind", "affine")
+    if not isinstance(kind, str) or kind not in AUGMENTATIONS:
+        raise InputError(
+            f"augment={wanted!r} is not known; use None, {', '.join(map(repr, AUGMENTATIONS))}, a "
+            "table with one of them as 'kind' and its settings, or a function (batch, generator) "
+            "-> batch."
+        )
+    if kind == "affine" and len(shape) != 3:
+        raise InputError("augment='affine' needs images; use 'noise' for vectors.")
+    try:
+        return AUGMENTATIONS[kind](**settings)
+    except TypeError as error:
+        raise InputError(f"augment={wanted!r} does not fit: {error}.") from None
+
+
+def load_weights(module: nn.Module, tensors: Mapping[str, Any], what: str) -> None:
+    """Put saved weights into a network, or say which of them are not its own."""
+    wanted = module.state_dict()
+    for name, tensor in wanted.items():
+        if name not in tensors:
+            raise ModelFileError(
+                f"{what} has no weights {name!r}: it is from another architecture than "
+                f"{type(module).__name__}; give the one it was saved from."
+            )
+        if tuple(tensors[name].shape) != tuple(tensor.shape):
+            raise ModelFileError(
+                f"{what} holds {name!r} of shape {tuple(tensors[name].shape)}, but this "
+                f"{type(module).__name__} needs {tuple(tensor.shape)}: it is from another "
+                "architecture or other image sizes; give the one it was saved from."
+            )
+    extra = sorted(set(tensors) - set(wanted))
+    if extra:
+        raise ModelFileError(
+            f"{what} holds {extra[0]!r}, which {type(module).__name__} does not have: it is from "
+            "another architecture; give the one it was saved from."
+        )
+    module.load_state_dict({name: torch.as_tensor(tensors[name]) for name in wanted})
+
+
+def pretrained_weights(path: Any) -> dict[str, Any]:
+    """The autoencoder's weights in a saved KSCN model."""
+    model = read_model(path)
+    if model.kind != "KSCN":
+        raise ModelFileError(
+            f"{path} holds a {model.kind}, which has no autoencoder; give a saved KSCN model."
+        )
+    return part(model.tensors, "autoencoder")
+
+
+def part(tensors: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The entries below `name.`, without that prefix."""
+    return {
+        key.removeprefix(f"{name}."): value
+        for key, value in tensors.items()
+        if key.startswith(f"{name}.")
+    }
+
+
+def check_images(source: Source, expected: tuple[int, ...]) -> None:
+    """Refuse images of another shape than the network takes; vectors may come in any shape."""
+    if len(expected) == 3 and image_shape(source.shape) != expected:
+        raise InputError(
+            f"X has samples of shape {source.shape}, but KSCN is expecting images of {expected} "
+            "(channels, height, width)."
+        )

@@ -1,0 +1,153 @@
+"""Settings of `KSCN` by name: TOML files beside this one, or a file of the user's own.
+
+A preset holds a section per data set, and one each for all other images and vectors; the form is
+explained at the top of paper.toml. Nothing here knows what the parameters mean.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from kscn.errors import InputError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+# The method decides how subspaces are updated; a preset must not say otherwise.
+METHODS: dict[str, dict[str, Any]] = {
+    "kscn-s": {"update": "svd"},
+    "kscn-g": {"update": "grassmann"},
+}
+DEFAULT = "tuned"
+# What belongs to a run and not to a preset.
+_OF_THE_RUN = {"n_clusters", "update", "random_state", "callbacks", "checkpoint_dir"}
+
+
+def names() -> list[str]:
+    """The presets that come with kscn."""
+    found = (entry.name for entry in files(__name__).iterdir())
+    return sorted(name.removesuffix(".toml") for name in found if name.endswith(".toml"))
+
+
+def title(preset: str) -> str:
+    """The name of a preset without a path, as results are filed under it."""
+    return Path(preset).name.removesuffix(".toml")
+
+
+def parameters(
+    preset: str, method: str, dataset: str | None, shape: Sequence[int]
+) -> dict[str, Any]:
+    """The parameters of `KSCN` that a preset gives for a data set.
+
+    Parameters
+    ----------
+    preset : str
+        A name of `names()`, or the path of a .toml file.
+    method : {"kscn-s", "kscn-g"}
+        The variant; its own tables in the preset count more than the sections around them.
+    dataset : str or None
+        Name in the catalogue, None for data of the user's own.
+    shape : sequence of int
+        Shape of one sample: it tells images from vectors.
+
+    Returns
+    -------
+    dict
+        To be passed as ``KSCN(n_clusters, **parameters)``.
+
+    Raises
+    ------
+    InputError
+        When the preset is unknown, cannot be read, has no section for the data, or sets something
+        that `KSCN` does not take.
+    """
+    sections = read(preset)
+    chosen = [sections.get("common", {}), sections[_section(preset, sections, dataset, shape)]]
+    found: dict[str, Any] = {}
+    for section in chosen:
+        found |= {key: value for key, value in section.items() if key not in METHODS}
+    for section in chosen:
+        found |= section.get(method, {})
+    return found | METHODS[method]
+
+
+def is_image(shape: Sequence[int]) -> bool:
+    """Whether samples of this shape are images: (h, w) or (c, h, w)."""
+    return len(shape) in (2, 3)
+
+
+def read(preset: str) -> dict[str, dict[str, Any]]:
+    """The sections of a preset, every name in which is known to be a parameter of `KSCN`.
+
+    Raises
+    ------
+    InputError
+        When the preset is unknown or faulty, whichever section the fault is in.
+    """
+    try:
+        sections = tomllib.loads(_text(preset))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"the preset {preset} is not valid TOML ({error}); correct it.") from None
+    for name, section in sections.items():
+        if not isinstance(section, dict):
+            raise InputError(
+                f"the preset {preset} sets {name} outside of any section; put it below [common]."
+            )
+        for key, value in section.items():
+            _check_names(preset, value if key in METHODS else [key])
+    return sections
+
+
+def _text(preset: str) -> str:
+    if preset in names():
+        return (files(__name__) / f"{preset}.toml").read_text(encoding="utf-8")
+    if not preset.endswith(".toml"):
+        raise InputError(
+            f"{preset!r} is no known preset; known ones are {', '.join(names())}, or give the "
+            "path of a .toml file."
+        )
+    if title(preset) in names():
+        raise InputError(
+            f"{preset} is named like a preset of kscn; rename it so that their results are not "
+            "mixed up."
+        )
+    try:
+        return Path(preset).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot read the preset {preset} ({reason}).") from None
+
+
+def _section(
+    preset: str, sections: dict[str, Any], dataset: str | None, shape: Sequence[int]
+) -> str:
+    """The most particular section that there is for the data."""
+    wanted = ["images" if is_image(shape) else "vectors"]
+    if dataset is not None:
+        family = dataset.removesuffix("-test").removesuffix("-train")
+        wanted = [dataset, family, *wanted]
+    for name in wanted:
+        if name in sections:
+            return name
+    raise InputError(
+        f"the preset {preset} has no section for this data; add one of "
+        f"{', '.join(f'[{name}]' for name in wanted)}."
+    )
+
+
+def _check_names(preset: str, given: Iterable[str]) -> None:
+    from kscn.estimators.deep import KSCN
+
+    known = set(KSCN().get_params()) - _OF_THE_RUN
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(sorted(known))}."
+            raise InputError(
+                f"the preset {preset} sets {name!r}, which a preset of KSCN cannot set; {hint}"
+            )

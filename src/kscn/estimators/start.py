@@ -1,0 +1,182 @@
+"""Where a fit starts: a subsample, the dimensions to look for, and subspaces found on it or given.
+
+`kscn.subspaces.search` does the searching; here is decided what it searches, and for what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kscn.errors import InputError
+from kscn.estimators import validation as check
+from kscn.subspaces import ScatterSums, Subspaces
+from kscn.subspaces.dimension import energy_dims
+from kscn.subspaces.search import Problem, find_start
+from kscn.subspaces.seeding import neighbourhood_members
+from kscn.training.blocks import Blocks, check_finite
+
+# Arithmetic of one sweep of one candidate over the subsample of the search, at the most.
+SWEEP_COST = 2e9
+
+Report = Callable[[int, int, int, float], None]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A subsample, in the coordinates and the precision that the whole fit should use.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (m,)
+        Which samples they are.
+    z : Tensor, shape (m, d)
+        The samples less `shift`, on the CPU.
+    shift : Tensor, shape (d,), optional
+        Their mean, which becomes the origin; affine subspaces only.
+    """
+
+    rows: NDArray
+    z: Tensor
+    shift: Tensor | None
+
+
+@dataclass(frozen=True)
+class StartSearch:
+    """The settings of `KSubspaces` that decide where it starts, and the steps that do so.
+
+    Parameters
+    ----------
+    n_clusters, subspace_dim, affine, trim, init, n_init
+        As in `KSubspaces`.
+    seed : int
+        Of the subsample and of the search.
+    """
+
+    n_clusters: int
+    subspace_dim: int | Sequence[int] | str
+    affine: bool
+    trim: float
+    init: str | NDArray
+    n_init: int
+    seed: int
+
+    def draw_pool(self, blocks: Blocks) -> Pool:
+        """The subsample that the search works on; `blocks` are not shifted yet."""
+        n, k, name = len(blocks), self.n_clusters, blocks.source.name
+        p = 8 if isinstance(self.subspace_dim, str) else int(np.max(self.subspace_dim))
+        fair = max(2048, 200 * k, 20 * k * p)
+        affordable = max(4 * k, int(SWEEP_COST / (4 * blocks.dim * k * p)))
+        size = min(n, fair, affordable)
+        rows = np.arange(n)
+        if size < n:
+            rows = np.sort(np.random.default_rng(self.seed).choice(n, size, replace=False))
+        z = blocks.take(rows).cpu()
+        check_finite(z.square().sum(dim=1), z, name)
+        if (z == z[0]).all() and all((block.cpu() == z[0]).all() for _, block in blocks):
+            raise InputError(f"All {n} samples of {name} are equal; there is nothing to cluster.")
+        z = _with_squares(z, name)
+        shift = z.mean(dim=0) if self.affine else None
+        return Pool(rows, z if shift is None else z - shift, shift)
+
+    def find(
+        self, blocks: Blocks, pool: Pool, weights: Tensor | None, report: Report = lambda *_: None
+    ) -> Subspaces:
+        """The subspaces to begin with: given, or found by the search on `pool`.
+
+        `blocks` are shifted like the pool and `weights` (n,) are those of all samples. `report`
+        hears (rounds done, rounds at most, candidates, lowest objective in units of the data).
+        """
+        generator = torch.Generator().manual_seed(self.seed)
+        # The search may run in float32 whatever the data: it only has to find the right valley.
+        # Scaling to unit mean square keeps it clear of overflow.
+        scale = float(pool.z.square().sum(dim=1).mean().sqrt()) or 1.0
+        z = (pool.z / scale).float()
+        dims = self._dims(z, generator)
+        if not isinstance(self.init, str):
+            return self._given(blocks, dims, weights)
+
+        def in_units_of_the_data(done: int, most: int, starts: int, objective: float) -> None:
+            report(done, most, starts, objective * scale**2)
+
+        picked = None if weights is None else weights[pool.rows].float()
+        problem = Problem(z, picked, dims, self.affine, self.trim, generator)
+        found = find_start(problem, self.init, self.n_init, in_units_of_the_data)
+        if isinstance(self.subspace_dim, str):
+            found = self._adapt_dims(z, found)
+        offsets = None if found.offsets is None else found.offsets * scale
+        return Subspaces(found.bases, offsets)
+
+    def _dims(self, z: Tensor, generator: torch.Generator) -> Tensor:
+        """Dimensions to search with, shape (k,); "auto" agrees on one for all clusters first."""
+        k, d = self.n_clusters, z.shape[1]
+        if not isinstance(self.subspace_dim, str):
+            dims = torch.as_tensor(np.broadcast_to(self.subspace_dim, (k,)).copy())
+            return dims.long()
+        # A first guess from neighbourhoods, which are purer than any clustering yet known; then
+        # quick searches with the guess until the members' spectra agree with it.
+        seeds = torch.randint(len(z), (64,), generator=generator)
+        members = neighbourhood_members(z, seeds, max(8, len(z) // (4 * k)), self.affine)
+        groups = z[members]
+        if self.affine:
+            groups = groups - groups.mean(dim=1, keepdim=True)
+        spectra = torch.linalg.svdvals(groups).square()
+        spectra = torch.nn.functional.pad(spectra, (0, d - spectra.shape[1]))
+        p = int(energy_dims(spectra).double().median())
+        for _ in range(3):
+            problem = Problem(z, None, torch.full((k,), p), self.affine, self.trim, generator)
+            found = find_start(problem, "k-means", 2)
+            agreed = int(self._adapt_dims(z, found).dims.double().median())
+            if agreed == p:
+                break
+            p = agreed
+        return torch.full((k,), p)
+
+    def _adapt_dims(self, z: Tensor, found: Subspaces) -> Subspaces:
+        """Give each subspace the dimension that the spectrum of its members speaks for."""
+        labels, distance = found.assign(z)
+        sums = ScatterSums(found.n_clusters, z.shape[1], self.affine)
+        sums.add(z, check.trimmed(labels, distance, self.trim, found.n_clusters))
+        dims = energy_dims(sums.spectra())
+        dims = torch.where(sums.weight > found.dims, dims, found.dims)  # too few members to tell
+        return sums.subspaces(dims).to(torch.float32)
+
+    def _given(self, blocks: Blocks, dims: Tensor, weights: Tensor | None) -> Subspaces:
+        """The start that `init` holds as labels or bases."""
+        given = check.given_start(self.init, len(blocks), self.n_clusters, blocks.dim, dims)
+        if given.ndim == 1:
+            sums = ScatterSums(self.n_clusters, blocks.dim, self.affine)
+            for where, z in blocks:
+                check_finite(z.square().sum(dim=1), z, blocks.source.name)
+                part = slice(where, where + len(z))
+                sums.add(z.double().cpu(), given[part], None if weights is None else weights[part])
+            return sums.subspaces(dims)
+        used = torch.arange(given.shape[2]) < dims[:, None]
+        bases = torch.linalg.qr(given.double()).Q * used[:, None]
+        if not self.affine:
+            return Subspaces(bases)
+        return Subspaces(bases, torch.zeros(bases.shape[:2], dtype=torch.float64))
+
+
+def _with_squares(z: Tensor, name: str) -> Tensor:
+    """z in float64 if float32 does not hold its squares; refuse z if float64 does not either."""
+    if not _squares_fit(z) and z.dtype == torch.float32:
+        z = z.double()
+    if not _squares_fit(z):
+        raise InputError(
+            f"Input {name} holds values around {float(z.abs().max()):.0e}, whose squares cannot be "
+            "represented; multiply all samples by a constant first."
+        )
+    return z
+
+
+def _squares_fit(z: Tensor) -> bool:
+    """Whether squared lengths are numbers, with room below for the distances to a subspace."""
+    limits = torch.finfo(z.dtype)
+    mean = float(z.square().sum(dim=1).mean())
+    return limits.tiny / limits.eps < mean < float("inf") or not z.any()

@@ -1,0 +1,63 @@
+"""What a measured figure depends on besides its settings: versions, commit, machine, memory."""
+
+import os
+import platform
+import subprocess
+import sys
+from contextlib import suppress
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import kscn
+
+PACKAGES = ("kscn", "torch", "numpy", "scikit-learn")
+
+
+def describe() -> dict[str, Any]:
+    """Time, versions, commit and machine, to be called when a run begins."""
+    import torch
+
+    return {
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "commit": commit(),
+        "versions": {package: version(package) for package in PACKAGES},
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def commit() -> str | None:
+    """The commit of the code that runs, marked if it was changed; None outside of a checkout."""
+    source = Path(kscn.__file__)
+    # An installed package may lie inside of somebody's repository without being part of it.
+    tracked = _git(source.parent, "ls-files", source.name)
+    return _git(source.parent, "describe", "--always", "--dirty") if tracked else None
+
+
+def _git(directory: Path, *args: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *args], cwd=directory, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip() or None
+
+
+def reset_peak_memory() -> None:
+    """Forget the peak so far where the system can (Linux), so that each run has its own."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory_mb() -> float | None:
+    """Largest resident memory of this process in MB, None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024) / 1e6  # macOS counts bytes, not KiB

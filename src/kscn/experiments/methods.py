@@ -1,0 +1,120 @@
+"""Every method by its name: the deep variants, plain k-subspaces, the baselines."""
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from kscn.errors import InputError
+from kscn.estimators import presets
+
+LINEAR = "k-subspaces"
+
+
+def names() -> list[str]:
+    """The methods that `make` knows, ours first."""
+    return [*presets.METHODS, LINEAR, *getattr(_baselines(), "NAMES", ())]
+
+
+def default(shape: Sequence[int]) -> str:
+    """The method for samples of a shape: deep for images, linear for vectors."""
+    return "kscn-s" if presets.is_image(shape) else LINEAR
+
+
+def has_presets(method: str) -> bool:
+    """Whether a preset gives the parameters of a method."""
+    return method in presets.METHODS
+
+
+def make(method: str, n_clusters: int, **parameters: Any) -> Any:
+    """An estimator that is not fitted yet.
+
+    Parameters
+    ----------
+    method : str
+        One of `names()`.
+    n_clusters : int
+        Clusters to find.
+    **parameters
+        Of the estimator's class.
+
+    Raises
+    ------
+    InputError
+        When there is no such method.
+    """
+    if method in presets.METHODS:
+        from kscn.estimators.deep import KSCN
+
+        return KSCN(n_clusters, **presets.METHODS[method] | parameters)
+    if method == LINEAR:
+        from kscn.estimators.linear import KSubspaces
+
+        return KSubspaces(n_clusters, **parameters)
+    if method not in names():
+        raise InputError(
+            f"the method {method!r} is not available; give one of {', '.join(names())}."
+        )
+    return _baselines().make(method, n_clusters, **parameters)
+
+
+def accepted(method: str) -> set[str]:
+    """The names of the parameters that a method takes."""
+    return set(make(method, 2).get_params())
+
+
+def configured(
+    method: str,
+    n_clusters: int,
+    *,
+    preset: str | None,
+    dataset: str | None,
+    shape: Sequence[int],
+    **parameters: Any,
+) -> Any:
+    """An estimator with the settings of a preset, under those given by name.
+
+    Parameters
+    ----------
+    method : str
+        One of `names()`.
+    n_clusters : int
+        Clusters to find.
+    preset : str or None
+        Only for methods that have presets, which need one.
+    dataset : str or None
+        Name of the data in the catalogue, None for data of the user's own.
+    shape : sequence of int
+        Shape of one sample.
+    **parameters
+        What is set by hand: it counts more than the preset. The seed and callbacks are left out
+        for a method that takes none.
+    """
+    if has_presets(method):
+        assert preset is not None
+        parameters = presets.parameters(preset, method, dataset, shape) | parameters
+    takes = accepted(method)
+    for name in {"random_state", "callbacks"} & set(parameters) - takes:
+        del parameters[name]
+    return make(method, n_clusters, **parameters)
+
+
+def settings(model: Any) -> dict[str, Any]:
+    """All parameters of an estimator as plain values, to be written down and compared."""
+    found = model.get_params()
+    return {name: _plain(value) for name, value in found.items() if name != "callbacks"}
+
+
+def _baselines() -> Any:
+    return import_module("kscn.baselines")  # loaded when a command asks for methods
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):  # numpy's scalars and arrays
+        value = value.tolist()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return type(value).__name__  # not repr, which may hold an address that changes every time

@@ -1,0 +1,79 @@
+"""Scaling of raw samples to what a network is fed; saved with the model, applied again later."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from kscn.data import Source
+from kscn.errors import InputError
+
+# Numbers looked at together while the scale of a source is found.
+BLOCK = 2**21
+# Beyond this, squares leave the range of float64.
+LARGEST = 1e150
+
+
+class InputScaling(nn.Module):
+    """(samples - shift) * factor, in float32.
+
+    Images keep their zero: they are divided by the largest value that they can have (bytes) or do
+    have (floats). Vectors are centred and divided by their root mean square deviation, one number
+    for all features, so that directions keep their relative sizes.
+    """
+
+    shift: Tensor
+    factor: Tensor
+
+    def __init__(self, shift: Tensor, factor: float) -> None:
+        super().__init__()
+        self.register_buffer("shift", shift.double())
+        self.register_buffer("factor", torch.tensor(factor, dtype=torch.float64))
+
+    @classmethod
+    def of(cls, source: Source, image: bool) -> InputScaling:
+        """The scaling for the samples of `source`; floats are read once and must be finite."""
+        if image and source.dtype in (np.dtype(np.uint8), np.dtype(bool)):
+            return cls(torch.zeros(()), 1.0 if source.dtype == bool else 1 / 255)
+        # Sums run relative to the first sample: values that are large beside their differences
+        # would otherwise lose these to rounding.
+        pivot = source[:1].reshape(-1).astype(np.float64)
+        total = np.zeros_like(pivot)
+        squares, largest = 0.0, 0.0
+        for _, rows in source.batches(max(1, BLOCK // pivot.size)):
+            rows = rows.reshape(len(rows), -1).astype(np.float64)
+            if not np.isfinite(rows).all():
+                what = "NaN" if np.isnan(rows).any() else "infinity"
+                raise InputError(
+                    f"Input {source.name} contains {what}; remove or replace these samples first."
+                )
+            largest = max(largest, float(np.abs(rows).max()))
+            if image:
+                continue
+            if largest > LARGEST:
+                raise InputError(
+                    f"Input {source.name} holds values around {largest:.0e}, whose squares cannot "
+                    "be represented; multiply all samples by a constant first."
+                )
+            rows -= pivot
+            total += rows.sum(axis=0)
+            squares += float(np.vdot(rows, rows))
+        if image:
+            return cls(torch.zeros(()), 1 / largest if largest > 1e-37 else 1.0)
+        mean = total / len(source)
+        variance = squares / (len(source) * mean.size) - float((mean**2).mean())
+        spread = max(variance, 0.0) ** 0.5
+        factor = 1 / spread if spread > max(1e-12 * largest, 1e-37) else 1.0
+        return cls(torch.from_numpy(pivot + mean), factor)
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Scaled samples in float32."""
+        if samples.dtype == torch.float64:  # large values that differ little
+            return ((samples - self.shift) * self.factor).float()
+        return (samples.float() - self.shift.float()) * self.factor.float()
+
+    def inverse(self, scaled: Tensor) -> Tensor:
+        """From the network's values back to the stored ones."""
+        shift = self.shift if self.shift.ndim == 0 else self.shift.reshape(scaled.shape[1:])
+        return (scaled / self.factor + shift).float()

@@ -1,0 +1,242 @@
+"""The alternation of kSCN: the network follows the subspaces, the subspaces follow the data.
+
+An epoch of mini-batches moves the network with the subspaces fixed. Then the subspaces move:
+
+- *svd* (kSCN-S): encode everything, assign, drop each cluster's farthest members, take the leading
+  directions of the rest.
+- *grassmann* (kSCN-G): the gradient in every basis, gathered over the mini-batches while they pass,
+  is projected on the tangent space; a step against it is brought back by QR.
+
+Both need sums over samples only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from kscn.errors import InputError, TrainingError
+from kscn.subspaces import ScatterSums, Subspaces, keep_nearest, largest_turn
+from kscn.subspaces.grassmann import descend
+from kscn.training.blocks import Blocks, check_finite
+from kscn.training.latents import Encoder, encode
+from kscn.training.lloyd import Lloyd
+from kscn.training.losses import ResidualLoss, SeparationLoss
+from kscn.training.pretrain import EpochLosses, Trainer
+
+UPDATES = ("svd", "grassmann")
+LOSSES = ("residual", "separation")
+# Samples kept at hand for a cluster that has lost all of its own.
+POOL = 4096
+# Share of latents that may be zero: ReLU leaves a few, a collapsed network nearly all.
+ZEROS = 0.5
+
+
+@dataclass
+class Epoch:
+    """What one epoch of the alternation did."""
+
+    number: int
+    reconstruction: float
+    subspace: float
+    objective: float  # sum over all samples of the squared distance to the nearest subspace
+    relative: float  # the same as a share of the latents' squared norms
+    changed: float  # share of samples that changed cluster
+    sizes: list[int]
+    angle: float  # largest principal angle that a subspace turned by, in degrees
+    update_seconds: float
+    seconds: float
+
+
+class Alternation:
+    """State of one kSCN fit after pretraining.
+
+    Parameters
+    ----------
+    trainer : Trainer
+        The network, its optimiser and the samples.
+    subspaces : Subspaces
+        Where to begin, in the latent space.
+    update : {"svd", "grassmann"}
+        How subspaces follow.
+    loss : {"residual", "separation"}
+        What the subspaces ask of the network.
+    weight : float
+        Of that loss against the reconstruction.
+    trim : float
+        Share of each cluster's farthest members that neither move its subspace nor (separation)
+        teach the network.
+    temperature, balance : float
+        Of the separation loss.
+    update_every : int or None
+        Mini-batches between two Grassmann steps; None steps once, at the end of the epoch.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        subspaces: Subspaces,
+        *,
+        update: str,
+        loss: str,
+        weight: float,
+        trim: float,
+        temperature: float,
+        balance: float,
+        update_every: int | None = None,
+    ) -> None:
+        self.trainer = trainer
+        self.subspaces = subspaces
+        self.update = update
+        self.loss = loss
+        self.weight = weight
+        self.trim = trim
+        self.temperature = temperature
+        self.balance = balance
+        self.update_every = update_every
+        self.encoder = Encoder(trainer.autoencoder, trainer.latent)
+        self.sums = self._empty_sums()
+        self.gathered = 0
+        with self._sound():
+            self.latents = encode(trainer.batches, self.encoder)
+            self._assign()
+
+    def run(self, epochs: int, tol: float, on_epoch: Callable[[Epoch], object]) -> None:
+        """Alternate until at most a share `tol` of the samples changes cluster, or `epochs` are up.
+
+        `on_epoch` may return True to stop.
+        """
+        began = time.perf_counter()
+        for number in range(1, epochs + 1):
+            before, old_labels = self.subspaces, self.labels
+            losses = self._train()
+            with self._sound():
+                self.latents = encode(self.trainer.batches, self.encoder)
+                update_began = time.perf_counter()
+                if self.update == "svd":
+                    self.subspaces = self._svd_update()
+                elif self.gathered:
+                    self._grassmann_step()
+                update_seconds = time.perf_counter() - update_began
+                self._assign()
+            done = Epoch(
+                number,
+                losses.reconstruction,
+                losses.subspace,
+                float(self.distance.double().sum()),
+                self.relative,
+                float((self.labels != old_labels).double().mean()),
+                torch.bincount(self.labels, minlength=before.n_clusters).tolist(),
+                float(largest_turn(before.bases, self.subspaces.bases).max().asin().rad2deg()),
+                update_seconds,
+                time.perf_counter() - began,
+            )
+            if on_epoch(done) is True or done.changed <= tol:
+                break
+
+    def _train(self) -> EpochLosses:
+        gather = self._gather if self.update == "grassmann" else None
+        self.current_loss = self._make_loss()
+        return self.trainer.epoch(self.current_loss, self.weight, gather)
+
+    def _make_loss(self) -> ResidualLoss | SeparationLoss:
+        if self.loss == "residual":
+            return ResidualLoss(self.subspaces)
+        keep = keep_nearest(self.distance, self.labels, self.trim, self.subspaces.n_clusters)
+        labels = torch.where(keep, self.labels, -1)
+        return SeparationLoss(self.subspaces, labels, self.temperature, self.balance)
+
+    @contextmanager
+    def _sound(self) -> Iterator[None]:
+        """Latents that are no numbers are the network's fault: the samples are known to be."""
+        try:
+            yield
+        except InputError as error:
+            raise TrainingError(
+                f"the network broke down in epoch {self.trainer.epochs_done} of "
+                f"{self.trainer.stage} ({error}); lower learning_rate (or weight) and fit again."
+            ) from None
+
+    def _assign(self) -> None:
+        found = assign(self._blocks(), self.subspaces)
+        if found.zeros > ZEROS:
+            raise TrainingError(
+                f"the latent collapsed after {self.trainer.epochs_done} epochs of "
+                f"{self.trainer.stage}: {found.zeros:.0%} of the samples have a latent of zero, "
+                "which is in every subspace; lower weight or learning_rate and fit again."
+            )
+        self.labels, self.distance, self.relative = found[:3]
+
+    def _blocks(self) -> Blocks:
+        return Blocks(self.latents, torch.float32, self.trainer.batches.device)
+
+    def _svd_update(self) -> Subspaces:
+        blocks = self._blocks()
+        step = max(1, len(blocks) // POOL)
+        pool = blocks.source[::step] if step > 1 else blocks.source[:]
+        loop = Lloyd(
+            blocks,
+            self.subspaces,
+            trim=self.trim,
+            weights=None,
+            pool=torch.from_numpy(pool),
+            generator=self.trainer.generator,
+            accelerate=False,
+        )
+        return loop.run(1, 0.0, lambda _: None).subspaces
+
+    # Grassmann ----------------------------------------------------------------------------------
+
+    def _empty_sums(self) -> ScatterSums:
+        return ScatterSums(
+            self.subspaces.n_clusters,
+            self.subspaces.ambient_dim,
+            affine=False,
+            device=self.subspaces.bases.device,
+        )
+
+    def _gather(self, z: Tensor) -> None:
+        """Take in a mini-batch: sum of z z^T per cluster, from which the gradient is -2 A S."""
+        labels, _ = self.subspaces.assign(z)
+        self.sums.add(z, labels)
+        self.gathered += 1
+        if self.gathered == self.update_every:
+            self._grassmann_step()
+            self.current_loss.subspaces = self.subspaces
+
+    def _grassmann_step(self) -> None:
+        bases = descend(self.sums.second, self.subspaces.bases.double())
+        self.subspaces = Subspaces(bases.to(self.subspaces.bases.dtype))
+        self.sums, self.gathered = self._empty_sums(), 0
+
+
+class Assignment(NamedTuple):
+    """Where all samples belong."""
+
+    labels: Tensor  # nearest subspace, shape (n,)
+    distance: Tensor  # squared distance to it, shape (n,)
+    relative: float  # sum of the distances as a share of the sum of |z|^2
+    zeros: float  # share of latents that are zero
+
+
+def assign(blocks: Blocks, subspaces: Subspaces) -> Assignment:
+    """The nearest subspace of every sample."""
+    labels = torch.empty(len(blocks), dtype=torch.int64)
+    distance = torch.empty(len(blocks), dtype=blocks.dtype)
+    energy, zeros = 0.0, 0
+    for where, z in blocks:
+        norms = z.square().sum(dim=1)
+        check_finite(norms, z, blocks.source.name)
+        nearest, label = subspaces.residuals(z, norms).min(dim=1)
+        labels[where : where + len(z)] = label.cpu()
+        distance[where : where + len(z)] = nearest.cpu()
+        energy += float(norms.double().sum())
+        zeros += int((norms == 0).sum())
+    relative = float(distance.double().sum()) / max(energy, 1e-300)
+    return Assignment(labels, distance, relative, zeros / len(blocks))

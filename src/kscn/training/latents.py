@@ -1,0 +1,104 @@
+"""The latents of a data set as a `Source`, so that everything linear works on them unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from kscn.data import Source, as_source
+from kscn.training.minibatches import Minibatches
+
+# Samples and numbers in a block that goes through a network at once, at the most.
+MOST_ROWS = 512
+MOST_NUMBERS = 2**20
+# Latents up to this size are kept between the passes of an update; larger ones are encoded anew.
+KEEP_BYTES = 256 * 2**20
+
+
+class Encoder:
+    """Autoencoder and latent map as one function, in evaluation mode and without gradients."""
+
+    def __init__(self, autoencoder: nn.Module, latent: nn.Module) -> None:
+        self.autoencoder = autoencoder
+        self.latent = latent
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        """Latents (n, d) of network inputs, each independent of the others."""
+        with evaluating(self.autoencoder, self.latent), torch.inference_mode():
+            return each_alone(self._encode, batch)
+
+    def _encode(self, batch: Tensor) -> Tensor:
+        return self.latent(self.autoencoder.encode(batch))  # type: ignore[operator]
+
+
+def block_rows(shape: tuple[int, ...]) -> int:
+    """How many samples of a shape go through a network at once: a power of two from 16 to 512."""
+    fit = MOST_NUMBERS // int(np.prod(shape))
+    return int(2 ** (max(16, min(MOST_ROWS, fit)).bit_length() - 1))
+
+
+def each_alone(run: Callable[[Tensor], Tensor], batch: Tensor) -> Tensor:
+    """run(batch), such that no sample's result depends on the others in the batch.
+
+    Libraries choose their kernels by the shape, so a block always has the same number of samples,
+    filled up with zeros.
+    """
+    rows = block_rows(tuple(batch.shape[1:]))
+    results = []
+    for piece in batch.split(rows):
+        n = len(piece)
+        if n < rows:
+            piece = torch.cat([piece, piece.new_zeros(rows - n, *piece.shape[1:])])
+        results.append(run(piece)[:n])
+    return torch.cat(results)
+
+
+@contextmanager
+def evaluating(*modules: nn.Module) -> Iterator[None]:
+    """Modules in evaluation mode while the context is open."""
+    before = [module.training for module in modules]
+    for module in modules:
+        module.eval()
+    try:
+        yield
+    finally:
+        for module, training in zip(modules, before, strict=True):
+            module.train(training)
+
+
+class LatentSource(Source):
+    """Samples encoded when they are read."""
+
+    def __init__(self, batches: Minibatches, encode: Encoder) -> None:
+        self._batches = batches
+        self._encode = encode
+        self._rows_at_once = block_rows(batches.shape)
+        dim = self._encode(batches.read(0, 1)).shape[1]
+        name = f"the latent of {batches.source.name}"
+        super().__init__(name, len(batches), (dim,), np.dtype(np.float32))
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        out = np.empty((stop - start, *self.shape), dtype=np.float32)
+        for first, batch in self._batches.blocks(self._rows_at_once, start, stop):
+            low = first - start
+            out[low : low + len(batch)] = self._encode(batch).cpu()
+        return out
+
+    def _gather(self, rows: np.ndarray) -> np.ndarray:
+        out = np.empty((len(rows), *self.shape), dtype=np.float32)
+        for low in range(0, len(rows), self._rows_at_once):
+            some = slice(low, low + self._rows_at_once)
+            out[some] = self._encode(self._batches.take(rows[some])).cpu()
+        return out
+
+
+def encode(batches: Minibatches, encoder: Encoder) -> Source:
+    """The latents of all samples: an array where that is small, else encoded whenever read."""
+    lazy = LatentSource(batches, encoder)
+    if len(lazy) * lazy.row_bytes > KEEP_BYTES:
+        return lazy
+    return as_source(lazy[:], name=lazy.name)

@@ -1,0 +1,77 @@
+"""What the subspaces ask of the network: the part of the loss beside the reconstruction."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from kscn.subspaces import Subspaces
+
+
+class SubspaceLoss(Protocol):
+    """A differentiable mean over the samples of a mini-batch."""
+
+    def __call__(self, z: Tensor, indices: Tensor) -> Tensor:
+        """The loss of latents z (b, d), which belong to the samples `indices` (b,)."""
+
+
+def energies(z: Tensor, subspaces: Subspaces) -> Tensor:
+    """Squared norms of the projections on every subspace, differentiable, shape (b, k)."""
+    k, d, p = subspaces.bases.shape
+    stacked = subspaces.bases.permute(1, 0, 2).reshape(d, k * p)
+    return (z @ stacked).unflatten(1, (k, p)).square().sum(dim=2)
+
+
+class ResidualLoss:
+    """The paper's: squared distance of every latent to the subspace that is nearest to it now."""
+
+    def __init__(self, subspaces: Subspaces) -> None:
+        self.subspaces = subspaces
+
+    def __call__(self, z: Tensor, indices: Tensor) -> Tensor:
+        """Mean squared distance to the nearest subspace."""
+        nearest = energies(z, self.subspaces).amax(dim=1)
+        return (z.square().sum(dim=1) - nearest).mean()
+
+
+class SeparationLoss:
+    """Cross-entropy of projection energies against the clusters of the unchanged samples.
+
+    Pulling a latent to its own subspace never asks subspaces to differ. Here energies are logits:
+    a latent is drawn to its own subspace and away from the others, and since the network sees
+    augmented samples while the clusters come from clean ones, it learns what does not matter.
+
+    Parameters
+    ----------
+    subspaces : Subspaces
+        Fixed during the epoch.
+    labels : Tensor, shape (n,)
+        Cluster of every sample; -1 for the ones too far from it to learn from.
+    temperature : float
+        Divides the energies, which lie between 0 and 1 for unit latents.
+    balance : float
+        Weight of the entropy of the mean prediction of a batch, which keeps clusters from
+        swallowing each other. 0 leaves it out.
+    """
+
+    def __init__(
+        self, subspaces: Subspaces, labels: Tensor, temperature: float, balance: float
+    ) -> None:
+        self.subspaces = subspaces
+        self.labels = labels
+        self.temperature = temperature
+        self.balance = balance
+
+    def __call__(self, z: Tensor, indices: Tensor) -> Tensor:
+        """Mean cross-entropy over the samples that count."""
+        logits = energies(z, self.subspaces) / self.temperature
+        target = self.labels[indices].to(z.device)
+        counted = (target >= 0).sum().clamp(min=1)
+        loss = torch.nn.functional.cross_entropy(logits, target, ignore_index=-1, reduction="sum")
+        loss = loss / counted
+        if self.balance:
+            mean = logits.softmax(dim=1).mean(dim=0)
+            loss = loss + self.balance * (mean * mean.clamp(min=1e-12).log()).sum()
+        return loss

@@ -1,0 +1,40 @@
+"""Baselines are found by their names, and looking does not load them."""
+
+import subprocess
+import sys
+
+import pytest
+
+from kscn import baselines
+from kscn.errors import InputError
+
+
+@pytest.mark.parametrize("name", baselines.NAMES)
+def test_every_name_makes_an_estimator_with_the_interface(name):
+    model = baselines.make(name, 4, random_state=7)
+    assert model.n_clusters == 4
+    assert model.get_params()["random_state"] == 7
+    assert callable(model.fit) and callable(model.fit_predict)
+
+
+def test_parameters_reach_the_estimator():
+    assert baselines.make("ssc", 3, alpha=50, affine=True).get_params()["alpha"] == 50
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones():
+    with pytest.raises(InputError, match=r"'scc' is not a known baseline.*ssc-omp"):
+        baselines.make("scc", 3)
+
+
+def test_an_unknown_parameter_is_answered_with_the_known_ones():
+    with pytest.raises(InputError, match=r"'lambda_' is not a parameter of ssc.*alpha"):
+        baselines.make("ssc", 3, lambda_=1)
+
+
+def test_listing_names_loads_nothing_heavy():
+    code = (
+        "import sys; from kscn import baselines; assert baselines.NAMES; "
+        "print(*{'torch', 'numpy', 'scipy', 'sklearn'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -1,0 +1,323 @@
+"""The runner: what it measures, what it does not do twice, and what survives a kill."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kscn import KSubspaces
+from kscn.data.dataset import make_dataset
+from kscn.errors import DataError, InputError
+from kscn.experiments import environment, methods, runner
+from kscn.experiments.runner import Cell, Reproduction
+
+
+@pytest.fixture
+def reproduce(table, preset, load, tmp_path):
+    """A reproduction of the small table into tmp_path / "out"."""
+
+    def make(chosen=(), seeds=2, tables=None, out=tmp_path / "out"):
+        return Reproduction(tables or [table], chosen, str(preset), seeds, out, load)
+
+    return make
+
+
+def run_all(work):
+    return [work.run(cell) for cell in work.cells()]
+
+
+def test_the_grid_is_every_available_method_on_its_data_sets_with_all_seeds(reproduce, table):
+    work = reproduce()
+    assert work.methods(table) == ["k-subspaces", "kscn-s"]
+    assert work.missing(table) == ["nobody-has-it"]
+    assert [cell.name for cell in work.cells()] == [
+        "first_k-subspaces_seed0",
+        "first_k-subspaces_seed1",
+        "first_kscn-s_tiny_seed0",
+        "first_kscn-s_tiny_seed1",
+        "second_kscn-s_tiny_seed0",
+        "second_kscn-s_tiny_seed1",
+    ]
+
+
+def test_a_chosen_method_need_not_be_in_the_table(reproduce, table):
+    work = reproduce(["kscn-g"], seeds=1)
+    assert [cell.dataset for cell in work.cells()] == ["first", "second"]
+    assert work.missing(table) == []
+
+
+def test_tables_share_their_runs(reproduce, table):
+    assert reproduce(tables=[table, table]).cells() == reproduce().cells()
+
+
+def test_a_method_that_is_not_available_is_refused(reproduce):
+    with pytest.raises(InputError, match="'nobody-has-it' is not available; give one of kscn-s"):
+        reproduce(["nobody-has-it"])
+
+
+def test_a_run_records_what_it_was_and_what_it_found(reproduce, load):
+    work = reproduce(["kscn-s"], seeds=1)
+    cell = work.cells()[0]
+    outcome = work.run(cell)
+    assert outcome.fresh
+    record = json.loads(work.path(cell).read_text())
+    assert record == outcome.record
+    assert set(record["scores"]) == {"acc", "nmi", "ari"}
+    assert sum(record["sizes"]) == 90
+    assert record["seconds"] > 0
+    assert record["peak_memory_mb"] > 10
+    assert record["versions"]["torch"]
+    config = record["config"]
+    assert (config["dataset"], config["samples"], config["preset"]) == ("first", 90, "tiny")
+    assert config["parameters"]["autoencoder_params"] == {
+        "channels": [4, 3],
+        "kernels": [3, 3],
+        "batch_norm": True,
+    }
+    assert config["parameters"]["update"] == "svd"
+    assert config["parameters"]["random_state"] == record["seed"] == 0
+    # The same by hand.
+    dataset = load("first")
+    model = methods.make("kscn-s", **config["parameters"]).fit(dataset.samples)
+    assert record["objective"] == model.inertia_
+    assert record["sizes"] == np.bincount(model.labels_, minlength=3).tolist()
+
+
+def test_labels_reach_only_the_scores(table, preset, load, tmp_path):
+    def with_false_labels(name):
+        dataset = load(name)
+        return make_dataset(dataset.samples, np.arange(90) % 3, name)
+
+    records = []
+    for number, loader in enumerate((load, with_false_labels)):
+        out = tmp_path / str(number)
+        work = Reproduction([table], ["kscn-s"], str(preset), 1, out, loader)
+        records.append(work.run(work.cells()[0]).record)
+    for name in ("config", "sizes", "objective", "iterations"):
+        assert records[0][name] == records[1][name]
+    assert records[0]["scores"] != records[1]["scores"]
+
+
+def test_what_is_finished_is_not_repeated(reproduce, monkeypatch):
+    before = [outcome.record for outcome in run_all(reproduce())]
+    monkeypatch.setattr(runner, "measure", lambda *_: pytest.fail("measured again"))
+    outcomes = run_all(reproduce())
+    assert not any(outcome.fresh for outcome in outcomes)
+    assert [outcome.record for outcome in outcomes] == before
+
+
+def test_a_stop_between_runs_costs_none_of_them(reproduce, monkeypatch, tmp_path):
+    measure, count = runner.measure, iter(range(9))
+
+    def stop_at_the_third(*args):
+        if next(count) == 2:
+            raise KeyboardInterrupt
+        return measure(*args)
+
+    monkeypatch.setattr(runner, "measure", stop_at_the_third)
+    with pytest.raises(KeyboardInterrupt):
+        run_all(reproduce(["k-subspaces"], seeds=4))
+    assert sorted(os.listdir(tmp_path / "out" / "reproduce")) == [
+        "first_k-subspaces_seed0.json",
+        "first_k-subspaces_seed1.json",
+    ]
+    outcomes = run_all(reproduce(["k-subspaces"], seeds=4))
+    assert [outcome.fresh for outcome in outcomes] == [False, False, True, True]
+
+
+def test_more_seeds_keep_the_first_ones(reproduce):
+    run_all(reproduce(["k-subspaces"], seeds=1))
+    outcomes = run_all(reproduce(["k-subspaces"], seeds=2))
+    assert [outcome.fresh for outcome in outcomes] == [False, True]
+
+
+def test_other_settings_run_again_and_say_which(reproduce, preset):
+    cells = reproduce(["kscn-s"], seeds=1).cells()[:1]
+    reproduce(["kscn-s"], seeds=1).run(cells[0])
+    preset.write_text(preset.read_text().replace("epochs = 1", "epochs = 2") + "batch_size = 50\n")
+    outcome = reproduce(["kscn-s"], seeds=1).run(cells[0])
+    assert outcome.fresh
+    assert outcome.changed == ("batch_size", "epochs", "pretrain_epochs")
+    assert outcome.record["iterations"] <= 2
+    assert not reproduce(["kscn-s"], seeds=1).run(cells[0]).fresh
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b'{"config": {', b"[]", b"\xff\xfe", b"{}", b'{"config": {}, "seed": 0}']
+)
+def test_a_damaged_run_is_named_and_kept(reproduce, content):
+    work = reproduce(["k-subspaces"], seeds=1)
+    (cell,) = work.cells()
+    path = work.path(cell)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"first_k-subspaces_seed0\.json is damaged .* delete it"):
+        work.run(cell)
+    assert path.read_bytes() == content
+
+
+def test_a_place_that_cannot_be_written_is_found_before_the_work(reproduce, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    monkeypatch.setattr(runner, "measure", lambda *_: pytest.fail("the work began"))
+    with pytest.raises(InputError, match="cannot write to"):
+        run_all(reproduce(out=tmp_path / "file"))
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_full_disk_leaves_no_half_file(reproduce, monkeypatch, tmp_path):
+    work = reproduce(["k-subspaces"], seeds=1)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        run_all(work)
+    assert os.listdir(tmp_path / "out" / "reproduce") == []
+
+
+def test_a_summary_has_mean_deviation_and_every_seed(reproduce, table, tmp_path):
+    work = reproduce(["kscn-s"], seeds=3)
+    outcomes = run_all(work)
+    found = work.summarise(table)["kscn-s"]
+    assert found == json.loads((tmp_path / "out" / "small_kscn-s_tiny.json").read_text())
+    accuracies = [o.record["scores"]["acc"] for o in outcomes[:3]]
+    figures = found["datasets"]["first"]
+    assert figures["seeds"] == [0, 1, 2]
+    assert figures["acc"]["per_seed"] == accuracies
+    assert figures["acc"]["mean"] == pytest.approx(sum(accuracies) / 3)
+    assert figures["acc"]["std"] == pytest.approx(statistics.pstdev(accuracies))
+    assert figures["paper"] == {"acc": 99.0, "nmi": 98.0}
+    assert found["datasets"]["second"]["paper"]["acc"] == 97.0
+    assert found["command"].startswith("kscn reproduce small --method kscn-s --seeds 3 --preset ")
+
+
+def test_a_method_whose_runs_are_not_all_there_has_no_summary(reproduce, table, tmp_path):
+    work = reproduce()
+    for cell in work.cells()[:3]:  # both of k-subspaces, one of kscn-s
+        work.run(cell)
+    assert list(work.summarise(table)) == ["k-subspaces"]
+    assert [p.name for p in (tmp_path / "out").glob("*.json")] == ["small_k-subspaces.json"]
+
+
+def test_a_data_set_is_opened_once_for_the_runs_that_follow_each_other(reproduce, load):
+    run_all(reproduce(["kscn-s"], seeds=2))
+    assert load.names == ["first", "second"]
+
+
+# The real runner, held after its first run so that the kill arrives between two.
+HELD = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, {here!r})
+from conftest import open_images
+from kscn.experiments import runner
+from kscn.experiments.tables import Table
+
+write = runner.write_json
+def write_and_hold(path, content):
+    write(path, content)
+    time.sleep(60)
+runner.write_json = write_and_hold
+table = Table("small", "", 3, {{"first": {{"k-subspaces": {{"acc": 90.0}}}}}})
+work = runner.Reproduction([table], [], "tuned", 2, Path({out!r}), open_images)
+for cell in work.cells():
+    work.run(cell)
+"""
+
+
+def test_a_kill_keeps_what_was_finished(reproduce, tmp_path):
+    code = HELD.format(here=str(Path(__file__).parent), out=str(tmp_path / "out"))
+    process = subprocess.Popen([sys.executable, "-c", code])
+    first = tmp_path / "out" / "reproduce" / "first_k-subspaces_seed0.json"
+    try:
+        while not first.exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+    finally:
+        process.kill()  # SIGKILL
+        process.wait()
+    before = first.read_bytes()
+    outcomes = run_all(reproduce(["k-subspaces"]))
+    assert [outcome.fresh for outcome in outcomes] == [False, True]
+    assert first.read_bytes() == before
+
+
+# --- methods ------------------------------------------------------------------------------------
+
+
+def test_images_are_clustered_by_the_deep_method_and_vectors_by_the_linear_one():
+    assert methods.default((8, 8)) == methods.default((3, 8, 8)) == "kscn-s"
+    assert methods.default((64,)) == "k-subspaces"
+
+
+def test_settings_are_plain_values_that_do_not_change_between_processes():
+    model = KSubspaces(3, subspace_dim=np.array([1, 2, 3]), callbacks=[print])
+    found = methods.settings(model)
+    assert found["subspace_dim"] == [1, 2, 3]
+    assert "callbacks" not in found
+    assert json.loads(json.dumps(found)) == found
+    model.init = object()
+    assert methods.settings(model)["init"] == "object"
+
+
+class Baseline:
+    """A baseline without seed and callbacks."""
+
+    def __init__(self, n_clusters):
+        self.n_clusters = n_clusters
+
+    def get_params(self, deep=True):
+        return {"n_clusters": self.n_clusters}
+
+    def fit(self, samples):
+        self.labels_ = np.arange(len(samples)) % self.n_clusters
+        return self
+
+
+def test_a_baseline_is_a_method(monkeypatch, table, load, tmp_path):
+    from kscn import baselines
+
+    monkeypatch.setattr(baselines, "NAMES", ("nobody-has-it",), raising=False)
+    monkeypatch.setattr(baselines, "make", lambda name, k, **p: Baseline(k, **p), raising=False)
+    work = Reproduction([table], ["nobody-has-it"], "tuned", 1, tmp_path, load)
+    (outcome,) = run_all(work)
+    assert outcome.record["sizes"] == [30, 30, 30]
+    assert outcome.record["objective"] is None
+    assert outcome.record["config"]["preset"] is None
+
+
+# --- environment --------------------------------------------------------------------------------
+
+
+def test_the_peak_of_a_run_is_its_own():
+    block = np.ones(20_000_000)  # 160 MB
+    high = environment.peak_memory_mb()
+    del block
+    environment.reset_peak_memory()
+    if not Path("/proc/self/clear_refs").exists():
+        pytest.skip("the peak cannot be reset here")
+    assert environment.peak_memory_mb() < high - 100
+
+
+def test_outside_of_a_checkout_there_is_no_commit(monkeypatch, tmp_path):
+    (tmp_path / "__init__.py").write_text("")
+    monkeypatch.setattr("kscn.__file__", str(tmp_path / "__init__.py"))
+    assert environment.commit() is None
+
+
+def test_names_of_runs_are_distinct():
+    cells = [
+        Cell(dataset, method, preset, seed, 10)
+        for dataset in ("mnist", "mnist-test")
+        for method in ("kscn-s", "k-means")
+        for preset in ("tuned", None)
+        for seed in (0, 1)
+    ]
+    assert len({cell.name for cell in cells}) == len(cells)
