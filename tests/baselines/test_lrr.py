@@ -105,10 +105,10 @@ def test_the_error_step_is_the_minimum_of_its_function():
             return amount * np.linalg.norm(s[:, 0] * (v[:, j] - r)) + ((r - q[:, j]) ** 2).sum() / 2
 
         np.testing.assert_allclose(size, np.linalg.norm(s * (v - found), axis=0), atol=1e-9)
-        for j in range(8):
+        for j, column in enumerate(found.T):
             for direction in (*np.eye(3), *rng.standard_normal((4, 3))):
-                line = minimize_scalar(lambda t, j=j, x=direction: value(found[:, j] + t * x, j))
-                assert line.fun > value(found[:, j], j) - 1e-9
+                line = minimize_scalar(lambda t, j=j, c=column, x=direction: value(c + t * x, j))
+                assert line.fun > value(column, j) - 1e-9
     assert size[0] == 0
 
 

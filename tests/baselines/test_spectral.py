@@ -110,9 +110,7 @@ def test_the_largest_codes_are_kept(share):
     codes = rng.standard_normal((30, 30)) * (rng.random((30, 30)) < 0.4)
     codes[[0, 7, 29]] = 0  # empty rows, also first and last
     expected = np.array([kept_by_hand(row, share) for row in codes])
-    np.testing.assert_array_equal(
-        keep_largest(sparse.csr_array(codes), share).toarray(), expected
-    )
+    np.testing.assert_array_equal(keep_largest(sparse.csr_array(codes), share).toarray(), expected)
     dense = keep_largest_dense(torch.from_numpy(codes.copy()), share).numpy()
     np.testing.assert_array_equal(dense, expected)
 

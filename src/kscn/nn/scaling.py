@@ -64,7 +64,7 @@ class InputScaling(nn.Module):
         mean = total / len(source)
         variance = squares / (len(source) * mean.size) - float((mean**2).mean())
         spread = max(variance, 0.0) ** 0.5
-        factor = 1 / spread if spread > max(1e-12 * largest, 1e-37) else 1.0
+        factor = 1 / spread if spread > max(1e-14 * largest, 1e-37) else 1.0
         return cls(torch.from_numpy(pivot + mean), factor)
 
     def forward(self, samples: Tensor) -> Tensor:

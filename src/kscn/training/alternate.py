@@ -157,17 +157,17 @@ class Alternation:
         """Latents that are no numbers are the network's fault: the samples are known to be."""
         try:
             yield
-        except InputError as error:
+        except InputError:
             raise TrainingError(
-                f"the network broke down in epoch {self.trainer.epochs_done} of "
-                f"{self.trainer.stage} ({error}); lower learning_rate (or weight) and fit again."
+                f"the latent is no longer finite after epoch {self.trainer.epochs_done} of "
+                f"{self.trainer.stage}; lower learning_rate (or weight) and fit again."
             ) from None
 
     def _assign(self) -> None:
         found = assign(self._blocks(), self.subspaces)
         if found.zeros > ZEROS:
             raise TrainingError(
-                f"the latent collapsed after {self.trainer.epochs_done} epochs of "
+                f"the latent collapsed by epoch {self.trainer.epochs_done} of "
                 f"{self.trainer.stage}: {found.zeros:.0%} of the samples have a latent of zero, "
                 "which is in every subspace; lower weight or learning_rate and fit again."
             )

@@ -1,0 +1,515 @@
+"""Fitting a `KSCN`: what each setting does, what is recorded, what repeats."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning
+from torch import nn
+
+from kscn import KSCN
+from kscn.data import make_union_of_subspaces
+from kscn.errors import InputError, TrainingError
+from kscn.metrics import clustering_accuracy
+from kscn.nn import ConvAutoencoder, DenseAutoencoder, RandomAffine
+from kscn.subspaces import principal_angles
+
+N = 120
+pytestmark = pytest.mark.filterwarnings("ignore:.*clusters ended up empty")
+
+
+def digits(n=N):
+    return load_digits().images[:n].astype(np.float32)
+
+
+def quick(**params):
+    return KSCN(
+        **{
+            "n_clusters": 3,
+            "subspace_dim": 2,
+            "autoencoder_params": {"channels": [6, 4], "kernels": [3, 3]},
+            "pretrain_epochs": 1,
+            "epochs": 1,
+            "n_init": 1,
+            "batch_size": 32,
+            "random_state": 0,
+        }
+        | params
+    )
+
+
+def dense(**params):
+    return quick(**{"autoencoder_params": {"hidden": [16], "latent_dim": 5}} | params)
+
+
+class Same(nn.Module):
+    """Latents that are the samples themselves, but for the scaling of the input."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def encode(self, x):
+        return x * self.scale
+
+    def decode(self, z):
+        return z / self.scale
+
+
+def union(n=150, noise=0.02):
+    return make_union_of_subspaces(n, 3, 8, 2, noise=noise, random_state=0)[:2]
+
+
+def state(model):
+    return torch.cat([tensor.double().flatten() for tensor in model.state_dict().values()])
+
+
+def stages(model):
+    return [record["stage"] for record in model.history_]
+
+
+# Equality -----------------------------------------------------------------------------------------
+
+
+def plain_autoencoder(seed):
+    """The layers of `quick`, in torch alone."""
+    torch.manual_seed(seed)
+    down = [nn.Conv2d(1, 6, 3, 2, 1), nn.ReLU(), nn.Conv2d(6, 4, 3, 2, 1), nn.ReLU()]
+    up = [
+        nn.ConvTranspose2d(4, 6, 3, 2, 1, output_padding=1),
+        nn.ReLU(),
+        nn.ConvTranspose2d(6, 1, 3, 2, 1, output_padding=1),
+    ]
+    return nn.Sequential(*down, *up)
+
+
+@pytest.mark.parametrize("update", ["svd", "grassmann"])
+def test_without_weight_the_network_is_a_plain_autoencoder(update):
+    X = digits()
+    model = quick(weight=0.0, pretrain_epochs=2, epochs=3, tol=0.0, random_state=5, update=update)
+    model.fit(X)
+    assert model.n_iter_ >= 1
+
+    images = torch.from_numpy(X / X.max())[:, None]
+    network, generator = plain_autoencoder(5), torch.Generator().manual_seed(5)
+    for epochs in (2, model.n_iter_):  # two stages, each with an optimiser of its own
+        optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
+        for _ in range(epochs):
+            for rows in torch.randperm(N, generator=generator).split(32):
+                loss = (network(images[rows]) - images[rows]).square().sum() / len(rows)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+    torch.testing.assert_close(state(model.autoencoder_), state(network), rtol=1e-4, atol=1e-6)
+
+
+def test_without_weight_subspaces_still_follow():
+    X = digits()
+    for update in ("svd", "grassmann"):
+        model = quick(weight=0.0, update=update).fit(X)
+        assert model.history_[-1]["angle"] > 0
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"update": "grassmann", "update_every": 2},
+        {"latent": "whitened", "latent_dim": 6, "loss": "separation", "augment": "affine"},
+        {"init": "k-means", "schedule": "one-cycle"},
+    ],
+)
+def test_the_same_seed_gives_the_same_bits(params):
+    X = digits()
+    models = []
+    for global_seed in (1, 2):
+        torch.manual_seed(global_seed)
+        np.random.seed(global_seed)
+        models.append(quick(epochs=2, **params).fit(X))
+    one, other = models
+    np.testing.assert_array_equal(one.labels_, other.labels_)
+    np.testing.assert_array_equal(one.subspaces_, other.subspaces_)
+    assert torch.equal(state(one.autoencoder_), state(other.autoencoder_))
+    third = quick(epochs=2, random_state=1, **params).fit(X)
+    assert not torch.equal(state(one.autoencoder_), state(third.autoencoder_))
+
+
+def test_the_users_random_numbers_are_left_alone():
+    torch_state, numpy_state = torch.random.get_rng_state(), np.random.get_state()[1].copy()
+    quick(augment="affine").fit(digits())
+    assert torch.equal(torch.random.get_rng_state(), torch_state)
+    np.testing.assert_array_equal(np.random.get_state()[1], numpy_state)
+
+
+@pytest.mark.parametrize("random_state", [None, np.random.RandomState(3), np.int64(4)])
+def test_the_seed_that_was_used_is_recorded_and_repeats_the_fit(random_state):
+    X = digits()
+    model = quick(random_state=random_state).fit(X)
+    again = quick(random_state=model.random_state_).fit(X)
+    np.testing.assert_array_equal(model.labels_, again.labels_)
+
+
+def test_dropout_in_a_module_of_your_own_follows_the_seed():
+    class Dropping(DenseAutoencoder):
+        def encode(self, x):
+            return torch.nn.functional.dropout(super().encode(x), 0.5, self.training)
+
+    X = digits().reshape(N, 64)
+    torch.manual_seed(0)
+    module = Dropping(64, [16], 5)
+    labels = []
+    for global_seed in (1, 2):
+        torch.manual_seed(global_seed)
+        labels.append(quick(autoencoder=module, autoencoder_params=None).fit(X).labels_)
+    np.testing.assert_array_equal(*labels)
+
+
+# The model ----------------------------------------------------------------------------------------
+
+
+def test_clusters_are_numbered_by_falling_size_and_labels_equal_predict():
+    X = digits()
+    for params in ({}, {"update": "grassmann"}, {"epochs": 0}, {"latent": "whitened"}):
+        model = quick(**params).fit(X)
+        sizes = np.bincount(model.labels_, minlength=3)
+        assert (np.diff(sizes) <= 0).all()
+        assert model.labels_.dtype == np.int32
+        np.testing.assert_array_equal(model.labels_, model.predict(X))
+        np.testing.assert_array_equal(quick(**params).fit_predict(X), model.labels_)
+
+
+def test_attributes_have_the_promised_shapes():
+    X = digits()
+    model = quick(subspace_dim=[1, 3, 2]).fit(X)
+    assert model.subspaces_.shape == (3, 16, 3)
+    assert sorted(model.subspace_dims_) == [1, 2, 3]
+    for basis, p in zip(model.subspaces_, model.subspace_dims_, strict=True):
+        gram = basis.T @ basis
+        np.testing.assert_allclose(gram, np.diag(np.arange(3) < p).astype(float), atol=1e-5)
+    assert model.n_features_in_ == 64
+    assert model.n_iter_ == 1
+    assert isinstance(model.autoencoder_, ConvAutoencoder)
+    assert not model.autoencoder_.training
+    distance = model.residuals(X).min(axis=1)
+    assert model.inertia_ == pytest.approx(distance.astype(np.float64).sum(), rel=1e-5)
+    freedom = (16 - model.subspace_dims_[model.labels_]).sum()
+    assert model.noise_variance_ == pytest.approx(model.inertia_ / freedom)
+
+
+def test_dimensions_can_be_found():
+    model = quick(subspace_dim="auto", update="grassmann").fit(digits())
+    assert (model.subspace_dims_ >= 1).all()
+    np.testing.assert_array_equal(model.predict(digits()), model.labels_)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [((12, 12), ConvAutoencoder), ((3, 9, 14), ConvAutoencoder), ((20,), DenseAutoencoder)],
+)
+def test_the_network_fits_the_samples(shape, kind):
+    X = np.random.default_rng(0).random((40, *shape))
+    params = {"hidden": [9], "latent_dim": 4} if kind is DenseAutoencoder else None
+    model = quick(autoencoder_params=params, subspace_dim=1).fit(X)
+    assert type(model.autoencoder_) is kind
+    assert model.reconstruct(X).shape == X.shape
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+
+
+def test_images_can_go_through_a_dense_network_and_vectors_in_any_shape():
+    X = digits()
+    model = dense(autoencoder="sae").fit(X)
+    assert isinstance(model.autoencoder_, DenseAutoencoder)
+    np.testing.assert_array_equal(model.predict(X.reshape(N, 64)), model.labels_)
+    assert model.reconstruct(X).shape == X.shape
+    model = dense().fit(X.reshape(N, 64))
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+    assert model.reconstruct(X).shape == X.shape
+    solid = X.reshape(N, 2, 2, 4, 4)  # neither an image nor a vector
+    np.testing.assert_array_equal(dense().fit(solid).labels_, model.labels_)
+
+
+def test_weight_pulls_latents_to_their_subspaces():
+    X = digits()
+    ends = [
+        quick(weight=weight, epochs=8, learning_rate=5e-3, tol=0.0).fit(X).history_[-1]["objective"]
+        for weight in (0.0, 10.0)
+    ]
+    assert ends[1] < 0.5 * ends[0]
+
+
+def test_whitened_latents_have_unit_norm_and_at_most_the_asked_dimensions():
+    X = digits()
+    model = quick(latent="whitened", latent_dim=5).fit(X)
+    z = model.transform(X)
+    assert z.shape == (N, 5)
+    np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1, rtol=1e-5)
+    assert quick(latent="whitened", latent_dim=99).fit(X).transform(X).shape[1] <= 16
+
+
+@pytest.mark.parametrize(
+    "augment",
+    [
+        "affine",
+        {"kind": "affine", "angle": 5.0},
+        {"shift": 0.1},
+        RandomAffine(flip=True),
+        "noise",
+        lambda batch, generator: batch,
+    ],
+)
+def test_every_way_to_say_the_augmentation(augment):
+    model = quick(augment=augment).fit(digits())
+    np.testing.assert_array_equal(model.predict(digits()), model.labels_)
+
+
+# Starts -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("init", ["k-subspaces", "k-means", "dsc", "labels"])
+@pytest.mark.parametrize("update", ["svd", "grassmann"])
+def test_every_start_with_every_update(init, update):
+    if init == "dsc" and importlib.util.find_spec("kscn.baselines.dsc_net") is None:
+        pytest.skip("DSC-Net is not there yet")
+    X = digits(90)
+    given = np.arange(90) % 3 if init == "labels" else init
+    model = quick(init=given, update=update).fit(X)
+    assert len(model.labels_) == 90
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+
+
+@pytest.mark.parametrize("init", ["k-subspaces", "labels"])
+@pytest.mark.parametrize("update", ["svd", "grassmann"])
+def test_subspaces_that_are_there_are_found(init, update):
+    X, y = union()
+    X = np.concatenate([X, -X])  # a mean of zero, so that scaling moves no subspace
+    y = np.concatenate([y, y])
+    model = quick(
+        init=y if init == "labels" else init,
+        autoencoder=Same(),
+        autoencoder_params=None,
+        update=update,
+        learning_rate=1e-6,
+        n_init=3,
+    ).fit(X)
+    assert clustering_accuracy(y, model.labels_) == 1
+    assert isinstance(model.subspaces_, np.ndarray)
+
+
+def test_a_start_of_labels_is_taken_as_it_is_given():
+    X, y = union()
+    X, y = np.concatenate([X, -X]), np.concatenate([y, y])
+    params = {"autoencoder": Same(), "autoencoder_params": None, "epochs": 0, "pretrain_epochs": 0}
+    model = quick(init=y.tolist(), **params).fit(X)
+    scaled = X / np.sqrt((X.astype(np.float64) ** 2).mean())
+    for i in range(3):
+        members = scaled[model.labels_ == i]
+        expected = np.linalg.svd(members.T)[0][:, :2]
+        angle = principal_angles(
+            torch.from_numpy(model.subspaces_[i]), torch.from_numpy(expected.astype(np.float64))
+        )
+        assert float(angle.max()) < 1e-3
+    assert model.n_iter_ == 0
+
+
+def test_the_start_may_be_searched_with_another_dimension():
+    model = quick(init_dim=4).fit(digits())
+    assert model.subspaces_.shape == (3, 16, 2)
+
+
+def test_a_cluster_that_nobody_starts_in_is_possible():
+    X = digits()
+    model = quick(init=np.zeros(N, dtype=int), epochs=2).fit(X)
+    assert len(np.unique(model.labels_)) == 3  # the empty ones were given new places
+
+
+def test_more_clusters_than_distinct_samples_are_warned_of():
+    X = np.repeat(digits(3), 5, axis=0)
+    with pytest.warns(ConvergenceWarning, match="clusters ended up empty"):
+        quick(n_clusters=6, subspace_dim=1).fit(X)
+
+
+# History and callbacks ----------------------------------------------------------------------------
+
+
+def test_one_record_per_epoch_of_each_stage_with_what_was_promised():
+    model = quick(pretrain_epochs=2, epochs=3, tol=0.0, n_init=2).fit(digits())
+    order = list(dict.fromkeys(stages(model)))
+    assert order[0] == "pretrain"
+    assert order[-1] == "fit"
+    assert set(order) <= {"pretrain", "search", "start", "fit"}
+    pretraining = [r for r in model.history_ if r["stage"] == "pretrain"]
+    fitting = [r for r in model.history_ if r["stage"] == "fit"]
+    assert [(r["epoch"], r["epochs"]) for r in pretraining] == [(1, 2), (2, 2)]
+    assert [r["epoch"] for r in fitting] == list(range(1, model.n_iter_ + 1))
+    promised = {
+        "epoch", "epochs", "reconstruction", "subspace", "objective", "changed", "sizes", "angle",
+        "relative", "update_seconds", "seconds",
+    }  # fmt: skip
+    for record in fitting:
+        assert promised <= record.keys()
+        assert sum(record["sizes"]) == N
+        assert np.isfinite([record[name] for name in promised - {"sizes"}]).all()
+    seconds = [record["seconds"] for record in model.history_]
+    assert seconds == sorted(seconds)
+    assert fitting[-1]["objective"] == pytest.approx(model.inertia_, rel=1e-5)
+
+
+def test_callbacks_hear_every_record_and_may_end_a_stage():
+    heard = []
+
+    def stop(model, record):
+        heard.append(record)
+        return record["stage"] == "pretrain" and record["epoch"] == 2
+
+    model = quick(pretrain_epochs=5, epochs=1, callbacks=[lambda *_: None, stop]).fit(digits())
+    assert heard == model.history_
+    assert stages(model).count("pretrain") == 2
+    assert stages(model).count("fit") == 1
+
+    model = quick(epochs=9, tol=0.0, callbacks=[lambda _, r: r["stage"] == "fit"]).fit(digits())
+    assert model.n_iter_ == 1
+    np.testing.assert_array_equal(model.predict(digits()), model.labels_)
+
+
+def test_a_callback_that_raises_ends_the_fit_with_its_own_error():
+    def fail(model, record):
+        if record["stage"] == "fit":
+            raise KeyError("mine")
+
+    model = quick(callbacks=[fail])
+    with pytest.raises(KeyError, match="mine"):
+        model.fit(digits())
+    assert not hasattr(model, "subspaces_")
+    model.set_params(callbacks=()).fit(digits())
+
+
+def test_the_fit_ends_when_no_more_than_the_tolerance_changes():
+    X = digits()
+    model = quick(epochs=30, tol=1.0).fit(X)
+    assert model.n_iter_ == 1
+    model = quick(epochs=30, tol=0.05).fit(X)
+    changed = [r["changed"] for r in model.history_ if r["stage"] == "fit"]
+    assert changed[-1] <= 0.05 or model.n_iter_ == 30
+    assert all(share > 0.05 for share in changed[:-1])
+
+
+def test_no_epochs_at_all_cluster_the_untrained_latents():
+    model = quick(pretrain_epochs=0, epochs=0).fit(digits())
+    assert model.n_iter_ == 0
+    assert set(stages(model)) <= {"search", "start"}
+    torch.manual_seed(0)
+    fresh = ConvAutoencoder((1, 8, 8), [6, 4], [3, 3])
+    assert torch.equal(state(model.autoencoder_), state(fresh))
+
+
+# Modules of your own ------------------------------------------------------------------------------
+
+
+class Own(nn.Module):
+    """Convolution with BatchNorm down to a vector, and back."""
+
+    def __init__(self, width=5):
+        super().__init__()
+        self.down = nn.Sequential(
+            nn.Conv2d(1, 4, 3, 2, 1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(64, width)
+        )
+        self.norm = nn.BatchNorm1d(width)
+        self.up = nn.Linear(width, 64)
+
+    def encode(self, images):
+        return self.norm(self.down(images))
+
+    def decode(self, latent):
+        return self.up(latent).unflatten(1, (1, 8, 8))
+
+
+def own():
+    torch.manual_seed(0)
+    return Own()
+
+
+def test_a_module_of_your_own_is_copied_and_left_as_it_was():
+    X, module = digits(), own()
+    before = state(module)
+    model = quick(autoencoder=module, autoencoder_params=None).fit(X)
+    assert model.autoencoder is module
+    assert model.autoencoder_ is not module
+    assert torch.equal(state(module), before)
+    assert not torch.equal(state(model.autoencoder_), before)
+    assert module.training
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+    first = model.labels_
+    np.testing.assert_array_equal(model.fit(X).labels_, first)
+
+
+@pytest.mark.parametrize("n", [33, 65, 97])
+def test_batch_norm_survives_a_last_sample_alone(n):
+    X = digits(n)
+    model = quick(autoencoder=own(), autoencoder_params=None).fit(X)
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+
+
+def test_batch_norm_does_not_let_samples_depend_on_their_company():
+    X = digits()
+    for params in (
+        {"autoencoder": own(), "autoencoder_params": None},
+        {"autoencoder_params": {"channels": [6, 4], "kernels": [3, 3], "batch_norm": True}},
+    ):
+        model = quick(**params).fit(X)
+        whole = model.transform(X)
+        np.testing.assert_array_equal(model.transform(X[5:6]), whole[5:6])
+        np.testing.assert_array_equal(model.transform(X[::-1]), whole[::-1])
+
+
+# Warm start ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("latent", ["identity", "whitened"])
+def test_a_saved_autoencoder_is_where_a_fit_can_begin(tmp_path, latent):
+    X = digits()
+    first = quick(latent=latent, pretrain_epochs=2).fit(X)
+    first.save(tmp_path / "model")
+    warm = quick(pretrained=tmp_path / "model", pretrain_epochs=0, epochs=0, random_state=9).fit(X)
+    assert torch.equal(state(warm.autoencoder_), state(first.autoencoder_))
+    np.testing.assert_array_equal(warm.reconstruct(X), first.reconstruct(X))
+    more = quick(pretrained=str(tmp_path / "model"), pretrain_epochs=1, epochs=0).fit(X)
+    assert not torch.equal(state(more.autoencoder_), state(first.autoencoder_))
+    losses = [model.history_[0]["reconstruction"] for model in (first, more)]
+    assert losses[1] < losses[0]
+
+
+# Failure ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("params", "n", "error"),
+    [
+        ({"learning_rate": 1e30}, 100, TrainingError),
+        ({"update": "gradient"}, 100, InputError),
+        ({"subspace_dim": 40}, 100, InputError),
+        ({}, 2, InputError),
+    ],
+)
+def test_a_second_fit_that_fails_leaves_no_mixture(params, n, error):
+    X = digits()
+    model = quick().fit(X)
+    larger = np.random.default_rng(0).random((n, 9, 9))
+    model.set_params(**params)
+    with pytest.raises(error):
+        model.fit(larger)
+    for name in ("subspaces_", "labels_"):
+        assert not hasattr(model, name)
+    with pytest.raises(Exception, match="not fitted yet"):
+        model.predict(X)
+    model.set_params(**quick().get_params()).fit(X)
+    np.testing.assert_array_equal(model.labels_, quick().fit(X).labels_)
+
+
+def test_samples_that_cannot_be_opened_leave_a_fitted_model_as_it_was():
+    X = digits()
+    model = quick().fit(X)
+    with pytest.raises(InputError):
+        model.fit([["a", "b"]])
+    np.testing.assert_array_equal(model.predict(X), model.labels_)

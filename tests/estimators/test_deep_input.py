@@ -1,0 +1,359 @@
+"""What a `KSCN` refuses, in words, and before it costs an hour of training."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+from kscn import KSCN, KSubspaces
+from kscn.errors import InputError, KscnError, ModelFileError, TrainingError
+from kscn.nn import DenseAutoencoder
+
+N = 60
+
+
+def digits():
+    return load_digits().images[:N].astype(np.float32)
+
+
+def quick(**params):
+    return KSCN(
+        **{
+            "n_clusters": 3,
+            "subspace_dim": 2,
+            "autoencoder_params": {"channels": [6, 4], "kernels": [3, 3]},
+            "pretrain_epochs": 1,
+            "epochs": 1,
+            "n_init": 1,
+            "batch_size": 32,
+            "random_state": 0,
+        }
+        | params
+    )
+
+
+def refuse(record):
+    raise AssertionError("training began before the error was found")
+
+
+def refused(model, X, error=InputError):
+    """The message of the error, which comes before any training."""
+    model.set_params(callbacks=[lambda _, record: refuse(record)])
+    with pytest.raises(error) as caught:
+        model.fit(X)
+    assert isinstance(caught.value, KscnError)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(Exception, match="not fitted yet"):
+        model.predict(X)
+    return str(caught.value)
+
+
+# Settings -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"n_clusters": 0}, "n_clusters=0 must be an integer of at least 1"),
+        ({"n_clusters": 2.5}, "n_clusters=2.5 must be an integer"),
+        ({"n_clusters": N + 1}, f"n_samples={N} should be >= n_clusters={N + 1}"),
+        ({"update": "gradient"}, "update='gradient' is not known; use 'svd' or 'grassmann'"),
+        ({"update": None}, "update=None is not known"),
+        ({"loss": "l2"}, "loss='l2' is not known; use 'residual' or 'separation'"),
+        ({"latent": "pca"}, "latent='pca' is not known; use 'identity' or 'whitened'"),
+        ({"schedule": "cosine"}, "schedule='cosine' is not known; use 'constant' or 'one-cycle'"),
+        ({"init": "random"}, "init='random' is not known; use one of k-subspaces, k-means, dsc"),
+        ({"weight": -0.1}, "weight=-0.1 must be a number from 0"),
+        ({"weight": float("nan")}, "weight=nan must be a number from 0"),
+        ({"weight": "much"}, "weight='much' must be a number"),
+        ({"trim": 0.5}, "trim=0.5 must be a number from 0 up to below 0.5"),
+        ({"tol": -1}, "tol=-1 must be a number from 0"),
+        ({"learning_rate": 0}, "learning_rate=0 must be above 0"),
+        ({"learning_rate": float("inf")}, "learning_rate=inf must be a number"),
+        ({"temperature": 0.0}, "temperature=0 must be above 0"),
+        ({"balance": -1}, "balance=-1"),
+        ({"batch_size": 0}, "batch_size=0 must be an integer of at least 1"),
+        ({"pretrain_epochs": -1}, "pretrain_epochs=-1 must be an integer of at least 0"),
+        ({"epochs": 1.5}, "epochs=1.5 must be an integer"),
+        ({"n_init": 0}, "n_init=0"),
+        ({"latent_dim": 1}, "latent_dim=1 must be an integer of at least 2"),
+        ({"update_every": 0}, "update_every=0 must be an integer of at least 1"),
+        ({"device": "abacus"}, "device='abacus' cannot be used here"),
+        ({"random_state": -1}, "random_state=-1 must be between 0"),
+        ({"autoencoder": "vae"}, "autoencoder='vae' is not known; use 'auto', 'cae', 'sae' or a"),
+        ({"autoencoder": None}, "autoencoder=None is not known"),
+        ({"autoencoder_params": {"width": 3}}, "do not fit 'cae': .*unexpected keyword"),
+        ({"autoencoder_params": [4, 4]}, "autoencoder_params=.4, 4. do not fit"),
+        ({"autoencoder_params": {"shape": (1, 8, 8)}}, "do not fit 'cae'"),
+        (
+            {"autoencoder": "sae", "autoencoder_params": {"latent_dim": "few"}},
+            "do not fit 'sae': invalid literal",
+        ),
+        ({"autoencoder_params": {"kernels": [4, 4], "channels": [3, 3]}}, "odd"),
+        ({"augment": "cutout"}, "augment='cutout' is not known; use None, 'affine', 'noise'"),
+        ({"augment": 5}, "augment=5 is not known"),
+        ({"augment": ["affine"]}, "augment=.'affine'. is not known"),
+        ({"augment": {"kind": ["affine"]}}, "is not known"),
+        ({"augment": {"kind": "affine", "speed": 1}}, "does not fit: .*unexpected keyword"),
+        ({"subspace_dim": 16}, r"between 1 and 15.*\(The latent has 16 dimensions.\)"),
+        ({"subspace_dim": 0}, "between 1 and 15"),
+        ({"subspace_dim": 2.0}, "must be 'auto', one int, or a list"),
+        ({"subspace_dim": [1, 2]}, "a list of n_clusters=3 ints"),
+        ({"subspace_dim": "all"}, "subspace_dim='all' is not known"),
+        ({"init_dim": 16}, r"init_dim=16 must be between 1 and 15"),
+        ({"latent": "whitened", "latent_dim": 4, "subspace_dim": 4}, "The latent has 4 dimensions"),
+    ],
+)
+def test_impossible_settings_are_refused_before_training(params, words):
+    import re
+
+    assert re.search(words, refused(quick(**params), digits()))
+
+
+def test_callbacks_must_be_functions():
+    for callbacks in ("print", 5, [None]):
+        with pytest.raises(InputError, match="callbacks must be a sequence of functions"):
+            quick(callbacks=callbacks).fit(digits())
+
+
+@pytest.mark.parametrize(
+    "init",
+    [
+        np.zeros(N - 1, dtype=int),
+        np.full(N, 3),
+        np.full(N, -1),
+        np.zeros(N),
+        np.zeros((N, 1), dtype=int),
+        np.array(["a"] * N),
+        [],
+        None,
+        7,
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(init):
+    words = refused(quick(init=init), digits())
+    assert f"must hold {N} integers from 0 to 2, one per sample" in words
+
+
+# Samples ------------------------------------------------------------------------------------------
+
+
+def test_images_too_small_for_the_network_are_refused():
+    words = refused(quick(autoencoder_params=None), np.random.default_rng(0).random((20, 7, 30)))
+    assert "images of 7 x 30 are too small for 3 layers" in words
+    assert "dense autoencoder" in words
+
+
+def test_colours_last_are_refused():
+    words = refused(quick(), np.random.default_rng(0).random((20, 8, 8, 3)))
+    assert "colours last" in words
+    assert "X.transpose(0, 3, 1, 2)" in words
+
+
+def test_vectors_do_not_go_through_a_convolution():
+    words = refused(quick(autoencoder="cae"), digits().reshape(N, 64))
+    assert "autoencoder='cae' needs images" in words
+
+
+def test_vectors_cannot_be_turned_and_sheared():
+    model = quick(autoencoder_params={"hidden": [9], "latent_dim": 4}, augment="affine")
+    assert "augment='affine' needs images" in refused(model, digits().reshape(N, 64))
+
+
+@pytest.mark.parametrize(("value", "words"), [(np.nan, "NaN"), (np.inf, "infinity")])
+@pytest.mark.parametrize("flat", [False, True])
+def test_samples_that_are_no_numbers_are_refused(value, words, flat):
+    X = digits()
+    X[41, 3, 3] = value
+    model = quick(autoencoder_params=None, subspace_dim=1)
+    if flat:
+        X = X.reshape(N, 64)
+    else:
+        model.set_params(**{"autoencoder_params": {"channels": [4], "kernels": [3]}})
+    assert f"Input X contains {words}" in refused(model, X)
+
+
+@pytest.mark.parametrize(
+    ("X", "words"),
+    [
+        (np.zeros((0, 8, 8)), "0 sample"),
+        (np.zeros(8), "Expected 2D array"),
+        (np.zeros((5, 0)), "0 feature"),
+        (np.full((5, 4), "a"), "not numbers"),
+        (np.zeros((5, 4), dtype=complex), "Complex data not supported"),
+    ],
+)
+def test_what_is_no_stack_of_samples_is_refused(X, words):
+    with pytest.raises(InputError, match=words):
+        quick().fit(X)
+
+
+def test_vectors_too_large_to_be_squared_are_refused():
+    X = 1e200 * digits().reshape(N, 64).astype(np.float64)
+    model = quick(autoencoder_params={"hidden": [9], "latent_dim": 4})
+    assert "whose squares cannot be represented" in refused(model, X)
+
+
+def test_a_latent_whose_sums_would_not_fit_in_memory_is_refused():
+    class Wide(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gain = nn.Parameter(torch.ones(()))
+
+        def encode(self, x):
+            return self.gain * x.flatten(1).repeat(1, 1000)
+
+        def decode(self, z):
+            return z[:, :64].unflatten(1, (1, 8, 8))
+
+    words = refused(quick(autoencoder=Wide(), autoencoder_params=None), digits())
+    assert "n_clusters=3 in 64000 features needs" in words
+
+
+def test_few_samples_are_enough_and_fewer_than_a_batch():
+    X = digits()
+    for n in (3, 5, 31, 33):
+        model = quick().fit(X[:n])
+        np.testing.assert_array_equal(model.predict(X[:n]), model.labels_)
+
+
+def test_one_cluster_is_possible():
+    for loss in ("residual", "separation"):
+        assert (quick(n_clusters=1, loss=loss).fit(digits()).labels_ == 0).all()
+
+
+# Modules ------------------------------------------------------------------------------------------
+
+
+class Broken(DenseAutoencoder):
+    def __init__(self, **methods):
+        super().__init__(64, [9], 4)
+        for name, method in methods.items():
+            setattr(self, name, method)
+
+
+@pytest.mark.parametrize(
+    ("methods", "words"),
+    [
+        ({"encode": None}, "has no method encode"),
+        ({"decode": None}, "has no method decode"),
+        ({"encode": lambda x: (x, x)}, "encode of Broken must return (n, d), but gave a tuple"),
+        ({"encode": lambda x: x.sum()}, "encode of Broken must return (n, d), but gave ()"),
+        ({"encode": lambda x: x[:, :, None]}, "must return (n, d), but gave (2, 64, 1)"),
+        ({"decode": lambda z: z}, "decode of Broken returns (2, 4) for samples of (2, 64)"),
+        ({"decode": lambda z: [z]}, "decode of Broken returns a list"),
+        ({"encode": lambda x: x @ torch.ones(3, 3)}, "Broken cannot take samples of (64,)"),
+    ],
+)
+def test_a_module_that_is_no_autoencoder_is_refused(methods, words):
+    if methods.get("encode", 1) is not None and "encode" in methods and "decode" not in methods:
+        methods = methods | {"decode": lambda z: z}
+    model = quick(autoencoder=Broken(**methods), autoencoder_params=None)
+    assert words in refused(model, digits().reshape(N, 64))
+
+
+def test_a_module_with_nothing_to_train_is_refused():
+    frozen = DenseAutoencoder(64, [9], 4).requires_grad_(False)
+    words = refused(quick(autoencoder=frozen, autoencoder_params=None), digits().reshape(N, 64))
+    assert "has no parameters that can be trained" in words
+
+
+# Collapse -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [0.0, 7.0])
+@pytest.mark.parametrize("flat", [False, True])
+def test_constant_samples_have_nothing_to_cluster(value, flat):
+    X = np.full((N, 8, 8), value)
+    model = quick()
+    if flat:
+        X, model = X.reshape(N, 64), quick(autoencoder_params={"hidden": [9], "latent_dim": 4})
+    with pytest.raises(TrainingError, match=r"the latent collapsed.* nothing to cluster"):
+        model.fit(X)
+
+
+@pytest.mark.parametrize("latent", ["identity", "whitened"])
+def test_a_module_that_encodes_everything_to_zero_is_noticed(latent):
+    class Zero(DenseAutoencoder):
+        def encode(self, x):
+            return 0 * super().encode(x)
+
+    model = quick(autoencoder=Zero(64, [9], 4), autoencoder_params=None, latent=latent)
+    with pytest.raises(TrainingError, match="the latent collapsed"):
+        model.fit(digits().reshape(N, 64))
+    assert not hasattr(model, "subspaces_")
+
+
+@pytest.mark.parametrize("update", ["svd", "grassmann"])
+def test_a_latent_shrunk_to_zero_by_the_subspace_loss_is_noticed(update):
+    X = load_digits().images[:200]
+    model = quick(
+        update=update, weight=1e4, learning_rate=0.05, epochs=60, tol=0.0, pretrain_epochs=1
+    )
+    with pytest.raises(TrainingError, match=r"collapsed by epoch \d+ of the alternation.* weight"):
+        model.fit(X)
+
+
+# Breakdown ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({}, "step 2 of epoch 1 of pretraining"),
+        ({"pretrain_epochs": 0}, "step 2 of epoch 1 of the alternation"),
+        ({"pretrain_epochs": 0, "update": "grassmann", "update_every": 1}, "of the alternation"),
+        ({"batch_size": N}, "no longer finite after pretraining"),
+        ({"batch_size": N, "pretrain_epochs": 0}, "finite after epoch 1 of the alternation"),
+    ],
+)
+def test_a_huge_learning_rate_is_named_with_step_and_epoch(params, words):
+    model = quick(learning_rate=1e30, **params)
+    with pytest.raises(TrainingError, match=words) as caught:
+        model.fit(digits())
+    assert "lower learning_rate" in str(caught.value)
+    assert not hasattr(model, "subspaces_")
+
+
+# Pretrained ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(tmp_path):
+    quick(epochs=0).fit(digits()).save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"autoencoder_params": {"channels": [7, 4], "kernels": [3, 3]}}, "of shape"),
+        ({"autoencoder_params": {"channels": [6], "kernels": [3]}}, "another architecture"),
+        ({"autoencoder_params": {"channels": [6, 4], "kernels": [5, 3]}}, "another architecture"),
+        (
+            {"autoencoder_params": {"channels": [6, 4], "kernels": [3, 3], "batch_norm": True}},
+            "has no weights",
+        ),
+        ({"autoencoder": "sae", "autoencoder_params": {"latent_dim": 5}}, "another architecture"),
+    ],
+)
+def test_a_file_from_another_architecture_is_refused_and_nothing_lost(saved, params, words):
+    model = quick(pretrained=saved, **params)
+    message = refused(model, digits(), ModelFileError)
+    assert words in message
+    assert str(saved) in message
+    model.set_params(pretrained=None, callbacks=()).fit(digits())
+    quick(pretrained=saved).fit(digits())  # the file is as good as before
+
+
+def test_a_file_that_is_no_saved_kscn_is_refused(tmp_path, saved):
+    assert "does not exist" in refused(
+        quick(pretrained=tmp_path / "none"), digits(), ModelFileError
+    )
+    KSubspaces(3, subspace_dim=2, n_init=1).fit(digits()).save(tmp_path / "linear")
+    words = refused(quick(pretrained=tmp_path / "linear"), digits(), ModelFileError)
+    assert "holds a KSubspaces, which has no autoencoder" in words
+    content = (saved / "model.safetensors").read_bytes()
+    (saved / "model.safetensors").write_bytes(content[:-40])
+    assert "cut off" in refused(quick(pretrained=saved), digits(), ModelFileError)

@@ -1,0 +1,317 @@
+"""A `KSCN` on disk is the same model; a damaged one is refused."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+from torch import nn
+
+from kscn import KSCN, load_model
+from kscn.errors import InputError, ModelFileError
+from kscn.modelfile import MANIFEST_NAME, TENSORS_NAME, read_model, write_model
+from kscn.nn import ConvAutoencoder, DenseAutoencoder
+
+N = 90
+METHODS = ("transform", "residuals", "predict_proba", "score_samples", "reconstruct")
+
+
+class Own(nn.Module):
+    def __init__(self, width=5):
+        super().__init__()
+        self.down, self.up = nn.Linear(64, width), nn.Linear(width, 64)
+        self.norm = nn.BatchNorm1d(width)
+
+    def encode(self, images):
+        return self.norm(self.down(images.flatten(1)))
+
+    def decode(self, latent):
+        return self.up(latent).unflatten(1, (1, 8, 8))
+
+
+def digits():
+    return load_digits().images[:N].astype(np.uint8)
+
+
+def quick(**params):
+    return KSCN(
+        **{
+            "n_clusters": 3,
+            "subspace_dim": 2,
+            "autoencoder_params": {"channels": [6, 4], "kernels": [5, 3]},
+            "pretrain_epochs": 1,
+            "epochs": 1,
+            "n_init": 1,
+            "batch_size": 32,
+            "random_state": 0,
+        }
+        | params
+    )
+
+
+DENSE = {"hidden": [12], "latent_dim": 5}
+CASES = {
+    "identity": {},
+    "whitened": {"latent": "whitened", "latent_dim": 6, "loss": "separation", "augment": "affine"},
+    "batch norm": {"autoencoder_params": {"channels": [4], "kernels": [3], "batch_norm": True}},
+    "several dimensions": {"subspace_dim": [1, 2, 3]},
+    "dense": {"autoencoder": "sae", "autoencoder_params": DENSE},
+    "vectors": {"autoencoder_params": DENSE},
+}
+
+
+def same(loaded, model, X):
+    np.testing.assert_array_equal(loaded.predict(X), model.labels_)
+    for name in METHODS:
+        found, expected = getattr(loaded, name)(X), getattr(model, name)(X)
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_loaded_model_is_the_same_to_the_bit(tmp_path, case):
+    X = digits().reshape(N, 64).astype(float) if case == "vectors" else digits()
+    model = quick(**CASES[case]).fit(X)
+    model.save(tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert type(loaded) is KSCN
+    same(loaded, model, X)
+    for name in ("subspaces_", "subspace_dims_"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(model, name))
+    for name in ("inertia_", "n_iter_", "noise_variance_", "n_features_in_", "random_state_"):
+        assert getattr(loaded, name) == getattr(model, name)
+    # Saved again, and fitted again from what the file says.
+    loaded.save(tmp_path / "again")
+    same(load_model(tmp_path / "again"), model, X)
+    np.testing.assert_array_equal(clone(loaded).fit(X).labels_, model.labels_)
+
+
+def test_another_process_gets_the_same_without_pickles(tmp_path):
+    X = digits()
+    model = quick(**CASES["whitened"]).fit(X)
+    model.save(tmp_path / "model")
+    np.save(tmp_path / "x.npy", X)
+    code = """
+import pickle, sys
+def refuse(*args, **kwargs):
+    raise AssertionError("a pickle was opened")
+import kscn, numpy, torch, sklearn.base
+pickle.load = pickle.loads = pickle.Unpickler = torch.load = refuse
+model = kscn.load_model(sys.argv[1] + "/model")
+X = numpy.load(sys.argv[1] + "/x.npy")
+numpy.savez(sys.argv[1] + "/out.npz", labels=model.predict(X), latents=model.transform(X))
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    out = np.load(tmp_path / "out.npz")
+    np.testing.assert_array_equal(out["labels"], model.labels_)
+    np.testing.assert_array_equal(out["latents"], model.transform(X))
+
+
+def test_parameters_are_kept_and_the_seed_that_was_used(tmp_path):
+    params = {
+        "n_clusters": np.int64(3),
+        "subspace_dim": np.array([2, 1, 2]),
+        "trim": np.float64(0.2),
+        "weight": 0.5,
+        "update": "grassmann",
+        "update_every": 2,
+        "augment": {"kind": "affine", "angle": 3.0},
+        "random_state": None,
+        "callbacks": [lambda *_: None],
+        "device": "cpu",
+    }
+    model = quick(**params).fit(digits())
+    model.save(tmp_path / "model")
+    found = load_model(tmp_path / "model").get_params()
+    for name in ("weight", "update", "update_every", "augment", "trim", "autoencoder_params"):
+        assert found[name] == model.get_params()[name]
+    assert found["n_clusters"] == 3
+    assert found["subspace_dim"] == [2, 1, 2]
+    assert found["random_state"] == model.random_state_
+    assert tuple(found["callbacks"]) == ()
+    assert found["pretrained"] is None
+
+
+def test_what_a_file_cannot_hold_is_left_out(tmp_path):
+    model = quick(init=np.arange(N) % 3, augment=lambda batch, generator: batch).fit(digits())
+    model.save(tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert loaded.init == "k-subspaces"
+    assert loaded.augment is None
+    same(loaded, model, digits())
+
+
+def test_feature_names_are_kept(tmp_path):
+    frame = pandas.DataFrame(digits().reshape(N, 64), columns=[f"pixel {i}" for i in range(64)])
+    model = quick(autoencoder_params=DENSE).fit(frame)
+    model.save(tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert loaded.feature_names_in_.tolist() == list(frame.columns)
+    np.testing.assert_array_equal(loaded.predict(frame), model.labels_)
+    with pytest.raises(ValueError, match="feature names"):
+        loaded.predict(frame[frame.columns[::-1]])
+
+
+def test_an_unfitted_model_cannot_be_saved(tmp_path):
+    with pytest.raises(NotFittedError):
+        quick().save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+# Modules ------------------------------------------------------------------------------------------
+
+
+def own(width=5):
+    torch.manual_seed(0)
+    return Own(width)
+
+
+@pytest.fixture
+def saved_own(tmp_path):
+    model = quick(autoencoder=own(), autoencoder_params=None).fit(digits())
+    model.save(tmp_path / "model")
+    return model, tmp_path / "model"
+
+
+def test_a_module_of_your_own_is_given_back_its_weights(saved_own):
+    model, path = saved_own
+    module = Own()
+    before = module.down.weight.clone()
+    loaded = load_model(path, autoencoder=module)
+    same(loaded, model, digits())
+    assert loaded.autoencoder is module
+    assert torch.equal(module.down.weight, before)  # a copy has the weights
+    loaded.save(path)
+    same(load_model(path, autoencoder=Own()), model, digits())
+
+
+def test_a_module_of_your_own_is_asked_for(saved_own):
+    with pytest.raises(InputError, match=r"load_model\(path, autoencoder=Own\(...\)\)"):
+        load_model(saved_own[1])
+
+
+def test_another_module_than_the_saved_one_is_refused(saved_own):
+    _, path = saved_own
+    with pytest.raises(ModelFileError, match="another architecture"):
+        load_model(path, autoencoder=own(6))
+    with pytest.raises(ModelFileError, match="another architecture"):
+        load_model(path, autoencoder=DenseAutoencoder(64, [12], 5))
+    with pytest.raises(InputError, match="has no method encode"):
+        load_model(path, autoencoder=nn.Linear(3, 3))
+
+
+def test_a_module_is_not_asked_for_where_the_file_has_one(tmp_path):
+    quick().fit(digits()).save(tmp_path / "model")
+    with pytest.raises(InputError, match="brings its own ConvAutoencoder"):
+        load_model(tmp_path / "model", autoencoder=Own())
+
+
+@pytest.mark.parametrize(
+    "module", [lambda: ConvAutoencoder((1, 8, 8), [5], [3]), lambda: DenseAutoencoder(64, [9], 4)]
+)
+def test_a_ready_made_network_of_kscn_needs_no_module_to_load(tmp_path, module):
+    X = digits() if isinstance(module(), ConvAutoencoder) else digits().reshape(N, 64)
+    model = quick(autoencoder=module(), autoencoder_params=None).fit(X)
+    model.save(tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    same(loaded, model, X)
+    again = clone(loaded).fit(X)
+    assert again.autoencoder_.config() == model.autoencoder_.config()
+
+
+def test_a_class_of_your_own_may_have_the_name_of_one_of_kscn(tmp_path):
+    twin = type("ConvAutoencoder", (Own,), {})
+    model = quick(autoencoder=twin(), autoencoder_params=None).fit(digits())
+    model.save(tmp_path / "model")
+    same(load_model(tmp_path / "model", autoencoder=twin()), model, digits())
+
+
+# Damage -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(tmp_path):
+    quick(**CASES["whitened"]).fit(digits()).save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def drop(*names):
+    def change(params, tensors):
+        for name in names:
+            del tensors[name]
+
+    return change
+
+
+def replace(name, make):
+    def change(params, tensors):
+        tensors[name] = make(tensors[name])
+
+    return change
+
+
+def set_in(group, name, value):
+    def change(params, tensors):
+        params[group][name] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        drop("subspaces"),
+        drop("subspace_dims"),
+        drop("scaling.shift"),
+        drop("scaling.factor"),
+        drop("latent.linear.weight"),
+        replace("subspaces", lambda a: a[0]),
+        replace("subspaces", lambda a: 2 * a),
+        replace("subspaces", lambda a: np.full_like(a, np.nan)),
+        replace("subspaces", lambda a: a[:2]),
+        replace("subspaces", lambda a: np.linalg.qr(a[:, :5])[0]),
+        replace("latent.linear.weight", lambda a: a[:, :3]),
+        replace("latent.linear.weight", lambda a: a[0]),
+        set_in("params", "n_clusters", 4),
+        set_in("params", "colour", "red"),
+        set_in("autoencoder", "kind", "gan"),
+        set_in("autoencoder", "config", {"shape": [1, 2, 2]}),
+        set_in("autoencoder", "config", {"size": 3}),
+        set_in("fitted", "n_iter", "many"),
+        lambda params, tensors: params.pop("params"),
+        lambda params, tensors: params.pop("fitted"),
+        lambda params, tensors: params.pop("autoencoder"),
+        lambda params, tensors: params["fitted"].pop("input_shape"),
+    ],
+)
+def test_parts_that_do_not_fit_together_are_refused(saved, change):
+    model = read_model(saved)
+    change(model.params, model.tensors)
+    write_model(saved, model.kind, model.params, model.tensors)
+    with pytest.raises(ModelFileError, match="model file") as caught:
+        load_model(saved)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_that_was_cut_off_or_changed_is_refused(saved):
+    content = (saved / TENSORS_NAME).read_bytes()
+    (saved / TENSORS_NAME).write_bytes(content[: len(content) // 2])
+    with pytest.raises(ModelFileError, match="cut off"):
+        load_model(saved)
+    changed = bytearray(content)
+    changed[-1] ^= 1
+    (saved / TENSORS_NAME).write_bytes(changed)
+    with pytest.raises(ModelFileError, match="checksum"):
+        load_model(saved)
+
+
+def test_the_manifest_is_plain_json(saved):
+    manifest = json.loads((saved / MANIFEST_NAME).read_text())
+    assert manifest["kind"] == "KSCN"
+    assert {entry.name for entry in saved.iterdir()} == {MANIFEST_NAME, TENSORS_NAME}

@@ -1,0 +1,265 @@
+"""Using a fitted `KSCN`: every answer about a sample is its own, from any kind of input."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+from kscn import KSCN
+from kscn.errors import InputError
+
+N = 120
+METHODS = (
+    "predict", "transform", "residuals", "predict_proba", "score_samples", "reconstruct",
+)  # fmt: skip
+
+
+class Own(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.down, self.up = nn.Linear(64, 5), nn.Linear(5, 64)
+        self.norm = nn.BatchNorm1d(5)
+
+    def encode(self, images):
+        return self.norm(self.down(images.flatten(1)))
+
+    def decode(self, latent):
+        return self.up(latent).unflatten(1, (1, 8, 8))
+
+
+def digits():
+    return load_digits().images[:N].astype(np.uint8)
+
+
+def fitted(kind):
+    X, params = digits(), {"autoencoder_params": {"channels": [6, 4], "kernels": [5, 3]}}
+    if kind == "whitened":
+        params |= {"latent": "whitened", "latent_dim": 6, "loss": "separation"}
+        params["autoencoder_params"] |= {"batch_norm": True}
+    elif kind == "grassmann":
+        params |= {"update": "grassmann"}
+    elif kind == "vectors":
+        X = X.reshape(N, 64).astype(np.float64)
+        params = {"autoencoder_params": {"hidden": [21], "latent_dim": 5}}
+    elif kind == "own":
+        torch.manual_seed(0)
+        params = {"autoencoder": Own()}
+    model = KSCN(
+        3, subspace_dim=2, pretrain_epochs=2, epochs=1, n_init=1, batch_size=32, random_state=0,
+        **params,
+    )  # fmt: skip
+    return model.fit(X), X
+
+
+MODELS = {}
+
+
+@pytest.fixture(params=["paper", "grassmann", "whitened", "vectors", "own"])
+def case(request):
+    """A fitted model and what it was fitted to; nobody changes either."""
+    if request.param not in MODELS:
+        MODELS[request.param] = fitted(request.param)
+    return MODELS[request.param]
+
+
+def test_labels_are_the_predictions(case):
+    model, X = case
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_answers_do_not_depend_on_the_company_of_a_sample(case, method):
+    model, X = case
+    call = getattr(model, method)
+    whole = call(X)
+    assert len(whole) == N
+    order = np.random.default_rng(0).permutation(N)
+    for rows in ([7], [N - 1], [3, 50, 4], order, np.repeat(order, 9)):
+        np.testing.assert_array_equal(call(X[rows]), whole[rows])
+
+
+def test_the_batch_size_does_not_matter(case):
+    model, X = case
+    before = model.batch_size
+    expected = model.transform(X)
+    try:
+        np.testing.assert_array_equal(model.set_params(batch_size=1).transform(X), expected)
+    finally:
+        model.set_params(batch_size=before)
+
+
+def test_residuals_are_squared_distances_in_the_latent(case):
+    model, X = case
+    z = model.transform(X).astype(np.float64)
+    found = model.residuals(X)
+    assert found.shape == (N, 3)
+    for i, basis in enumerate(model.subspaces_.astype(np.float64)):
+        away = z - z @ basis @ basis.T
+        np.testing.assert_allclose(found[:, i], (away**2).sum(axis=1), rtol=1e-3, atol=1e-6)
+    np.testing.assert_array_equal(found.argmin(axis=1), model.labels_)
+    np.testing.assert_array_equal(model.score_samples(X), -found.min(axis=1))
+    assert model.score(X) == pytest.approx(-model.inertia_, rel=1e-5)
+
+
+def test_posteriors_are_distributions_whose_mode_is_the_prediction(case):
+    model, X = case
+    posterior = model.predict_proba(X)
+    np.testing.assert_allclose(posterior.sum(axis=1), 1)
+    assert (posterior >= 0).all()
+    np.testing.assert_array_equal(posterior.argmax(axis=1), model.labels_)
+    scale = model.temperature if model.loss == "separation" else 2 * model.noise_variance_
+    odds = np.exp(-model.residuals(X).astype(np.float64) / scale)
+    np.testing.assert_allclose(posterior, odds / odds.sum(axis=1, keepdims=True), rtol=1e-6)
+
+
+def test_reconstructions_have_the_shape_and_the_units_of_the_samples(case):
+    model, X = case
+    restored = model.reconstruct(X)
+    assert restored.shape == X.shape
+    batch = torch.from_numpy(X.reshape(N, *model._input_shape))
+    with torch.no_grad():
+        scaled = model.scaling_(batch)
+        expected = model.autoencoder_.decode(model.autoencoder_.encode(scaled))
+    if X.ndim == 3:
+        expected = expected[:, 0] * 255
+    else:
+        mean = X.mean(axis=0)
+        expected = expected * np.sqrt(((X - mean) ** 2).mean()) + mean
+    np.testing.assert_allclose(restored, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_latents_are_float32_and_have_names(case):
+    model, X = case
+    z = model.transform(X)
+    assert z.dtype == np.float32
+    d = z.shape[1]
+    assert model.get_feature_names_out().tolist() == [f"kscn{i}" for i in range(d)]
+
+
+def test_using_a_model_does_not_change_it(case):
+    model, X = case
+    before = {name: value.clone() for name, value in model.autoencoder_.state_dict().items()}
+    samples = X.copy()
+    for method in METHODS:
+        getattr(model, method)(X)
+    assert not model.autoencoder_.training
+    for name, value in model.autoencoder_.state_dict().items():
+        assert torch.equal(value, before[name])
+    np.testing.assert_array_equal(X, samples)
+
+
+# Input --------------------------------------------------------------------------------------------
+
+
+class Items(torch.utils.data.Dataset):
+    def __init__(self, X):
+        self.X = X
+
+    def __len__(self):
+        return len(self.X)
+
+    def __getitem__(self, index):
+        return self.X[index], 0
+
+
+def frozen(X):
+    X = X.copy()
+    X.flags.writeable = False
+    return X
+
+
+KINDS = {
+    "lists": lambda X: X.tolist(),
+    "tensor": torch.from_numpy,
+    "tensor with gradient": lambda X: torch.from_numpy(X.astype(np.float32)).requires_grad_(),
+    "data set": Items,
+    "float32": lambda X: X.astype(np.float32),
+    "float64": lambda X: X.astype(np.float64),
+    "float16": lambda X: X.astype(np.float16),
+    "long double": lambda X: X.astype(np.longdouble),
+    "int64": lambda X: X.astype(np.int64),
+    "big-endian": lambda X: X.astype(">f4"),
+    "uint16": lambda X: X.astype(np.uint16),
+    "Fortran order": np.asfortranarray,
+    "every second": lambda X: np.repeat(X, 2, axis=0)[::2],
+    "backwards": lambda X: X[::-1].copy()[::-1],
+    "read-only": frozen,
+    "channel": lambda X: X[:, None],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_kind_of_input_predicts_the_same(kind):
+    model, X = MODELS.setdefault("paper", fitted("paper"))
+    given = KINDS[kind](X)
+    np.testing.assert_array_equal(model.predict(given), model.labels_)
+    np.testing.assert_allclose(model.transform(given), model.transform(X), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "kind", ["tensor", "data set", "Fortran order", "every second", "read-only", "channel"]
+)
+def test_any_kind_of_input_fits_the_same(kind):
+    expected, X = MODELS.setdefault("paper", fitted("paper"))
+    model = KSCN(**expected.get_params()).fit(KINDS[kind](X))
+    np.testing.assert_array_equal(model.labels_, expected.labels_)
+    np.testing.assert_array_equal(model.subspaces_, expected.subspaces_)
+
+
+def test_files_fit_and_predict_the_same(tmp_path):
+    expected, X = MODELS.setdefault("paper", fitted("paper"))
+    path = tmp_path / "x.npy"
+    np.save(path, X)
+    for given in (path, str(path), np.load(path, mmap_mode="r")):
+        model = KSCN(**expected.get_params()).fit(given)
+        np.testing.assert_array_equal(model.labels_, expected.labels_)
+        np.testing.assert_array_equal(model.predict(given), expected.labels_)
+    np.testing.assert_array_equal(np.load(path), X)
+
+
+def test_the_scaling_of_the_fit_is_applied_to_whatever_comes_later():
+    X = digits().astype(np.float64)
+    model = KSCN(
+        3, subspace_dim=2, autoencoder_params={"channels": [4], "kernels": [3]},
+        pretrain_epochs=1, epochs=0, n_init=1, random_state=0,
+    ).fit(X)  # fmt: skip
+    assert float(model.scaling_.factor) == 1 / X.max()
+    dark = X[:5] / 100  # by itself it would be scaled up a hundredfold
+    whole = model.transform(np.concatenate([X, dark]))
+    np.testing.assert_array_equal(model.transform(dark), whole[-5:])
+    with torch.no_grad():
+        scaled = torch.from_numpy(dark / X.max()).float()[:, None]
+        expected = model.autoencoder_.encode(scaled)
+    np.testing.assert_allclose(whole[-5:], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", [*METHODS, "score"])
+def test_samples_that_are_no_numbers_are_refused(case, method):
+    model, X = case
+    for value, words in ((np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")):
+        bad = X[:6].astype(np.float64)
+        bad.reshape(6, -1)[4, 30] = value
+        with pytest.raises(InputError, match=f"Input X contains {words}; remove or replace"):
+            getattr(model, method)(bad)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_samples_of_another_shape_are_refused(method):
+    model, X = MODELS.setdefault("paper", fitted("paper"))
+    call = getattr(model, method)
+    for shape, words in (
+        ((N, 4, 16), r"samples of shape \(4, 16\), but KSCN is expecting images of \(1, 8, 8\)"),
+        ((N, 64), r"samples of shape \(64,\), but KSCN is expecting images"),
+        ((N, 8, 8, 1), "colours last"),
+        ((N // 2, 2, 8, 8), "X has 128 features, but KSCN is expecting 64"),
+        ((-1,), "Expected 2D array, got 1D"),
+    ):
+        with pytest.raises(InputError, match=words):
+            call(X.reshape(shape))
+
+
+def test_a_module_of_your_own_is_not_given_images_of_another_shape_either():
+    model, X = MODELS.setdefault("own", fitted("own"))
+    with pytest.raises(InputError, match=r"expecting images of \(1, 8, 8\)"):
+        model.predict(X.reshape(N, 16, 4))
