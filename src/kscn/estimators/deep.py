@@ -96,6 +96,9 @@ class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         `subspace_dim`: before training, clusters are wider than they will be.
     n_init : int, default=10
         Effort of that search; see `KSubspaces`.
+    restarts : int, default=1
+        Independent searches, each brought to convergence on all latents; the lowest objective is
+        taken.
     pretrain_epochs : int, default=50
         Epochs of the autoencoder alone.
     epochs : int, default=50
@@ -173,6 +176,7 @@ class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         init: str | NDArray = "k-subspaces",
         init_dim: int | None = None,
         n_init: int = 10,
+        restarts: int = 1,
         pretrain_epochs: int = 50,
         epochs: int = 50,
         tol: float = 1e-3,
@@ -201,6 +205,7 @@ class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self.init = init
         self.init_dim = init_dim
         self.n_init = n_init
+        self.restarts = restarts
         self.pretrain_epochs = pretrain_epochs
         self.epochs = epochs
         self.tol = tol
@@ -357,6 +362,7 @@ class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             init=self.init,
             init_dim=self.init_dim,
             n_init=self.n_init,
+            restarts=self.restarts,
             seed=self.random_state_,
             on_record=self._on_start,
         )

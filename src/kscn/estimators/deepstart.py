@@ -30,6 +30,7 @@ def find_subspaces(
     init: str | NDArray,
     init_dim: int | None,
     n_init: int,
+    restarts: int,
     seed: int,
     on_record: Callable[[Any, dict[str, Any]], object],
 ) -> Subspaces:
@@ -45,13 +46,20 @@ def find_subspaces(
     elif init == "dsc":
         labels = _dsc(latents, n_clusters, subspace_dim, seed)
     else:
-        searched = KSubspaces(
-            n_clusters,
-            subspace_dim=subspace_dim if init_dim is None else init_dim,
-            n_init=n_init,
-            random_state=seed,
-            callbacks=[on_record],
-        ).fit(latents)
+        dims = subspace_dim if init_dim is None else init_dim
+        searched = min(
+            (
+                KSubspaces(
+                    n_clusters,
+                    subspace_dim=dims,
+                    n_init=n_init,
+                    random_state=(seed + turn) % 2**32,
+                    callbacks=[on_record],
+                ).fit(latents)
+                for turn in range(restarts)
+            ),
+            key=lambda fitted: fitted.inertia_,
+        )
         if init_dim is None:
             return Subspaces(torch.from_numpy(searched.subspaces_))
         labels = searched.labels_

@@ -72,6 +72,7 @@ def deep_parameters(estimator: Any, n_samples: int) -> None:
     for name, least in {
         "n_clusters": 1,
         "n_init": 1,
+        "restarts": 1,
         "batch_size": 1,
         "latent_dim": 2,
         "pretrain_epochs": 0,
