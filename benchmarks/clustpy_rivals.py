@@ -21,14 +21,15 @@ import time
 import types
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+
 
 class _Empty(types.ModuleType):
     """A module in which every name is a class of its own without content."""
 
-    __path__: list[str] = []
+    __path__: ClassVar[list[str]] = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -42,8 +43,8 @@ except (ImportError, RuntimeError):
     for name in ("", ".transforms", ".datasets", ".models", ".models._api", ".models.resnet"):
         sys.modules[f"torchvision{name}"] = _Empty(f"torchvision{name}")
 
-from clustpy.deep import DCN, DEC
-from sklearn.metrics import normalized_mutual_info_score
+from clustpy.deep import DCN, DEC  # noqa: E402
+from sklearn.metrics import normalized_mutual_info_score  # noqa: E402
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 

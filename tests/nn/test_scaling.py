@@ -18,16 +18,19 @@ def scaled(X, image):
     return found, found(torch.from_numpy(X))
 
 
-def test_bytes_are_divided_by_255_without_being_read():
-    class Unread(np.ndarray):
-        def astype(self, *args, **kwargs):
-            raise AssertionError("bytes need no look at the data")
-
-    X = np.array([[0, 51], [102, 204]], dtype=np.uint8).reshape(2, 1, 2).view(Unread)
-    found = InputScaling.of(as_source(X), True)
-    out = found(torch.from_numpy(np.asarray(X)))
+@pytest.mark.parametrize("brightest", [255, 16])
+def test_bytes_are_divided_by_the_brightest_of_them(brightest):
+    X = np.array([[0, 4], [8, brightest]], dtype=np.uint8).reshape(2, 1, 2)
+    found, out = scaled(X, True)
     assert out.dtype == torch.float32
-    torch.testing.assert_close(out.flatten(), torch.tensor([0.0, 0.2, 0.4, 0.8]))
+    torch.testing.assert_close(
+        out.flatten(), torch.tensor([0.0, 4 / brightest, 8 / brightest, 1.0])
+    )
+
+
+def test_black_bytes_stay_black():
+    _, out = scaled(np.zeros((2, 2, 2), dtype=np.uint8), True)
+    assert (out == 0).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.int16])

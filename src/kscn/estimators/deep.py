@@ -483,6 +483,7 @@ class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         return assign(self._latent_blocks(X), self._current())[:2]
 
     def _current(self) -> Subspaces:
+        check_is_fitted(self, "subspaces_")
         return Subspaces(torch.from_numpy(self.subspaces_).to(check.device(self.device)))
 
     # Model files --------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from kscn.errors import InputError
+from kscn.nn.steady import SteadyLinear
 
 
 class DenseAutoencoder(nn.Module):
@@ -59,5 +60,5 @@ class DenseAutoencoder(nn.Module):
 def _layers(widths: list[int]) -> nn.Sequential:
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise(widths):
-        layers += [nn.Linear(before, after), nn.ReLU()]
+        layers += [SteadyLinear(before, after), nn.ReLU()]
     return nn.Sequential(*layers[:-1])

@@ -18,8 +18,7 @@ LARGEST = 1e150
 class InputScaling(nn.Module):
     """(samples - shift) * factor, in float32.
 
-    Images keep their zero: they are divided by the largest value that they can have (bytes) or do
-    have (floats). Vectors are centred and divided by their root mean square deviation, one number
+    Images keep their zero and are divided by the largest value in them. Vectors are centred and divided by their root mean square deviation, one number
     for all features, so that directions keep their relative sizes.
     """
 
@@ -33,9 +32,11 @@ class InputScaling(nn.Module):
 
     @classmethod
     def of(cls, source: Source, image: bool) -> InputScaling:
-        """The scaling for the samples of `source`; floats are read once and must be finite."""
-        if image and source.dtype in (np.dtype(np.uint8), np.dtype(bool)):
-            return cls(torch.zeros(()), 1.0 if source.dtype == bool else 1 / 255)
+        """The scaling for the samples of `source`, which are read once and must be finite."""
+        if image and source.dtype.kind in "bu" and source.dtype.itemsize == 1:
+            # Not simply 255: digits in bytes from 0 to 16 would be too faint to learn from.
+            brightest = max(int(rows.max()) for _, rows in source.batches(BLOCK // 256))
+            return cls(torch.zeros(()), 1 / max(1, brightest))
         # Sums run relative to the first sample: values that are large beside their differences
         # would otherwise lose these to rounding.
         pivot = source[:1].reshape(-1).astype(np.float64)
