@@ -137,7 +137,7 @@ def test_outlying_entries_are_set_aside():
     spoiled = rng.random(X.shape) < 0.05
     X[spoiled] += 3 * rng.standard_normal(spoiled.sum())
     plain = clustering_accuracy(y, SSC(3, random_state=0).fit_predict(X))
-    aware = clustering_accuracy(y, SSC(3, outliers=20, random_state=0).fit_predict(X))
+    aware = clustering_accuracy(y, SSC(3, outliers=5, random_state=0).fit_predict(X))
     assert aware > 0.98
     assert aware > plain
 

@@ -21,7 +21,7 @@ def scaled(X, image):
 @pytest.mark.parametrize("brightest", [255, 16])
 def test_bytes_are_divided_by_the_brightest_of_them(brightest):
     X = np.array([[0, 4], [8, brightest]], dtype=np.uint8).reshape(2, 1, 2)
-    found, out = scaled(X, True)
+    _, out = scaled(X, True)
     assert out.dtype == torch.float32
     torch.testing.assert_close(
         out.flatten(), torch.tensor([0.0, 4 / brightest, 8 / brightest, 1.0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -121,6 +122,13 @@ class AffinityClusterer(ClusterMixin, BaseEstimator, ABC):
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
+
+
+def check_positive_or_none(name: str, value: Any, above: float = 0) -> None:
+    """Refuse a setting that is neither None nor a number above `above`."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if value is not None and not (number and above < float(value) < np.inf):
+        raise InputError(f"{name}={value!r} must be None or a number above {above}.")
 
 
 def unit_rows(z: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from kscn.baselines.base import Callbacks
+from kscn.baselines.base import Callbacks, check_positive_or_none
 from kscn.baselines.cost import Cost
 from kscn.baselines.ssc import SparseCoder
 from kscn.data import Source
@@ -148,10 +148,7 @@ class KSSC(SparseCoder):
         super()._check_settings(n)
         if self.kernel not in KERNELS:
             raise InputError(f"kernel={self.kernel!r} is not known; use {' or '.join(KERNELS)}.")
-        if self.gamma is not None and not (
-            isinstance(self.gamma, (int, float, np.number)) and 0 < self.gamma < np.inf
-        ):
-            raise InputError(f"gamma={self.gamma!r} must be None or a number above 0.")
+        check_positive_or_none("gamma", self.gamma)
 
 
 def kernel_features(

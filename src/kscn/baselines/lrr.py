@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from kscn.baselines.base import AffinityClusterer, Callbacks, unit_rows
+from kscn.baselines.base import AffinityClusterer, Callbacks, check_positive_or_none, unit_rows
 from kscn.baselines.cost import PASS, Cost
 from kscn.baselines.spectral import EMBEDDING, angular_affinity
 from kscn.data import Source
@@ -38,6 +38,8 @@ class LowRankCodes:
     reduced : Tensor, shape (r, n)
     errors : Tensor, shape (n,)
         Norm of what C does not explain of each sample: large for outliers.
+    weight : float
+        Of the errors.
     objective : float
         Nuclear norm of C plus weight times the sum of `errors`.
     gap : float
@@ -49,6 +51,7 @@ class LowRankCodes:
     basis: Tensor
     reduced: Tensor
     errors: Tensor
+    weight: float
     objective: float
     gap: float
     n_iter: int
@@ -73,8 +76,10 @@ class LRR(AffinityClusterer):
     ----------
     n_clusters : int, default=8
         Number of clusters.
-    weight : float, default=0.1
-        Of the errors; larger trusts the samples more. Depends on their scale, hence `normalize`.
+    weight : float or None, default=None
+        Of the errors; larger trusts the samples more. The one to take depends on the number, rank
+        and scale of the samples: None takes 3 r mean|x| / sum |x|^2, three times the weight at
+        which samples spread evenly over their r dimensions would all be given up as errors.
     normalize : bool, default=True
         Bring samples to unit norm first.
     power : float, default=4.0
@@ -100,6 +105,8 @@ class LRR(AffinityClusterer):
         Cluster of every sample. Clusters are numbered by falling size.
     errors_ : ndarray of shape (n,)
         Norm of what the representation leaves unexplained: large for outliers.
+    weight_ : float
+        The weight used.
     objective_ : float
         Nuclear norm plus weighted errors at the end.
     gap_ : float
@@ -114,14 +121,14 @@ class LRR(AffinityClusterer):
     """
 
     _integers: ClassVar = {"max_iter": 1}
-    _numbers: ClassVar = {"weight": (1e-12, np.inf), "tol": (0, np.inf), "power": (1e-6, np.inf)}
+    _numbers: ClassVar = {"tol": (0, np.inf), "power": (1e-6, np.inf)}
     _switches: ClassVar = ("normalize",)
 
     def __init__(
         self,
         n_clusters: int = 8,
         *,
-        weight: float = 0.1,
+        weight: float | None = None,
         normalize: bool = True,
         power: float = 4.0,
         max_iter: int = 500,
@@ -164,8 +171,13 @@ class LRR(AffinityClusterer):
                 stacklevel=3,
             )
         self.n_iter_, self.objective_, self.gap_ = codes.n_iter, codes.objective, codes.gap
+        self.weight_ = codes.weight
         self.errors_ = codes.errors.to(z.dtype).cpu().numpy()
         return angular_affinity(codes.factors().to(z.dtype), self.power)
+
+    def _check_settings(self, n: int) -> None:
+        super()._check_settings(n)
+        check_positive_or_none("weight", self.weight)
 
     def _on_iteration(self, iteration: int, residual: float) -> bool:
         return self._record(
@@ -180,7 +192,7 @@ class LRR(AffinityClusterer):
 
 def low_rank_codes(
     z: Tensor,
-    weight: float,
+    weight: float | None = None,
     *,
     max_iter: int = 500,
     tol: float = 1e-5,
@@ -199,8 +211,8 @@ def low_rank_codes(
     Parameters
     ----------
     z : Tensor, shape (n, d)
-    weight : float
-        Of the errors.
+    weight : float or None
+        Of the errors; None as for `LRR`.
     max_iter, tol
         Most iterations; relative primal and dual residual at which to stop.
     on_iteration : callable, optional
@@ -209,6 +221,9 @@ def low_rank_codes(
     _, s, right = torch.linalg.svd(z.double().mT, full_matrices=False)
     kept = s > NEGLIGIBLE[z.dtype] * s[0]
     s, right = s[kept, None], right[kept]  # (r, 1), (r, n)
+    if weight is None:
+        norms = z.double().norm(dim=1)
+        weight = float(3 * len(s) * norms.mean() / norms.square().sum())
     low, multiplier = right, right / PENALTY  # scaled by the penalty
     penalty, residual, n_iter = PENALTY, np.inf, 0
     sizes = torch.zeros(len(z), dtype=s.dtype, device=s.device)
@@ -218,7 +233,8 @@ def low_rank_codes(
         moved = RELAX * near + (1 - RELAX) * low
         before, low = low, _shrink_spectrum(moved + multiplier, 1 / penalty)
         multiplier = multiplier + moved - low
-        size = torch.maximum(near.norm(), low.norm())
+        # The floor is for solutions close to zero, which have no size to compare with.
+        size = torch.maximum(near.norm(), low.norm()).clamp(min=1e-3 * len(s) ** 0.5)
         primal = float((near - low).norm() / size)
         dual = float((low - before).norm() / multiplier.norm())
         residual = max(primal, dual)
@@ -239,7 +255,7 @@ def low_rank_codes(
     )
     bound = float((multiplier * right).sum()) / excess
     gap = (objective - bound) / objective
-    return LowRankCodes(right.mT, low, errors, objective, gap, n_iter, residual <= tol)
+    return LowRankCodes(right.mT, low, errors, weight, objective, gap, n_iter, residual <= tol)
 
 
 def _shrink_spectrum(matrix: Tensor, amount: float) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -11,12 +11,11 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from kscn.baselines.base import AffinityClusterer, Callbacks, unit_rows
+from kscn.baselines.base import AffinityClusterer, Callbacks, check_positive_or_none, unit_rows
 from kscn.baselines.cost import PASS, Cost
 from kscn.baselines.lasso import Atoms, sparse_codes
 from kscn.baselines.spectral import keep_largest, symmetric_affinity
 from kscn.data import Source
-from kscn.errors import InputError
 
 # Samples whose codes are searched at a time, and n x block matrices that takes.
 BLOCK = 512
@@ -87,8 +86,8 @@ class SSC(SparseCoder):
         Give all samples the largest of these weights, as the original does. Without, a sample far
         from all others does not make the codes of the rest denser.
     outliers : float or None, default=None
-        Also explain outlying entries, by a sparse error with weight outliers / max_i |x_i|_1 in
-        its l1 norm. Greater than 1; the original takes 20.
+        Also explain outlying entries, by a sparse error e that costs outliers / max_i |x_i|_1
+        times |e|_1. Above 1; the larger, the fewer entries count as outlying. 5 is a good start.
     affine : bool, default=False
         Codes sum to one, for affine subspaces. Samples then keep their norm.
     normalize : bool, default=True
@@ -184,9 +183,7 @@ class SSC(SparseCoder):
 
     def _check_settings(self, n: int) -> None:
         super()._check_settings(n)
-        value: Any = self.outliers
-        if value is not None and (isinstance(value, (bool, str)) or not 1 < value < np.inf):
-            raise InputError(f"outliers={value!r} must be None or a number above 1.")
+        check_positive_or_none("outliers", self.outliers, above=1)
 
 
 def largest_products(features: Tensor) -> Tensor:

@@ -24,7 +24,6 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from kscn.data import Source
-from kscn.errors import TrainingError
 from kscn.estimators import network
 from kscn.estimators import validation as check
 from kscn.estimators.deepfile import read_deep, write_deep
@@ -36,7 +35,7 @@ from kscn.nn import IdentityLatent, InputScaling, WhitenedLatent
 from kscn.subspaces import Subspaces
 from kscn.training.alternate import Alternation, Epoch, assign
 from kscn.training.blocks import Blocks
-from kscn.training.latents import Encoder, block_rows, each_alone, encode, evaluating
+from kscn.training.latents import Encoder, block_rows, each_alone, encode, evaluating, moments
 from kscn.training.minibatches import Minibatches
 from kscn.training.pretrain import EpochLosses, Trainer, pretrain
 
@@ -328,27 +327,7 @@ class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
 
     def _latent_map(self, batches: Minibatches) -> nn.Module:
         """The map from codes to latents, after a look at the codes of all samples."""
-        codes = encode(batches, Encoder(self.autoencoder_, IdentityLatent()))
-        d = codes.shape[0]
-        total = torch.zeros(d, dtype=torch.float64)
-        second = torch.zeros(d, d, dtype=torch.float64)
-        for _, rows in codes.batches(16384):
-            z = torch.from_numpy(np.asarray(rows)).double()
-            total += z.sum(dim=0)
-            second += z.mT @ z
-        mean = total / len(codes)
-        covariance = second / len(codes) - mean[:, None] * mean
-        energy, spread = float(second.trace()) / len(codes), float(covariance.trace())
-        if not np.isfinite(energy):
-            raise TrainingError(
-                "the latent is no longer finite after pretraining; lower learning_rate and fit "
-                "again."
-            )
-        if spread <= 1e-10 * max(energy, 1e-30):
-            raise TrainingError(
-                "the latent collapsed: the autoencoder gives all samples the same code, so there "
-                "is nothing to cluster; lower learning_rate, train longer, or use another seed."
-            )
+        mean, covariance = moments(encode(batches, Encoder(self.autoencoder_, IdentityLatent())))
         if self.latent == "identity":
             return IdentityLatent()
         return WhitenedLatent.from_moments(mean, covariance, self.latent_dim)

@@ -98,7 +98,9 @@ def deep_parameters(estimator: Any, n_samples: int) -> None:
         if not isinstance(value, str) or value not in known:
             raise InputError(f"{name}={value!r} is not known; use {' or '.join(map(repr, known))}.")
     if n_samples < 2:
-        raise InputError(f"n_samples={n_samples}: a network needs at least 2 samples to learn from.")
+        raise InputError(
+            f"n_samples={n_samples}: a network needs at least 2 samples to learn from."
+        )
     if n_samples < k:
         raise InputError(
             f"n_samples={n_samples} should be >= n_clusters={k}; give more samples or ask for "

@@ -18,8 +18,9 @@ LARGEST = 1e150
 class InputScaling(nn.Module):
     """(samples - shift) * factor, in float32.
 
-    Images keep their zero and are divided by the largest value in them. Vectors are centred and divided by their root mean square deviation, one number
-    for all features, so that directions keep their relative sizes.
+    Images keep their zero and are divided by the largest value in them. Vectors are centred and
+    divided by their root mean square deviation, one number for all features, so that directions
+    keep their relative sizes.
     """
 
     shift: Tensor

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from kscn.data import Source, as_source
+from kscn.errors import TrainingError
 from kscn.training.minibatches import Minibatches
 
 # Samples and numbers in a block that goes through a network at once, at the most.
@@ -102,3 +103,27 @@ def encode(batches: Minibatches, encoder: Encoder) -> Source:
     if len(lazy) * lazy.row_bytes > KEEP_BYTES:
         return lazy
     return as_source(lazy[:], name=lazy.name)
+
+
+def moments(codes: Source) -> tuple[Tensor, Tensor]:
+    """Mean (d,) and covariance (d, d) of codes, which must carry something to cluster by."""
+    d = codes.shape[0]
+    total = torch.zeros(d, dtype=torch.float64)
+    second = torch.zeros(d, d, dtype=torch.float64)
+    for _, rows in codes.batches(16384):
+        z = torch.from_numpy(np.asarray(rows)).double()
+        total += z.sum(dim=0)
+        second += z.mT @ z
+    mean = total / len(codes)
+    covariance = second / len(codes) - mean[:, None] * mean
+    energy, spread = float(second.trace()) / len(codes), float(covariance.trace())
+    if not np.isfinite(energy):
+        raise TrainingError(
+            "the latent is no longer finite after pretraining; lower learning_rate and fit again."
+        )
+    if spread <= 1e-10 * max(energy, 1e-30):
+        raise TrainingError(
+            "the latent collapsed: the autoencoder gives all samples the same code, so there is "
+            "nothing to cluster; lower learning_rate, train longer, or use another seed."
+        )
+    return mean, covariance
