@@ -66,7 +66,7 @@ class DSCNet(AffinityClusterer):
         Weight of the size of the codes.
     expression_weight : float or None, default=None
         Weight of the error of self-expression; None takes 10^(n_clusters / 10 - 3).
-    keep : float, default=0.1
+    keep : float, default=0.4
         Share of the l1 norm of each code whose largest entries go into the affinity.
     power : float, default=8.0
         Affinity is max(0, cosine)^power between rows of the codes' factors.
@@ -130,7 +130,7 @@ class DSCNet(AffinityClusterer):
         autoencoder_params: Mapping[str, Any] | None = None,
         code_weight: float = 1.0,
         expression_weight: float | None = None,
-        keep: float = 0.1,
+        keep: float = 0.4,
         power: float = 8.0,
         pretrain_epochs: int = 40,
         epochs: int = 40,
@@ -283,7 +283,7 @@ def dsc_labels(
     subspace_dim: int = 9,
     *,
     ridge: float = 1.0,
-    keep: float = 0.1,
+    keep: float = 0.4,
     power: float = 8.0,
     random_state: int = 0,
 ) -> NDArray:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from kscn.nn.steady import SteadyLinear
-
 
 class IdentityLatent(nn.Module):
     """The autoencoder's latent as it is: the paper's choice."""
@@ -26,7 +24,7 @@ class WhitenedLatent(nn.Module):
 
     def __init__(self, latent_dim: int, n_components: int) -> None:
         super().__init__()
-        self.linear = SteadyLinear(latent_dim, n_components)
+        self.linear = nn.Linear(latent_dim, n_components)
 
     @classmethod
     def from_moments(cls, mean: Tensor, covariance: Tensor, n_components: int) -> WhitenedLatent:

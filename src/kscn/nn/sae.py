@@ -9,7 +9,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from kscn.errors import InputError
-from kscn.nn.steady import SteadyLinear
 
 
 class DenseAutoencoder(nn.Module):
@@ -60,5 +59,5 @@ class DenseAutoencoder(nn.Module):
 def _layers(widths: list[int]) -> nn.Sequential:
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise(widths):
-        layers += [SteadyLinear(before, after), nn.ReLU()]
+        layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers[:-1])

@@ -36,7 +36,8 @@ class InputScaling(nn.Module):
         """The scaling for the samples of `source`, which are read once and must be finite."""
         if image and source.dtype.kind in "bu" and source.dtype.itemsize == 1:
             # Not simply 255: digits in bytes from 0 to 16 would be too faint to learn from.
-            brightest = max(int(rows.max()) for _, rows in source.batches(BLOCK // 256))
+            rows_at_once = max(1, BLOCK // int(np.prod(source.shape)))
+            brightest = max(int(rows.max()) for _, rows in source.batches(rows_at_once))
             return cls(torch.zeros(()), 1 / max(1, brightest))
         # Sums run relative to the first sample: values that are large beside their differences
         # would otherwise lose these to rounding.

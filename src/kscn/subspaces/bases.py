@@ -30,6 +30,7 @@ TILE = 4096
 def rows_times(z: Tensor, matrix: Tensor) -> Tensor:
     """z @ matrix, with each row's result independent of how many rows there are."""
     (n, _), width = z.shape, matrix.shape[1]
+    matrix = matrix.contiguous()  # with a transposed one, rounding follows the alignment of rows
     if -width % WHOLE_COLUMNS:
         matrix = torch.nn.functional.pad(matrix, (0, -width % WHOLE_COLUMNS))
     if -n % WHOLE_ROWS:
