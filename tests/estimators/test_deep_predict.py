@@ -125,7 +125,7 @@ def test_reconstructions_have_the_shape_and_the_units_of_the_samples(case):
         expected = expected[:, 0] * X.max()
     else:
         mean = X.mean(axis=0)
-        expected = expected * np.sqrt(((X - mean) ** 2).mean()) + mean
+        expected = expected.numpy() * np.sqrt(((X - mean) ** 2).mean()) + mean
     np.testing.assert_allclose(restored, expected, rtol=1e-4, atol=1e-3)
 
 

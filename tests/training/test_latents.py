@@ -12,6 +12,22 @@ from kscn.training.latents import Encoder, block_rows, each_alone, encode, evalu
 from kscn.training.minibatches import Minibatches
 
 
+class Own(nn.Module):
+    """A user's module, of plain layers."""
+
+    n_features = 13
+
+    def __init__(self):
+        super().__init__()
+        self.down, self.up = nn.Sequential(nn.Linear(13, 21), nn.Linear(21, 8)), nn.Linear(8, 13)
+
+    def encode(self, x):
+        return self.down(x)
+
+    def forward(self, x):
+        return self.up(self.down(x))
+
+
 def rand(*shape, seed=0):
     return np.random.default_rng(seed).random(shape, dtype=np.float32)
 
@@ -29,6 +45,9 @@ def networks():
         "batch norm": (ConvAutoencoder((1, 12, 12), batch_norm=True), IdentityLatent()),
         "colour": (ConvAutoencoder((3, 9, 14), [8, 6], [5, 3]), WhitenedLatent(72, 7)),
         "dense": (DenseAutoencoder(17, [31, 64], 5), WhitenedLatent(5, 3)),
+        # Widths at which plain matrix products round by the place of a row.
+        "narrow": (DenseAutoencoder(6, [8, 21], 8), WhitenedLatent(8, 5)),
+        "own": (Own(), IdentityLatent()),
     }
 
 
@@ -38,7 +57,7 @@ def case(name):
     return network, latent, shape
 
 
-@pytest.mark.parametrize("name", ["paper", "batch norm", "colour", "dense"])
+@pytest.mark.parametrize("name", ["paper", "batch norm", "colour", "dense", "narrow", "own"])
 def test_a_sample_has_the_same_latent_to_the_bit_in_any_company(name):
     network, latent, shape = case(name)
     X = rand(700, *shape)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kscn.baselines.base import AffinityClusterer, Callbacks
+from kscn.baselines.base import AffinityClusterer, Callbacks, check_positive_or_none
 from kscn.baselines.cost import PASS, Cost
 from kscn.baselines.spectral import (
     EMBEDDING,
@@ -62,17 +62,18 @@ class DSCNet(AffinityClusterer):
         Arguments of it, such as {"channels": (20, 10, 5), "kernels": (5, 3, 3)}. None gives the
         dense one a hidden layer of 200 and a latent of 50: one that is shorter than all subspaces
         together cannot keep them apart.
-    code_weight : float, default=1.0
-        Weight of the size of the codes.
-    expression_weight : float or None, default=None
-        Weight of the error of self-expression; None takes 10^(n_clusters / 10 - 3).
+    expression_weight : float, default=0.1
+        Weight of the error of self-expression.
+    code_weight : float or None, default=None
+        Weight of the size of the codes; None takes expression_weight / 2 times the mean square of
+        the singular values of the pretrained latents, so that it does not depend on their scale.
     keep : float, default=0.4
         Share of the l1 norm of each code whose largest entries go into the affinity.
     power : float, default=8.0
         Affinity is max(0, cosine)^power between rows of the codes' factors.
     pretrain_epochs : int, default=40
         Epochs of the autoencoder by itself, in batches.
-    epochs : int, default=40
+    epochs : int, default=30
         Steps of autoencoder and codes together.
     batch_size : int, default=256
         Samples per step of pretraining.
@@ -99,6 +100,8 @@ class DSCNet(AffinityClusterer):
         With `encode` and `decode`, for samples scaled by `scaling_`.
     scaling_ : torch.nn.Module
         From samples to what the autoencoder takes.
+    code_weight_ : float
+        The weight used.
     n_iter_ : int
         Joint steps.
     history_ : list of dict
@@ -114,7 +117,7 @@ class DSCNet(AffinityClusterer):
         "batch_size": 1,
     }
     _numbers: ClassVar = {
-        "code_weight": (1e-12, np.inf),
+        "expression_weight": (1e-12, np.inf),
         "keep": (1e-6, 1.0000001),
         "power": (1e-6, np.inf),
         "learning_rate": (0, np.inf),
@@ -128,12 +131,12 @@ class DSCNet(AffinityClusterer):
         subspace_dim: int = 9,
         autoencoder: str | nn.Module = "auto",
         autoencoder_params: Mapping[str, Any] | None = None,
-        code_weight: float = 1.0,
-        expression_weight: float | None = None,
+        expression_weight: float = 0.1,
+        code_weight: float | None = None,
         keep: float = 0.4,
         power: float = 8.0,
         pretrain_epochs: int = 40,
-        epochs: int = 40,
+        epochs: int = 30,
         batch_size: int = 256,
         learning_rate: float = 1e-3,
         code_learning_rate: float = 1e-4,
@@ -146,8 +149,8 @@ class DSCNet(AffinityClusterer):
         self.subspace_dim = subspace_dim
         self.autoencoder = autoencoder
         self.autoencoder_params = autoencoder_params
-        self.code_weight = code_weight
         self.expression_weight = expression_weight
+        self.code_weight = code_weight
         self.keep = keep
         self.power = power
         self.pretrain_epochs = pretrain_epochs
@@ -168,11 +171,7 @@ class DSCNet(AffinityClusterer):
 
     def _check_settings(self, n: int) -> None:
         super()._check_settings(n)
-        weight: Any = self.expression_weight
-        if weight is not None and not (
-            isinstance(weight, (int, float, np.number)) and 0 < weight < np.inf
-        ):
-            raise InputError(f"expression_weight={weight!r} must be None or a number above 0.")
+        check_positive_or_none("code_weight", self.code_weight)
 
     def _make_affinity(self, source: Source) -> NDArray:
         device = check.device(self.device)
@@ -232,10 +231,13 @@ class DSCNet(AffinityClusterer):
     def _train_codes(self, network: Any, z: Tensor) -> Tensor:
         """The second stage: networks and codes (n, n) together."""
         weight = self.expression_weight
-        weight = 10 ** (self.n_clusters / 10 - 3) if weight is None else float(weight)
         with torch.no_grad():
-            # The value at which |C|^2 code_weight + |Z - C Z|^2 weight / 2 is least.
-            codes = ridge_codes(network.encode(z), 2 * self.code_weight / weight)
+            latent = network.encode(z)
+            scale = mean_energy(latent)
+            given = self.code_weight
+            self.code_weight_ = weight / 2 * scale if given is None else float(given)
+            # The value at which code_weight |C|^2 + weight / 2 |Z - C Z|^2 is least.
+            codes = ridge_codes(latent, 2 * self.code_weight_ / weight)
         codes.requires_grad_()
         groups = [
             {"params": list(network.parameters()), "lr": self.learning_rate},
@@ -249,7 +251,7 @@ class DSCNet(AffinityClusterer):
             rebuilt = (network.decode(expressed) - z).square().sum() / 2
             size = codes.square().sum()
             error = (latent - expressed).square().sum() / 2
-            loss = rebuilt + self.code_weight * size + weight * error
+            loss = rebuilt + self.code_weight_ * size + weight * error
             if not loss.isfinite():
                 raise TrainingError(
                     f"the loss became {loss.item()} in epoch {epoch} of training; lower "
@@ -267,10 +269,10 @@ class DSCNet(AffinityClusterer):
                     "stage": "train",
                     "epoch": epoch,
                     "epochs": self.epochs,
-                    "objective": float(loss),
-                    "reconstruction": float(rebuilt),
-                    "expression": float(error),
-                    "code_size": float(size),
+                    "objective": loss.item(),
+                    "reconstruction": rebuilt.item(),
+                    "expression": error.item(),
+                    "code_size": size.item(),
                 }
             ):
                 break
@@ -316,11 +318,15 @@ def dsc_labels(
             f"{len(latents)} latents should be >= n_clusters={n_clusters}; give more of them."
         )
     latents = latents.detach().cpu()
-    scale = float(latents.square().sum()) / min(latents.shape)
-    codes = ridge_codes(latents, ridge * scale)
+    codes = ridge_codes(latents, ridge * mean_energy(latents))
     rank = n_clusters * subspace_dim + 1
     affinity = code_affinity(codes, rank=rank, keep=keep, power=power, seed=random_state)
     return spectral_labels(affinity, n_clusters, random_state)
+
+
+def mean_energy(latents: Tensor) -> float:
+    """Mean square of the singular values of latents (n, d)."""
+    return float(latents.square().sum()) / min(latents.shape)
 
 
 def ridge_codes(latents: Tensor, ridge: float) -> Tensor:

@@ -105,6 +105,8 @@ class Blocks:
 
 def from_numpy(rows: np.ndarray) -> Tensor:
     """A tensor on the memory of `rows`, also when that is read-only (nobody writes to it)."""
+    if min(rows.strides, default=0) < 0:  # a single row counts as contiguous whatever its stride
+        rows = rows.copy()
     if rows.flags.writeable:
         return torch.from_numpy(rows)
     with warnings.catch_warnings():
