@@ -318,6 +318,16 @@ def test_the_start_may_be_searched_with_another_dimension():
     assert model.subspaces_.shape == (3, 16, 2)
 
 
+def test_of_several_searches_the_lowest_objective_is_taken():
+    X = digits()
+    inertia = {}
+    for restarts in (1, 4):
+        model = quick(restarts=restarts, epochs=0).fit(X)
+        inertia[restarts] = model.inertia_
+        assert stages(model).count("search") >= restarts
+    assert inertia[4] <= inertia[1] * (1 + 1e-6)
+
+
 def test_a_cluster_that_nobody_starts_in_is_possible():
     X = digits()
     model = quick(init=np.zeros(N, dtype=int), epochs=2).fit(X)

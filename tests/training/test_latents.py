@@ -6,9 +6,17 @@ import torch
 from torch import nn
 
 from kscn.data import Source, as_source
+from kscn.errors import TrainingError
 from kscn.nn import ConvAutoencoder, DenseAutoencoder, IdentityLatent, InputScaling, WhitenedLatent
 from kscn.training import latents as module
-from kscn.training.latents import Encoder, block_rows, each_alone, encode, evaluating
+from kscn.training.latents import (
+    Encoder,
+    block_rows,
+    each_alone,
+    encode,
+    evaluating,
+    moments,
+)
 from kscn.training.minibatches import Minibatches
 
 
@@ -127,6 +135,27 @@ def test_a_network_sees_blocks_of_one_size_only():
         x = torch.from_numpy(rand(n, 3))
         assert torch.equal(each_alone(double, x), 2 * x)
     assert set(seen) == {512}
+
+
+def test_moments_are_numpys():
+    z = rand(300, 5) + 3
+    mean, covariance = moments(as_source(z))
+    np.testing.assert_allclose(mean, z.mean(axis=0, dtype=np.float64), rtol=1e-6)
+    np.testing.assert_allclose(covariance, np.cov(z.T, bias=True), rtol=1e-4, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("z", "words"),
+    [
+        (np.zeros((9, 4), dtype=np.float32), "the latent collapsed"),
+        (np.full((9, 4), 1e3, dtype=np.float32), "the latent collapsed"),
+        (np.full((9, 4), np.nan, dtype=np.float32), "no longer finite after pretraining"),
+        (np.full((9, 4), np.inf, dtype=np.float32), "no longer finite after pretraining"),
+    ],
+)
+def test_codes_that_carry_nothing_are_refused(z, words):
+    with pytest.raises(TrainingError, match=words):
+        moments(as_source(z))
 
 
 def test_evaluation_ends_even_when_something_fails():

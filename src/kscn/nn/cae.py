@@ -78,7 +78,7 @@ class ConvAutoencoder(nn.Module):
 
     def encode(self, images: Tensor) -> Tensor:
         """Latents (n, d) of images (n, c, h, w)."""
-        if self._detour_in:
+        if self._detour_in and torch.is_grad_enabled():  # only its gradient is slow otherwise
             code = self.encoder[1:](stride2.conv(self.encoder[0], images))  # type: ignore[arg-type]
         else:
             code = self.encoder(images.contiguous(memory_format=torch.channels_last))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from kscn.errors import TrainingError
 from kscn.training.losses import SubspaceLoss
+from kscn.training.memory import kept_memory
 from kscn.training.minibatches import Minibatches
 
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]
@@ -80,6 +81,7 @@ class Trainer:
                 self.optimizer, learning_rate, total_steps=max(1, epochs * batches.per_epoch)
             )
 
+    @kept_memory()
     def epoch(
         self,
         loss: SubspaceLoss | None = None,
