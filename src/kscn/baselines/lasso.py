@@ -143,8 +143,8 @@ def sparse_codes(
     """
     waiting = (weights > 0).nonzero().flatten()
     total = len(waiting)
-    found: list[tuple[Tensor, Tensor, Tensor]] = []
     batch = _start(atoms, weights, waiting[:0], penalty)
+    found = [_triplets(batch)]
     done = n_iter = unfinished = 0
     while len(batch.index) or len(waiting):
         room = block - len(batch.index)
@@ -162,13 +162,8 @@ def sparse_codes(
             batch = batch.select(~over)
         if on_progress is not None and on_progress(done, float(residual.max())):
             break
-    unsolved = total - done
-    rows, columns, values = (torch.cat(part) for part in zip(*found, strict=True)) if found else (
-        waiting[:0],
-        waiting[:0],
-        weights[:0],
-    )  # fmt: skip
-    return Codes(rows, columns, values, n_iter, unfinished, unsolved)
+    rows, columns, values = (torch.cat(part) for part in zip(*found, strict=True))
+    return Codes(rows, columns, values, n_iter, unfinished, unsolved=total - done)
 
 
 def _start(atoms: Atoms, weights: Tensor, index: Tensor, penalty: float) -> _Batch:

@@ -29,8 +29,8 @@ class SparseCoder(AffinityClusterer):
 
     def _coding_cost(self, n: int, r: int, itemsize: int) -> Cost:
         """The price of coding n samples with features of rank r."""
-        per_pair = 2 * n + TYPICAL_SWEEPS * (4 * r + 8 * PASS)
-        return Cost(itemsize * n * (STATE * min(BLOCK, n) + 4 * r), n**2 * per_pair - 2 * n**3)
+        memory = itemsize * n * (STATE * min(BLOCK, n) + 4 * r)
+        return Cost(memory, n**2 * TYPICAL_SWEEPS * (4.0 * r + 8 * PASS))
 
     def _code(self, features: Tensor, further: Tensor | None, affine: bool) -> sparse.csr_array:
         """Affinity of samples by their codes; `further` are atoms besides the samples."""
@@ -60,10 +60,10 @@ class SparseCoder(AffinityClusterer):
             if count:
                 warnings.warn(f"{count} of {n} samples {what}.", ConvergenceWarning, stacklevel=4)
         inside = codes.columns < n  # codes of further atoms say nothing about pairs of samples
-        triplets = (codes.values[inside], (codes.rows[inside], codes.columns[inside]))
-        self.codes_ = sparse.csr_array(
-            (triplets[0].numpy(), tuple(part.numpy() for part in triplets[1])), shape=(n, n)
+        rows, columns, values = (
+            part[inside].numpy() for part in (codes.rows, codes.columns, codes.values)
         )
+        self.codes_ = sparse.csr_array((values, (rows, columns)), shape=(n, n))
         return symmetric_affinity(keep_largest(self.codes_, self.keep))
 
 
