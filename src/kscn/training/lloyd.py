@@ -24,6 +24,7 @@ from torch import Tensor
 from kscn.subspaces import ScatterSums, Subspaces, keep_nearest, largest_turn
 from kscn.subspaces.seeding import rescue_empty
 from kscn.training.blocks import Blocks, check_finite
+from kscn.training.memory import kept_memory
 
 # Margins cost 4 bytes per sample and cluster; samples beyond this many entries go without.
 MARGIN_ENTRIES = 25_000_000
@@ -116,6 +117,7 @@ class Lloyd:
         self.queue: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         self.rescues = 0
 
+    @kept_memory()
     def run(
         self, max_iter: int, tol: float, on_iteration: Callable[[Iteration], object]
     ) -> LloydResult:
