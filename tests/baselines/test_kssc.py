@@ -100,14 +100,17 @@ def test_a_kernel_separates_what_no_subspaces_do():
     angle = rng.random(160) * 2 * np.pi
     X = (1 + 2 * y[:, None]) * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     X += 0.02 * rng.standard_normal(X.shape)
-    assert clustering_accuracy(y, KSSC(2, gamma=2, random_state=0).fit_predict(X)) > 0.95
+    assert (
+        clustering_accuracy(y, KSSC(2, kernel="rbf", gamma=2, random_state=0).fit_predict(X)) > 0.95
+    )
     assert clustering_accuracy(y, SSC(2, random_state=0).fit_predict(X)) < 0.7
 
 
-def test_gamma_is_chosen_by_the_scale_of_the_samples():
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_gamma_is_chosen_by_the_scale_of_the_samples(kernel):
     X, _ = union()
-    fitted = KSSC(3, random_state=0).fit(X)
-    larger = KSSC(3, random_state=0).fit(10 * X)
+    fitted = KSSC(3, kernel=kernel, random_state=0).fit(X)
+    larger = KSSC(3, kernel=kernel, random_state=0).fit(10 * X)
     assert larger.gamma_ == pytest.approx(fitted.gamma_ / 100)
     np.testing.assert_array_equal(larger.labels_, fitted.labels_)
 

@@ -16,7 +16,7 @@ from kscn.baselines.ssc import SparseCoder
 from kscn.data import Source
 from kscn.errors import InputError
 
-KERNELS = ("rbf", "polynomial")
+KERNELS = ("polynomial", "rbf")
 # Most pairs of samples whose distances set the width of the RBF kernel by default.
 PAIRS = 1000
 
@@ -32,13 +32,13 @@ class KSSC(SparseCoder):
     ----------
     n_clusters : int, default=8
         Number of clusters.
-    kernel : {"rbf", "polynomial"}, default="rbf"
-        exp(-gamma |x - y|^2), or (gamma x.y + coef0)^degree. The kernel is divided so that every
+    kernel : {"polynomial", "rbf"}, default="polynomial"
+        (gamma x.y + coef0)^degree, or exp(-gamma |x - y|^2). The kernel is divided so that every
         sample has a feature map of unit norm.
     gamma : float or None, default=None
-        None takes 1 / (median squared distance) for "rbf", 1 / (mean squared norm) for
-        "polynomial".
-    degree : int, default=3
+        None takes 1 / (mean squared norm) for "polynomial", 1 / (median squared distance) for
+        "rbf".
+    degree : int, default=2
         Of the polynomial.
     coef0 : float, default=1.0
         Constant of the polynomial.
@@ -75,9 +75,9 @@ class KSSC(SparseCoder):
         self,
         n_clusters: int = 8,
         *,
-        kernel: str = "rbf",
+        kernel: str = "polynomial",
         gamma: float | None = None,
-        degree: int = 3,
+        degree: int = 2,
         coef0: float = 1.0,
         max_rank: int = 1000,
         kernel_tol: float = 1e-3,
