@@ -78,6 +78,7 @@ def refused(model, X, error=InputError):
         ({"epochs": 1.5}, "epochs=1.5 must be an integer"),
         ({"n_init": 0}, "n_init=0"),
         ({"restarts": 0}, "restarts=0 must be an integer of at least 1"),
+        ({"restarts": 2, "subspace_dim": "auto"}, "restarts=2 compares objectives"),
         ({"latent_dim": 1}, "latent_dim=1 must be an integer of at least 2"),
         ({"update_every": 0}, "update_every=0 must be an integer of at least 1"),
         ({"device": "abacus"}, "device='abacus' cannot be used here"),
@@ -358,3 +359,18 @@ def test_a_file_that_is_no_saved_kscn_is_refused(tmp_path, saved):
     content = (saved / "model.safetensors").read_bytes()
     (saved / "model.safetensors").write_bytes(content[:-40])
     assert "cut off" in refused(quick(pretrained=saved), digits(), ModelFileError)
+
+
+class HalfDead(DenseAutoencoder):
+    """All but one unit of the code are zero, as ReLU leaves them after too large a step."""
+
+    def encode(self, samples):
+        code = super().encode(samples)
+        return torch.cat([code[:, :1], torch.zeros_like(code[:, 1:])], dim=1)
+
+
+def test_a_code_with_dead_units_is_named():
+    X = digits().reshape(N, -1)
+    model = quick(autoencoder=HalfDead(64, (16,), 5), autoencoder_params=None, latent="whitened")
+    with pytest.raises(TrainingError, match=r"only 1 of 5 directions of the pretrained code"):
+        model.fit(X)

@@ -149,12 +149,13 @@ def test_well_separated_subspaces_are_found(update):
     assert len(records) < 30
 
 
-def test_an_empty_cluster_gets_a_new_subspace_and_members():
+@pytest.mark.parametrize("update", ["svd", "grassmann"])
+def test_an_empty_cluster_gets_a_new_subspace_and_members(update):
     X, _ = union(noise=0.05)
     X = np.pad(X, ((0, 0), (0, 3)))[:, 3:]  # the last three features are zero for everyone
     bases = start().bases.clone()
     bases[2] = torch.eye(D)[:, -P:]
-    given = alternation(Same(), X, Subspaces(bases))
+    given = alternation(Same(), X, Subspaces(bases), update=update)
     assert torch.bincount(given.labels, minlength=K)[2] == 0
     records = run(given, 2)
     assert min(records[-1].sizes) > 0
@@ -164,7 +165,11 @@ def test_an_empty_cluster_gets_a_new_subspace_and_members():
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.1])
-def test_an_epoch_gathers_the_gradient_of_all_samples_and_takes_one_step(weight):
+@pytest.mark.parametrize("together", [1, 40, 4096])
+def test_an_epoch_gathers_the_gradient_of_all_samples_and_takes_one_step(
+    weight, together, monkeypatch
+):
+    monkeypatch.setattr("kscn.training.alternate.GATHER_TOGETHER", together)
     X, _ = union(noise=0.5)
     given = alternation(Same(), X, update="grassmann", weight=weight)
     before = given.subspaces
@@ -177,6 +182,7 @@ def test_an_epoch_gathers_the_gradient_of_all_samples_and_takes_one_step(weight)
         projectors(given.subspaces.bases), projectors(expected), rtol=0, atol=1e-5
     )
     assert record.angle > 0.1
+    assert given.gather_seconds < record.update_seconds < record.seconds
     assert float(given.sums.second.abs().sum()) == 0  # the next epoch begins anew
 
 

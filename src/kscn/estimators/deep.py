@@ -24,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from kscn.data import Source
+from kscn.errors import InputError, TrainingError
 from kscn.estimators import network
 from kscn.estimators import validation as check
 from kscn.estimators.deepfile import read_deep, write_deep
@@ -330,7 +331,17 @@ class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         mean, covariance = moments(encode(batches, Encoder(self.autoencoder_, IdentityLatent())))
         if self.latent == "identity":
             return IdentityLatent()
-        return WhitenedLatent.from_moments(mean, covariance, self.latent_dim)
+        made = WhitenedLatent.from_moments(mean, covariance, self.latent_dim)
+        carried, wanted = made.linear.out_features, min(len(mean), self.latent_dim)
+        if carried < wanted:  # dead units, which whitening cannot bring back
+            try:
+                self._check_dims(carried)
+            except InputError as error:
+                raise TrainingError(
+                    f"only {carried} of {len(mean)} directions of the pretrained code carry "
+                    f"anything, too few to go on; lower learning_rate, or subspace_dim: {error}"
+                ) from None
+        return made
 
     def _start(self, batches: Minibatches) -> Subspaces:
         """The subspaces to begin with, in the latent space."""

@@ -106,6 +106,12 @@ def deep_parameters(estimator: Any, n_samples: int) -> None:
             f"n_samples={n_samples} should be >= n_clusters={k}; give more samples or ask for "
             "fewer clusters."
         )
+    searched = estimator.subspace_dim if estimator.init_dim is None else estimator.init_dim
+    if estimator.restarts > 1 and isinstance(searched, str):
+        raise InputError(
+            f"restarts={estimator.restarts} compares objectives, which subspace_dim={searched!r} "
+            "makes incomparable; give subspace_dim or init_dim as a number."
+        )
     _callbacks(estimator.callbacks)
     device(estimator.device)
     _deep_start(estimator.init, n_samples, k)

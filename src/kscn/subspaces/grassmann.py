@@ -84,12 +84,11 @@ def descend(scatter: Tensor, bases: Tensor) -> Tensor:
     -------
     Tensor, shape (k, d, p)
         The gradient -2 A S is projected on the tangent space and followed by QR retraction. Step
-        sizes are tried in units of the inverse curvature (the largest eigenvalue of A, bounded by
-        its trace), so they are stable whatever the scale of the latents; a subspace that no step
-        improves stays, so the objective never rises.
+        sizes are tried in units of 1 / |S^T A S|, so they suit any scale of the latents; a
+        subspace that no step improves stays, so the objective never rises.
     """
     downhill = -tangent(bases, -2 * scatter @ bases)
-    # |A S| bounds what the step can turn; a cluster without members has no gradient and stays.
+    # A cluster without members has no gradient and stays.
     curvature = torch.linalg.matrix_norm(bases.mT @ scatter @ bases, ord=2).clamp(min=1e-300)
     used = (bases != 0).any(dim=-2, keepdim=True)  # a smaller subspace has zero columns at the end
     best = bases

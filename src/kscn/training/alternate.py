@@ -24,6 +24,7 @@ from torch import Tensor
 from kscn.errors import InputError, TrainingError
 from kscn.subspaces import ScatterSums, Subspaces, keep_nearest, largest_turn
 from kscn.subspaces.grassmann import descend
+from kscn.subspaces.seeding import rescue_empty
 from kscn.training.blocks import Blocks, check_finite
 from kscn.training.latents import Encoder, encode
 from kscn.training.lloyd import Lloyd
@@ -34,6 +35,8 @@ UPDATES = ("svd", "grassmann")
 LOSSES = ("residual", "separation")
 # Samples kept at hand for a cluster that has lost all of its own.
 POOL = 4096
+# Latents gathered for the gradient before their products are taken: large products cost less.
+GATHER_TOGETHER = 4096
 # Share of latents that may be zero: ReLU leaves a few, a collapsed network nearly all.
 ZEROS = 0.5
 
@@ -50,7 +53,7 @@ class Epoch:
     changed: float  # share of samples that changed cluster
     sizes: list[int]
     angle: float  # largest principal angle that a subspace turned by, in degrees
-    update_seconds: float
+    update_seconds: float  # moving the subspaces, with all that is gathered for it on the way
     seconds: float
 
 
@@ -102,7 +105,9 @@ class Alternation:
         self.update_every = update_every
         self.encoder = Encoder(trainer.autoencoder, trainer.latent)
         self.sums = self._empty_sums()
+        self.queue: list[Tensor] = []
         self.gathered = 0
+        self.gather_seconds = 0.0
         with self._sound():
             self.latents = encode(trainer.batches, self.encoder)
             self._assign()
@@ -115,6 +120,7 @@ class Alternation:
         began = time.perf_counter()
         for number in range(1, epochs + 1):
             before, old_labels = self.subspaces, self.labels
+            self.gather_seconds = 0.0
             losses = self._train()
             with self._sound():
                 self.latents = encode(self.trainer.batches, self.encoder)
@@ -123,8 +129,10 @@ class Alternation:
                     self.subspaces = self._svd_update()
                 elif self.gathered:
                     self._grassmann_step()
-                update_seconds = time.perf_counter() - update_began
+                update_seconds = self.gather_seconds + time.perf_counter() - update_began
                 self._assign()
+                if self.update == "grassmann":
+                    self._rescue()
             done = Epoch(
                 number,
                 losses.reconstruction,
@@ -177,19 +185,21 @@ class Alternation:
         return Blocks(self.latents, torch.float32, self.trainer.batches.device)
 
     def _svd_update(self) -> Subspaces:
-        blocks = self._blocks()
-        step = max(1, len(blocks) // POOL)
-        pool = blocks.source[::step] if step > 1 else blocks.source[:]
         loop = Lloyd(
-            blocks,
+            self._blocks(),
             self.subspaces,
             trim=self.trim,
             weights=None,
-            pool=torch.from_numpy(pool),
+            pool=self._pool(),
             generator=self.trainer.generator,
             accelerate=False,
         )
         return loop.run(1, 0.0, lambda _: None).subspaces
+
+    def _pool(self) -> Tensor:
+        """Latents from which a cluster without members gets a new subspace."""
+        step = max(1, len(self.latents) // POOL)
+        return torch.from_numpy(self.latents[::step] if step > 1 else self.latents[:])
 
     # Grassmann ----------------------------------------------------------------------------------
 
@@ -202,18 +212,41 @@ class Alternation:
         )
 
     def _gather(self, z: Tensor) -> None:
-        """Take in a mini-batch: sum of z z^T per cluster, from which the gradient is -2 A S."""
-        labels, _ = self.subspaces.assign(z)
-        self.sums.add(z, labels)
+        """Take in a mini-batch, and step when it is time to."""
+        began = time.perf_counter()
+        self.queue.append(z)
         self.gathered += 1
         if self.gathered == self.update_every:
             self._grassmann_step()
             self.current_loss.subspaces = self.subspaces
+        elif sum(map(len, self.queue)) >= GATHER_TOGETHER:
+            self._flush()
+        self.gather_seconds += time.perf_counter() - began
+
+    def _flush(self) -> None:
+        """Add what was gathered to the sums of z z^T per cluster: the gradient is -2 A S."""
+        z = torch.cat(self.queue)
+        self.queue.clear()
+        self.sums.add(z, self.subspaces.assign(z)[0])
 
     def _grassmann_step(self) -> None:
+        if self.queue:
+            self._flush()
         bases = descend(self.sums.second, self.subspaces.bases.double())
         self.subspaces = Subspaces(bases.to(self.subspaces.bases.dtype))
         self.sums, self.gathered = self._empty_sums(), 0
+
+    def _rescue(self) -> None:
+        """A cluster without members has no gradient to leave its place by: give it a new one."""
+        k = self.subspaces.n_clusters
+        empty = (torch.bincount(self.labels, minlength=k) == 0).nonzero().flatten()
+        if len(empty) == 0:
+            return
+        pool = self._pool().to(self.subspaces.bases.device)
+        size = max(int(self.subspaces.dims.max()) + 2, len(pool) // (3 * k))
+        generator = self.trainer.generator
+        self.subspaces = rescue_empty(self.subspaces, empty, pool, size, generator)
+        self._assign()
 
 
 class Assignment(NamedTuple):
