@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 
 class _Empty(types.ModuleType):
@@ -123,6 +124,7 @@ if __name__ == "__main__":
             "versions": {p: version(p) for p in ("clustpy", "torch", "numpy")},
             "python": platform.python_version(),
             "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
             "seed": 0,
             "figures": {"epochs": epochs, "finish": finish}[name](),
         }

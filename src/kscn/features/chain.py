@@ -1,0 +1,123 @@
+"""Feature maps one after the other, fitted together and saved as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from kscn.data import Source, as_source
+from kscn.errors import InputError, ModelFileError
+from kscn.features.base import FeatureMap, wrong_state
+from kscn.features.maps import ScatteringFeatures
+from kscn.features.pca import PCAFeatures
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# Features between two steps are kept up to this size while all of them are wanted in the end;
+# larger ones are computed twice, once to fit the next step and once for its result.
+KEEP_BYTES = 2**30
+
+KINDS: dict[str, type[FeatureMap]] = {"scattering": ScatteringFeatures, "pca": PCAFeatures}
+
+
+class FeatureChain(FeatureMap):
+    """Feature maps applied in order, such as scattering and then principal components.
+
+    Unlike scikit-learn's `Pipeline`, which works too, it never holds the features of all samples
+    unless they are small, and it can be saved in a model file.
+
+    Parameters
+    ----------
+    steps : sequence of FeatureMap
+        `fit` fits them in place.
+    """
+
+    def __init__(self, steps: Sequence[FeatureMap]) -> None:
+        self.steps = steps
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit each step to the features of those before it; each reads the samples once."""
+        source = self._start(X)
+        for step in self.steps[:-1]:
+            source = step.fit(source).source(source)
+        self.steps[-1].fit(source)
+        return self._prepare()
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray:
+        """`fit(X).transform(X)`, without computing twice what can be kept meanwhile."""
+        source = self._start(X)
+        for step in self.steps:
+            source = _kept(step.fit(source).source(source))
+        self._prepare()
+        return np.asarray(source)
+
+    def _start(self, X: Any) -> Source:
+        if not self.steps or not all(isinstance(step, FeatureMap) for step in self.steps):
+            raise InputError("steps must be a sequence of feature maps such as ScatteringFeatures.")
+        return self._open(X, reset=True)
+
+    def _prepare(self) -> Self:
+        self._n_features_out = self.steps[-1]._n_features_out
+        return self
+
+    def source(self, X: Any) -> Source:
+        """Features of samples as a `Source` that computes them whenever they are read."""
+        check_is_fitted(self)
+        source = self._open(X, reset=False)
+        for step in self.steps:
+            source = step.source(source)
+        return source
+
+    def _compute(self, rows: NDArray) -> NDArray:
+        for step in self.steps:
+            rows = step._compute(rows)
+        return rows
+
+    @property
+    def _dtype(self) -> np.dtype:
+        return self.steps[-1]._dtype
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        """Settings of the steps in order; arrays by the number of their step."""
+        configs: list[dict[str, Any]] = []
+        arrays: dict[str, NDArray] = {}
+        for number, step in enumerate(self.steps):
+            kind = next(name for name, cls in KINDS.items() if type(step) is cls)
+            config, own = step.state()
+            configs.append({"kind": kind, **config})
+            arrays |= {f"{number}.{name}": array for name, array in own.items()}
+        return {"steps": configs}, arrays
+
+    @classmethod
+    def from_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
+        """The fitted chain that `state` described."""
+        try:
+            steps = []
+            for number, own in enumerate(config["steps"]):
+                mine = f"{number}."
+                parts = {k.removeprefix(mine): a for k, a in arrays.items() if k.startswith(mine)}
+                steps.append(KINDS[own["kind"]].from_state(own, parts))
+            for number in range(1, len(steps)):
+                takes, gets = steps[number].n_features_in_, steps[number - 1]._n_features_out
+                if takes != gets:
+                    raise ValueError(f"step {number} takes {takes} numbers, but gets {gets}")
+            chain = cls(steps)
+            chain.sample_shape_ = steps[0].sample_shape_
+            chain.n_features_in_ = steps[0].n_features_in_
+            return chain._prepare()
+        except ModelFileError:  # a step has said what is wrong with it
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise wrong_state(cls, error) from error
+
+
+def _kept(source: Source) -> Source:
+    """Features as an array where that is small, else computed whenever read."""
+    if len(source) * source.row_bytes > KEEP_BYTES:
+        return source
+    return as_source(np.asarray(source), name=source.name)

@@ -1,0 +1,210 @@
+"""Principal components of data of any length, by sums over blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+from torch import Tensor, nn
+
+from kscn.data import Source
+from kscn.errors import InputError
+from kscn.features.base import FeatureMap, check_finite, tensor_of, wrong_state
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# Rows in a product; always as many when features are computed, so that rounding is the same too.
+FIT_ROWS = 4096
+ROWS = 256
+# Columns of the covariance that are computed together; what lies below them is known by symmetry.
+STRIP = 512
+# Beyond this, the covariance takes more than 2 GiB.
+MOST_FEATURES = 16384
+
+
+class PCAFeatures(FeatureMap):
+    """Centred samples in their directions of largest variance, then at unit length.
+
+    The covariance is summed up over blocks in one pass, in float64, so memory does not depend on
+    the number of samples; it takes 8 d**2 bytes for d features.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Directions to keep; all of them by default.
+    whiten : bool
+        Divide each component by its standard deviation.
+    unit_norm : bool
+        Divide each sample's components by their Euclidean length. Zeros stay zeros.
+
+    Attributes
+    ----------
+    mean_ : ndarray of shape (d,)
+    components_ : ndarray of shape (n_components, d)
+        Orthonormal rows, in the order of falling variance.
+    explained_variance_ : ndarray of shape (n_components,)
+    total_variance_ : float
+        Of all directions together.
+    """
+
+    mean_: NDArray
+    components_: NDArray
+    explained_variance_: NDArray
+    total_variance_: float
+
+    def __init__(
+        self, n_components: int | None = None, whiten: bool = False, unit_norm: bool = True
+    ) -> None:
+        self.n_components = n_components
+        self.whiten = whiten
+        self.unit_norm = unit_norm
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Find mean and directions of the samples X, which are read once."""
+        source = self._open(X, reset=True)
+        n, d = len(source), self.n_features_in_
+        k = self._checked_components(n, d)
+        mean, covariance = _moments(source, d)
+        self.total_variance_ = float(np.trace(covariance))
+        variance, vectors = eigh(
+            covariance,
+            lower=False,
+            subset_by_index=[d - k, d - 1],
+            overwrite_a=True,
+            check_finite=False,
+        )
+        directions = np.ascontiguousarray(vectors.T[::-1])
+        # The sign is free: let the largest entry be positive, so that it does not vary.
+        peak = np.abs(directions).argmax(axis=1)
+        directions *= np.sign(directions[np.arange(k), peak])[:, None]
+        dtype = _working_dtype(source.dtype)
+        self.mean_ = mean.astype(dtype)
+        self.components_ = directions.astype(dtype)
+        self.explained_variance_ = np.maximum(variance[::-1], 0)
+        return self._prepare()
+
+    def _prepare(self) -> Self:
+        """Mean and matrix for `_compute`, rows filled up to a multiple of 64 bytes."""
+        scale = np.ones(len(self.components_))
+        if self.whiten:
+            # A direction without variance holds rounding only; whitened, it would be all noise.
+            least = 10 * np.finfo(self._dtype).eps * self.explained_variance_.max()
+            spread = np.sqrt(self.explained_variance_)
+            scale = np.divide(1, spread, out=np.zeros_like(spread), where=spread**2 > least)
+        missing = (0, -self.components_.shape[1] % 16)
+        matrix = torch.from_numpy((scale[:, None] * self.components_).astype(self._dtype))
+        self._matrix = nn.functional.pad(matrix, missing)
+        self._shift = nn.functional.pad(torch.from_numpy(self.mean_), missing)
+        self._n_features_out = len(self.components_)
+        return self
+
+    @property
+    def _dtype(self) -> np.dtype:
+        return self.components_.dtype
+
+    def _compute(self, rows: NDArray) -> NDArray:
+        z = tensor_of(rows.reshape(len(rows), -1), self._dtype)
+        z = nn.functional.pad(z, (0, self._matrix.shape[1] - z.shape[1])) - self._shift
+        return torch.cat([self._project(block) for block in z.split(ROWS)]).numpy()
+
+    def _project(self, z: Tensor) -> Tensor:
+        """Components of up to ROWS centred samples, the same whatever the others are."""
+        n = len(z)
+        out = (nn.functional.pad(z, (0, 0, 0, ROWS - n)) @ self._matrix.T)[:n]
+        return (
+            nn.functional.normalize(out, eps=torch.finfo(out.dtype).tiny) if self.unit_norm else out
+        )
+
+    def _checked_components(self, n: int, d: int) -> int:
+        k = self.n_components
+        if d > MOST_FEATURES:
+            raise InputError(
+                f"X has {d} features, whose covariance would take {8 * d**2 / 2**30:.0f} GiB; give "
+                f"at most {MOST_FEATURES}, for example smaller images or more scales J."
+            )
+        if n < 2:
+            raise InputError(f"n_samples={n}: a variance needs at least 2 samples.")
+        if k is None:
+            return min(n, d)
+        if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k <= min(n, d):
+            raise InputError(
+                f"n_components={k!r} must be an integer from 1 to {min(n, d)}, the smaller of "
+                f"n_samples={n} and n_features={d}."
+            )
+        return int(k)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        """Settings; mean, components and variances."""
+        config = {
+            "params": self.get_params(),
+            "shape": list(self.sample_shape_),
+            "total_variance": self.total_variance_,
+        }
+        arrays = {
+            "mean": self.mean_,
+            "components": self.components_,
+            "explained_variance": self.explained_variance_,
+        }
+        return config, arrays
+
+    @classmethod
+    def from_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
+        """The fitted map that `state` described."""
+        try:
+            features = cls(**config["params"])
+            features.sample_shape_ = tuple(config["shape"])
+            features.n_features_in_ = d = int(np.prod(features.sample_shape_))
+            features.total_variance_ = float(config["total_variance"])
+            features.mean_, features.components_ = arrays["mean"], arrays["components"]
+            features.explained_variance_ = arrays["explained_variance"]
+            k = len(features.components_)
+            shapes = {"mean": (d,), "components": (k, d), "explained_variance": (k,)}
+            for name, shape in shapes.items():
+                if arrays[name].shape != shape:
+                    raise ValueError(f"{name} has shape {arrays[name].shape}, expected {shape}")
+                if not np.isfinite(arrays[name]).all():
+                    raise ValueError(f"{name} contains NaN or infinity")
+            return features._prepare()
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise wrong_state(cls, error) from error
+
+
+def _working_dtype(dtype: np.dtype) -> np.dtype:
+    """float32 where it holds the stored values, else float64."""
+    small = dtype.kind in "biu" and dtype.itemsize <= 2
+    return np.dtype("f4" if small or (dtype.kind == "f" and dtype.itemsize <= 4) else "f8")
+
+
+def _moments(source: Source, d: int) -> tuple[NDArray, NDArray]:
+    """Mean (d,) and covariance (d, d) with denominator n - 1, of which the upper half is filled."""
+    dtype = _working_dtype(source.dtype)
+    total = torch.zeros(d, dtype=torch.float64)
+    second = torch.zeros(d, d, dtype=torch.float64)
+    pivot = None
+    for _, rows in source.batches(FIT_ROWS):
+        check_finite(rows, source.name)
+        z = tensor_of(rows.reshape(len(rows), -1), dtype)
+        if pivot is None:
+            # Sums run relative to a point amid the samples: a mean that is large beside the
+            # differences would otherwise drown these in rounding.
+            pivot = z.mean(dim=0)
+        z = z - pivot
+        total += z.sum(dim=0, dtype=torch.float64)
+        for low in range(0, d, STRIP):
+            second[low : low + STRIP, low:] += z[:, low : low + STRIP].T @ z[:, low:]
+    n = len(source)
+    offset = total / n
+    second.addr_(offset, offset, alpha=-n).div_(n - 1)
+    if not second.triu().isfinite().all():
+        raise InputError(
+            f"Input {source.name} holds values whose squares cannot be represented; multiply all "
+            "samples by a constant first."
+        )
+    assert pivot is not None  # a source has samples
+    return (pivot.double() + offset).numpy(), second.numpy()

@@ -1,0 +1,264 @@
+"""Two-order wavelet scattering of images, fast on processors.
+
+S0 = x * phi, S1 = |x * psi1| * phi and S2 = ||x * psi1| * psi2| * phi, where psi are Morlet
+wavelets of J scales and L angles, psi2 is coarser than psi1, and phi averages over 2**J pixels.
+The mathematics is kymatio's; what differs is how it is computed, see `kscn.features.spectral`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor, nn
+
+from kscn.errors import InputError
+from kscn.features import morlet
+from kscn.features.spectral import filter_matrix, sampling_matrix, trigonometric_basis
+
+# Numbers handled at once, so that they stay in a core's own cache: coefficients of the first
+# order, which all filters of the second read, and what one group of these filters writes.
+PIECE_NUMBERS = 300_000
+GROUP_NUMBERS = 150_000
+MOST_IMAGES = 64
+# Pixels times angles beyond which filters would take gigabytes.
+MOST_NUMBERS = 2**24
+
+
+class Scattering2D(nn.Module):
+    """Scattering coefficients of orders 0, 1 and 2.
+
+    Images are extended by reflection to a size that 2**J divides and that leaves a border on each
+    side, as kymatio does. The result of an image does not depend on the others in the batch. Where
+    no gradient is wanted, pieces of the batch run side by side, one per thread.
+
+    The time per pixel grows with the width of the images: this is made for images of up to about
+    a hundred pixels a side.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Height and width of the images, at least 2**J each.
+    J : int
+        Number of scales; maps are 2**J times smaller than the images.
+    L : int
+        Number of angles.
+
+    Attributes
+    ----------
+    n_maps : int
+        1 + J L + L**2 J (J - 1) / 2: the mean; then all (j1, angle1); then all
+        (j1, angle1, j2, angle2) with j2 > j1.
+    map_shape : tuple of int
+        Height and width of a map.
+    images_at_once : int
+        Images in a piece.
+    """
+
+    average_y: Tensor
+    average_x: Tensor
+    analyse_y: Tensor
+    analyse_x: Tensor
+
+    def __init__(self, shape: tuple[int, int], J: int = 3, L: int = 8) -> None:
+        super().__init__()
+        self.shape, self.J, self.L = _checked(shape, J, L)
+        unit = 2**J
+        height, width = ((size // unit + 2) * unit for size in self.shape)
+        self.n_maps = 1 + J * L + L * L * J * (J - 1) // 2
+        self.map_shape = (height // unit - 2, width // unit - 2)
+        room = max(1, min(MOST_IMAGES, PIECE_NUMBERS // (height * width * L)))
+        self.images_at_once = 2 ** (room.bit_length() - 1)
+
+        pad_y, pad_x = _reflection(self.shape[0], height), _reflection(self.shape[1], width)
+        phi_y, phi_x = morlet.low_pass(height, J), morlet.low_pass(width, J)
+        psi = [morlet.wavelets((height, width), j, L) for j in range(J)]
+        _keep(self, "average_y", sampling_matrix(phi_y, unit) @ pad_y)
+        _keep(self, "average_x", sampling_matrix(phi_x, unit) @ pad_x)
+        _keep(self, "analyse_y", trigonometric_basis(height).T @ pad_y)
+        _keep(self, "analyse_x", trigonometric_basis(width).T @ pad_x)
+        grids = [_Grid(phi_y, phi_x, j, J) for j in range(J)]
+        self.first = [_Wavelets(psi[j], 2**j, grids[j]) for j in range(J)]
+        self.second = [self._coarser(psi, grids, j) for j in range(J)]
+        # So that torch knows of them, for .to() and .double().
+        self.parts = nn.ModuleList(sum(self.second, self.first))
+
+    def _coarser(self, psi: list[NDArray], grids: list[_Grid], j1: int) -> list[_Wavelets]:
+        """The wavelets of the second order behind scale j1, in groups of angles."""
+        groups = []
+        for j2 in range(j1 + 1, self.J):
+            spectra = morlet.lower_resolution(psi[j2], j1, axes=2)
+            numbers = 2 * psi[j2][0].size // 4**j2 * self.L * self.images_at_once
+            size = max(1, GROUP_NUMBERS // numbers)
+            for low in range(0, self.L, size):
+                some = spectra[low : low + size]
+                groups.append(_Wavelets(some, 2 ** (j2 - j1), grids[j2]))
+        return groups
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Maps (n, [c,] n_maps, h', w') of images (n, [c,] h, w) of any numeric type."""
+        if images.ndim not in (3, 4) or tuple(images.shape[-2:]) != self.shape:
+            h, w = self.shape
+            raise InputError(
+                f"images have shape {tuple(images.shape)}, expected (n, {h}, {w}) or "
+                f"(n, channels, {h}, {w}); resize them, or make a Scattering2D of their shape."
+            )
+        flat = images.reshape(-1, *self.shape)
+        out = torch.empty(
+            len(flat),
+            self.n_maps,
+            *self.map_shape,
+            dtype=self.average_y.dtype,
+            device=images.device,
+        )
+        pieces = list(zip(*(x.split(self.images_at_once) for x in (flat, out)), strict=True))
+        if torch.is_grad_enabled() and images.requires_grad:
+            out = torch.cat([self._scatter(piece) for piece, _ in pieces])
+        elif len(flat):
+            self._side_by_side(pieces)
+        return out.reshape(*images.shape[:-2], self.n_maps, *self.map_shape)
+
+    def _side_by_side(self, pieces: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """One piece per thread at a time: threads within such small products mostly wait."""
+        threads = torch.get_num_threads()
+        workers = min(threads, len(pieces)) if self.average_y.device.type == "cpu" else 1
+
+        def work(piece: tuple[Tensor, Tensor]) -> None:
+            torch.set_num_threads(threads // workers)  # of this thread
+            with torch.inference_mode():
+                piece[1].copy_(self._scatter(piece[0]))
+
+        try:
+            with ThreadPoolExecutor(workers) as pool:
+                list(pool.map(work, pieces))
+        finally:
+            torch.set_num_threads(threads)  # new threads take the number that was set last
+
+    def _scatter(self, images: Tensor) -> Tensor:
+        """Maps of a piece; always computed for a whole one, so that rounding is the same too."""
+        n, b, (h, w) = len(images), self.images_at_once, self.shape
+        x = images.to(self.average_y.dtype).permute(1, 2, 0)  # the images innermost, here and below
+        x = nn.functional.pad(x, (0, b - n)).reshape(h, w, b)
+        coefficients = _transform(x, self.analyse_y, self.analyse_x)
+        mean = _transform(x, self.average_y, self.average_x)
+        lower, second = [mean.flatten(0, 1).T.unsqueeze(1)], []  # each (b, maps, pixels)
+        for wavelets, coarser in zip(self.first, self.second, strict=True):
+            maps = wavelets(coefficients)  # (h, w, angles1 b)
+            lower.append(wavelets.grid.average(maps).view(-1, self.L, b).permute(2, 1, 0))
+            if coarser:
+                inner = wavelets.grid.analyse(maps)
+                means = [group.grid.average(group(inner)) for group in coarser]
+                # (pixels, angles2, angles1, b), for all coarser scales
+                joined = torch.cat([m.view(len(m), -1, self.L, b) for m in means], dim=1)
+                second.append(joined.permute(3, 2, 1, 0).flatten(1, 2))
+        return torch.cat(lower + second, dim=1)[:n].view(n, self.n_maps, *self.map_shape)
+
+
+class _Wavelets(nn.Module):
+    """Wavelets of one scale and several angles, applied to coefficients, and the modulus taken."""
+
+    indices: Tensor
+    offsets: Tensor
+    weights: Tensor
+
+    def __init__(self, spectra: NDArray, factor: int, grid: _Grid) -> None:
+        super().__init__()
+        self.grid = grid
+        self.small = [size // factor for size in spectra.shape[1:]]
+        matrices = [filter_matrix(spectrum, factor) for spectrum in spectra]
+        # Rows ordered so that the angles come last, beside the columns of the coefficients.
+        rows = np.arange(len(matrices) * matrices[0].shape[0]).reshape(len(matrices), -1).T.ravel()
+        matrix = sparse.vstack(matrices, format="csr")[rows]
+        for name, values in {"indices": matrix.indices, "offsets": matrix.indptr[:-1]}.items():
+            self.register_buffer(name, torch.from_numpy(values).long(), persistent=False)
+        _keep(self, "weights", matrix.data)
+
+    def forward(self, coefficients: Tensor) -> Tensor:
+        """|x * psi| (h, w, angles c), at the resolution of the scale, of x (H, W, c)."""
+        # A sparse matrix times a dense one; torch.sparse takes three times as long.
+        product = nn.functional.embedding_bag(
+            self.indices,
+            coefficients.flatten(0, 1),
+            self.offsets,
+            mode="sum",
+            per_sample_weights=self.weights,
+        )
+        return self.grid.modulus(product.view(2, *self.small, -1))
+
+
+class _Grid(nn.Module):
+    """The pixels on which maps of one scale live: from coefficients, and back to them."""
+
+    synthesise_y: Tensor
+    synthesise_x: Tensor
+    average_y: Tensor
+    average_x: Tensor
+
+    def __init__(self, phi_y: NDArray, phi_x: NDArray, j: int, J: int) -> None:
+        super().__init__()
+        for axis, phi in {"y": phi_y, "x": phi_x}.items():
+            _keep(self, f"synthesise_{axis}", trigonometric_basis(len(phi) // 2**j))
+            low = morlet.lower_resolution(phi, j)
+            _keep(self, f"average_{axis}", sampling_matrix(low, 2 ** (J - j)))
+
+    def modulus(self, coefficients: Tensor) -> Tensor:
+        """Absolute values (h, w, c) of the complex map with coefficients (2, h, w, c)."""
+        re, im = _transform(coefficients, self.synthesise_y, self.synthesise_x)
+        if re.requires_grad:  # the root has no gradient at zero, this has
+            return torch.complex(re, im).abs()
+        return re.mul_(re).addcmul_(im, im).sqrt_()
+
+    def analyse(self, maps: Tensor) -> Tensor:
+        """Coefficients (h, w, c) of maps (h, w, c)."""
+        return _transform(maps, self.synthesise_y.T, self.synthesise_x.T)
+
+    def average(self, maps: Tensor) -> Tensor:
+        """Means (h' w', c) around every 2**J-th pixel."""
+        return _transform(maps, self.average_y, self.average_x).flatten(0, 1)
+
+
+def _transform(maps: Tensor, along_y: Tensor, along_x: Tensor) -> Tensor:
+    """(..., h, w, c) with a matrix applied along the height and one along the width."""
+    *lead, h, w, c = maps.shape
+    maps = along_y @ maps.reshape(*lead, h, w * c)
+    maps = along_x @ maps.view(-1, w, c)
+    return maps.view(*lead, along_y.shape[0], along_x.shape[0], c)
+
+
+def _reflection(size: int, padded: int) -> NDArray:
+    """The matrix that extends a line of pixels by reflection; shape (padded, size)."""
+    before = (padded - size) // 2
+    pixels = np.pad(np.arange(size), (before, padded - size - before), mode="reflect")
+    return np.eye(size)[pixels]
+
+
+def _keep(module: nn.Module, name: str, values: NDArray) -> None:
+    """A buffer that is computed from the settings, so it is not saved with them."""
+    tensor = torch.from_numpy(np.ascontiguousarray(values)).float()
+    module.register_buffer(name, tensor, persistent=False)
+
+
+def _checked(shape: Any, J: Any, L: Any) -> tuple[tuple[int, int], int, int]:
+    for name, value in {"J": J, "L": L}.items():
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+            raise InputError(f"{name}={value!r} must be an integer of at least 1.")
+    sizes = tuple(shape) if isinstance(shape, Sequence) else ()
+    if len(sizes) != 2 or not all(isinstance(size, Integral) for size in sizes):
+        raise InputError(f"shape={shape!r} must be the height and width of the images.")
+    if min(sizes) < 2 ** min(J, 62):
+        raise InputError(
+            f"images of {sizes[0]} x {sizes[1]} pixels are smaller than 2**{J}; lower J={J} or "
+            "enlarge the images."
+        )
+    if L * np.prod(sizes, dtype=float) > MOST_NUMBERS:
+        raise InputError(
+            f"images of {sizes[0]} x {sizes[1]} pixels and L={L} are beyond what is meant here, "
+            f"{MOST_NUMBERS} pixels times L; shrink the images."
+        )
+    return (int(sizes[0]), int(sizes[1])), int(J), int(L)

@@ -1,0 +1,181 @@
+"""Scattering as features: sizes, normalisation, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from kscn.data import Source
+from kscn.errors import InputError, ModelFileError
+from kscn.features import Scattering2D, ScatteringFeatures
+
+
+def images(n, *shape, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (n, *shape), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("shape", "J", "width"),
+    [
+        ((28, 28), 3, 217 * 16),  # as the field has it, in 32 x 32
+        ((32, 32), 3, 217 * 16),
+        ((8, 8), 2, 81 * 4),
+        ((3, 8, 8), 2, 3 * 81 * 4),
+        ((1, 16, 11), 2, 81 * 4 * 3),  # 16 x 12
+        ((4, 6), 1, 9 * 2 * 3),
+        ((2, 2), 1, 9),
+    ],
+)
+def test_scales_follow_the_size_of_the_images(shape, J, width):
+    features = ScatteringFeatures().fit(images(2, *shape))
+    assert features.J_ == J
+    assert features.transform(images(3, *shape)).shape == (3, width)
+    assert features.get_feature_names_out().shape == (width,)
+
+
+def test_maps_are_those_of_the_image_amid_zeros_divided_by_their_maxima():
+    x = images(5, 6, 7)
+    padded = np.pad(x, ((0, 0), (1, 1), (0, 1)))
+    maps = Scattering2D((8, 8), 2, 4)(torch.from_numpy(padded)).numpy()
+    plain = ScatteringFeatures(2, 4, normalise=None).fit_transform(x)
+    np.testing.assert_array_equal(plain, maps.reshape(5, -1))
+    divided = maps / np.abs(maps).max(axis=(2, 3), keepdims=True)
+    found = ScatteringFeatures(2, 4).fit_transform(x)
+    np.testing.assert_allclose(found, divided.reshape(5, -1), rtol=1e-6)
+    assert found.dtype == np.float32
+
+
+def test_each_map_of_each_channel_has_the_largest_value_one():
+    found = ScatteringFeatures(2).fit_transform(images(4, 3, 9, 8))
+    np.testing.assert_allclose(np.abs(found.reshape(4, 3 * 81, -1)).max(axis=2), 1, rtol=1e-6)
+
+
+def test_normalised_features_do_not_depend_on_the_brightness():
+    x = images(4, 8, 8).astype(np.float64)
+    features = ScatteringFeatures().fit(x)
+    np.testing.assert_allclose(features.transform(x / 255), features.transform(x), rtol=1e-4)
+
+
+def test_blank_and_constant_images_give_no_noise():
+    x = np.zeros((3, 8, 8), dtype=np.float32)
+    x[1] = 5
+    features = ScatteringFeatures().fit_transform(x).reshape(3, 81, 4)
+    assert not features[0].any()
+    np.testing.assert_allclose(features[1, 0], 1, rtol=1e-3)
+    # The waves of a constant are rounding, and dividing rounding by its maximum is noise.
+    assert np.abs(features[1, 1:]).max() < 0.1
+
+
+def test_no_image_depends_on_the_others():
+    x = images(70, 8, 8)
+    features = ScatteringFeatures().fit(x)
+    together = features.transform(x)
+    for row in (0, 33, 69):
+        np.testing.assert_array_equal(features.transform(x[row : row + 1])[0], together[row])
+
+
+def test_features_can_be_read_lazily():
+    x = images(50, 8, 8)
+    features = ScatteringFeatures().fit(x)
+    expected = features.transform(x)
+    source = features.source(x)
+    assert isinstance(source, Source)
+    assert (len(source), source.shape, source.dtype) == (50, (324,), np.float32)
+    np.testing.assert_array_equal(source[10:13], expected[10:13])
+    np.testing.assert_array_equal(source.take([7, 3, 7]), expected[[7, 3, 7]])
+    for first, block in source.batches(16):
+        np.testing.assert_array_equal(block, expected[first : first + 16])
+
+
+def test_input_may_be_a_file_a_tensor_or_strided(tmp_path):
+    x = images(4, 8, 8)
+    np.save(tmp_path / "x.npy", x)
+    features = ScatteringFeatures().fit(tmp_path / "x.npy")
+    expected = features.transform(x)
+    np.testing.assert_array_equal(features.transform(torch.from_numpy(x)), expected)
+    np.testing.assert_array_equal(features.transform(tmp_path / "x.npy"), expected)
+    np.testing.assert_array_equal(features.transform(x.astype(">i4")), expected)
+    np.testing.assert_array_equal(features.transform(np.repeat(x, 2, axis=2)[:, :, ::2]), expected)
+
+
+def test_the_state_brings_the_features_back():
+    x = images(4, 6, 7)
+    features = ScatteringFeatures(J=1, L=3, normalise=None).fit(x)
+    config, arrays = features.state()
+    again = ScatteringFeatures.from_state(json.loads(json.dumps(config)), arrays)
+    np.testing.assert_array_equal(again.transform(x), features.transform(x))
+    assert again.get_params() == features.get_params()
+    with pytest.raises(InputError, match="was fitted with samples of shape"):
+        again.transform(images(4, 7, 7))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"params": {"J": 2}},
+        {"params": {"K": 2}, "shape": [8, 8]},
+        {"params": {"J": 9}, "shape": [8, 8]},
+        {"params": {"L": 8}, "shape": 8},
+        {"params": {"L": 8}, "shape": [8]},
+        {"params": {"L": 8}, "shape": [10**6, 10**6]},
+        {"params": None, "shape": [8, 8]},
+    ],
+)
+def test_a_damaged_state_is_refused(config):
+    with pytest.raises(ModelFileError, match="does not describe a ScatteringFeatures"):
+        ScatteringFeatures.from_state(config, {})
+
+
+@pytest.mark.parametrize("shape", [(4, 64), (4, 1, 3, 8, 8)])
+def test_what_is_no_image_is_refused(shape):
+    with pytest.raises(InputError, match="needs images"):
+        ScatteringFeatures().fit(np.zeros(shape))
+
+
+@pytest.mark.parametrize(
+    ("params", "told"),
+    [
+        ({"J": "many"}, "use 'auto'"),
+        ({"J": 4}, "lower J=4"),
+        ({"J": 0}, "J=0"),
+        ({"J": 1.5}, "J=1.5"),
+        ({"L": 0}, "L=0"),
+        ({"normalise": "max"}, "'map-max' or None"),
+    ],
+)
+def test_impossible_settings_are_refused(params, told):
+    with pytest.raises(InputError, match=told):
+        ScatteringFeatures(**params).fit(images(2, 8, 8))
+
+
+def test_images_of_one_pixel_are_too_small():
+    with pytest.raises(InputError, match="smaller than"):
+        ScatteringFeatures().fit(images(2, 1, 8))
+
+
+@pytest.mark.parametrize(("value", "what"), [(np.nan, "NaN"), (np.inf, "infinity")])
+def test_samples_that_are_no_numbers_are_refused(value, what):
+    x = images(4, 8, 8).astype(np.float32)
+    features = ScatteringFeatures().fit(x)
+    x[2, 3, 4] = value
+    with pytest.raises(InputError, match=f"contains {what}"):
+        features.transform(x)
+
+
+@pytest.mark.parametrize("largest", [1e30, 1e300])
+def test_values_that_cannot_be_squared_are_refused(largest):
+    x = images(4, 8, 8) * (largest / 255)
+    with pytest.raises(InputError, match="divide all images by a constant"):
+        ScatteringFeatures().fit_transform(x)
+
+
+def test_unfitted_features_say_so():
+    with pytest.raises(NotFittedError, match="not fitted"):
+        ScatteringFeatures().transform(images(2, 8, 8))
+    fitted = ScatteringFeatures().fit(images(2, 8, 8))
+    with pytest.raises(NotFittedError, match="not fitted"):
+        clone(fitted).transform(images(2, 8, 8))

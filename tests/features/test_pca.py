@@ -1,0 +1,215 @@
+"""Principal components from sums over blocks: against scikit-learn's PCA, and by their laws."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from kscn.errors import InputError, ModelFileError
+from kscn.features import PCAFeatures, pca
+
+
+@parametrize_with_checks([PCAFeatures(), PCAFeatures(1, whiten=True, unit_norm=False)])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def samples(n=500, d=30, dtype=np.float64, mean=0.0, seed=0):
+    """Correlated data with a spectrum that falls, so that directions are well defined."""
+    rng = np.random.default_rng(seed)
+    mixing = np.linalg.qr(rng.standard_normal((d, d)))[0] * 0.8 ** np.arange(d)
+    return (rng.standard_normal((n, d)) @ mixing.T + mean).astype(dtype)
+
+
+def same_up_to_sign(found, expected, atol):
+    signs = np.sign((found * expected).sum(axis=0))
+    np.testing.assert_allclose(found * signs, expected, atol=atol)
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+@pytest.mark.parametrize(("dtype", "atol"), [(np.float64, 1e-9), (np.float32, 2e-4)])
+def test_components_are_those_of_scikit_learn(whiten, dtype, atol):
+    x = samples(dtype=dtype, mean=3.0)
+    ours = PCAFeatures(8, whiten=whiten, unit_norm=False).fit(x)
+    oracle = PCA(8, whiten=whiten, svd_solver="full").fit(x.astype(np.float64))
+    found = ours.transform(x)
+    assert found.dtype == dtype
+    same_up_to_sign(found, oracle.transform(x.astype(np.float64)), atol)
+    same_up_to_sign(ours.components_.T, oracle.components_.T, atol)
+    np.testing.assert_allclose(ours.mean_, oracle.mean_, atol=atol)
+    np.testing.assert_allclose(ours.explained_variance_, oracle.explained_variance_, rtol=1e-4)
+    share = ours.explained_variance_.sum() / ours.total_variance_
+    assert share == pytest.approx(oracle.explained_variance_ratio_.sum(), rel=1e-5)
+
+
+def test_more_features_than_a_strip_of_the_covariance_holds():
+    x = samples(200, pca.STRIP + 50, np.float32)
+    oracle = PCA(6, svd_solver="full").fit(x.astype(np.float64))
+    found = PCAFeatures(6, unit_norm=False).fit(x)
+    same_up_to_sign(found.components_.T, oracle.components_.T, 1e-3)
+
+
+def test_whitened_components_are_uncorrelated_with_variance_one():
+    x = samples(mean=5.0)
+    z = PCAFeatures(10, whiten=True, unit_norm=False).fit_transform(x)
+    np.testing.assert_allclose(np.cov(z.T), np.eye(10), atol=1e-9)
+    np.testing.assert_allclose(z.mean(axis=0), 0, atol=1e-9)
+
+
+def test_unit_norm_divides_by_the_length_only():
+    x = samples()
+    plain = PCAFeatures(6, unit_norm=False).fit_transform(x)
+    unit = PCAFeatures(6).fit_transform(x)
+    np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1)
+    np.testing.assert_allclose(unit * np.linalg.norm(plain, axis=1, keepdims=True), plain)
+
+
+def test_a_sample_at_the_mean_stays_at_zero():
+    x = samples()
+    features = PCAFeatures(3).fit(x - x.mean(axis=0))
+    features.mean_[:] = 0
+    features._prepare()
+    assert not features.transform(np.zeros((1, 30))).any()
+
+
+def test_a_large_common_value_does_no_harm():
+    x = samples(dtype=np.float32, mean=1000.0)
+    found = PCAFeatures(5, unit_norm=False).fit(x)
+    oracle = PCA(5, svd_solver="full").fit(x.astype(np.float64))
+    np.testing.assert_allclose(found.explained_variance_, oracle.explained_variance_, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("rows", "strip"), [(7, 4), (64, 30), (10_000, 1)])
+def test_sums_do_not_depend_on_the_blocks(monkeypatch, rows, strip):
+    x = samples(200)
+    expected = PCAFeatures(8).fit(x)
+    monkeypatch.setattr(pca, "FIT_ROWS", rows)
+    monkeypatch.setattr(pca, "STRIP", strip)
+    found = PCAFeatures(8).fit(x)
+    np.testing.assert_allclose(found.components_, expected.components_, atol=1e-9)
+    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_)
+    np.testing.assert_allclose(found.mean_, expected.mean_, atol=1e-12)
+
+
+@pytest.mark.parametrize("d", [30, 37])
+def test_no_sample_depends_on_the_others(d):
+    x = samples(600, d, np.float32)
+    features = PCAFeatures(8).fit(x)
+    together = features.transform(x)
+    for row in (0, 1, 255, 256, 599):
+        np.testing.assert_array_equal(features.transform(x[row : row + 1])[0], together[row])
+    np.testing.assert_array_equal(features.transform(x[::-1])[::-1], together)
+    np.testing.assert_array_equal(features.source(x).take([5, 400]), together[[5, 400]])
+
+
+def test_a_file_gives_what_its_array_gives(tmp_path):
+    x = samples(300, dtype=np.float32)
+    np.save(tmp_path / "x.npy", x)
+    from_file = PCAFeatures(4).fit(tmp_path / "x.npy")
+    np.testing.assert_array_equal(from_file.components_, PCAFeatures(4).fit(x).components_)
+
+
+def test_images_are_taken_as_vectors():
+    x = samples(100).reshape(100, 5, 6)
+    flat = PCAFeatures(4).fit_transform(x.reshape(100, 30))
+    np.testing.assert_array_equal(PCAFeatures(4).fit_transform(x), flat)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_constant_features_carry_nothing(dtype):
+    x = samples(100, 6, dtype)
+    x[:, 2:] = 4
+    z = PCAFeatures(5, whiten=True, unit_norm=False).fit_transform(x)
+    np.testing.assert_allclose(z[:, :2].var(axis=0, ddof=1), 1, rtol=1e-3)
+    assert not z[:, 2:].any()  # not rounding blown up to variance one
+    assert not PCAFeatures(3, whiten=True).fit_transform(np.ones((9, 4), dtype)).any()
+
+
+def test_fewer_samples_than_features_are_enough():
+    x = samples(12, 30)
+    z = PCAFeatures(11, unit_norm=False).fit_transform(x)
+    same_up_to_sign(z, PCA(11, svd_solver="full").fit_transform(x), 1e-9)
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+def test_the_state_brings_the_features_back(whiten):
+    x = samples(50, dtype=np.float32)
+    features = PCAFeatures(4, whiten=whiten).fit(x)
+    config, arrays = features.state()
+    again = PCAFeatures.from_state(json.loads(json.dumps(config)), arrays)
+    np.testing.assert_array_equal(again.transform(x), features.transform(x))
+    assert again.total_variance_ == features.total_variance_
+
+
+def damaged(**changes):
+    config, arrays = PCAFeatures(4).fit(samples(50)).state()
+    for name, value in changes.items():
+        target = arrays if name in arrays else config
+        if value is None:
+            del target[name]
+        else:
+            target[name] = value
+    return config, arrays
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mean": None},
+        {"mean": np.zeros(29)},
+        {"mean": np.full(30, np.nan)},
+        {"components": np.zeros((4, 31))},
+        {"components": np.zeros(30)},
+        {"explained_variance": np.ones(3)},
+        {"params": {"whitened": True}},
+        {"shape": None},
+        {"total_variance": "much"},
+    ],
+)
+def test_a_damaged_state_is_refused(changes):
+    with pytest.raises(ModelFileError, match="does not describe a PCAFeatures"):
+        PCAFeatures.from_state(*damaged(**changes))
+
+
+@pytest.mark.parametrize("n_components", [0, -1, 31, 2.0, True, "mle"])
+def test_impossible_numbers_of_components_are_refused(n_components):
+    with pytest.raises(InputError, match="must be an integer from 1 to 30"):
+        PCAFeatures(n_components).fit(samples())
+
+
+def test_more_components_than_samples_are_refused():
+    with pytest.raises(InputError, match="from 1 to 5, the smaller of n_samples=5"):
+        PCAFeatures(6).fit(samples(5))
+
+
+def test_one_sample_has_no_variance():
+    with pytest.raises(InputError, match="at least 2 samples"):
+        PCAFeatures().fit(samples(1))
+
+
+@pytest.mark.parametrize(("value", "what"), [(np.nan, "NaN"), (-np.inf, "infinity")])
+def test_samples_that_are_no_numbers_are_refused(value, what):
+    x = samples()
+    features = PCAFeatures(3).fit(x)
+    x[-1, 4] = value
+    for method in (PCAFeatures(3).fit, features.transform):
+        with pytest.raises(InputError, match=f"contains {what}"):
+            method(x)
+
+
+def test_values_that_cannot_be_squared_are_refused():
+    with pytest.raises(InputError, match="squares cannot be represented"):
+        PCAFeatures(3).fit(samples(dtype=np.float32) * np.float32(1e30))
+
+
+def test_too_many_features_are_refused_before_anything_is_read():
+    wide = np.broadcast_to(np.float32(0), (10, 20_000))
+    with pytest.raises(InputError, match="would take 3 GiB"):
+        PCAFeatures(2).fit(wide)
+
+
+def test_samples_of_another_width_are_refused():
+    with pytest.raises(InputError, match="X has 29 features, but PCAFeatures is expecting 30"):
+        PCAFeatures(2).fit(samples()).transform(samples()[:, :29])
