@@ -9,6 +9,7 @@ from kscn.cli.terminal import Terminal
 from kscn.data import as_source
 from kscn.data.dataset import make_dataset
 from kscn.experiments import runner, tables
+from kscn.experiments.comparison import Comparison, Row
 
 PAPER = {
     "planes": {
@@ -45,14 +46,100 @@ def test_ours_is_printed_beside_the_papers(small, kscn, tmp_path):
     assert result.exit_code == 0, result.output
     assert "small: not available yet, skipped: dream-net" in result.output
     rows = {line.split()[0]: line.split() for line in result.output.splitlines() if line.strip()}
-    assert rows["method"][1:] == ["ACC", "NMI", "ARI", "minutes", "paper", "ACC", "NMI"]
-    assert rows["dream-net"][1:] == ["-"] * 4 + ["99.50", "98.00"]
-    acc = rows["k-subspaces"][1:4]
-    assert (acc[1], rows["k-subspaces"][-2:]) == ("±", ["~12", "~2"])
-    assert "Three planes: planes, per cent, 2 seeds" in result.output
+    assert rows["method"][1:] == [
+        "seeds",
+        "ACC",
+        "NMI",
+        "ARI",
+        "minutes",
+        "paper",
+        "ACC",
+        "NMI",
+        "gap",
+    ]
+    assert rows["dream-net"][1:] == ["-"] * 5 + ["99.50", "98.00", "-"]
+    ours = rows["k-subspaces"]
+    assert (ours[1], ours[3], ours[-3:-1]) == ("2", "±", ["~12", "~2"])
     figures = json.loads((tmp_path / "small_k-subspaces.json").read_text())["datasets"]["planes"]
-    assert float(acc[0]) == pytest.approx(100 * figures["acc"]["mean"], abs=0.005)
+    mean = 100 * figures["acc"]["mean"]
+    assert float(ours[2]) == pytest.approx(mean, abs=0.05)
+    assert float(ours[-1]) == pytest.approx(mean - 12.0, abs=0.05)
     assert f"wrote {tmp_path / 'small_k-subspaces.json'}" in result.output
+
+
+def test_tables_are_written_of_all_runs_that_are_there(small, kscn, tmp_path, preset):
+    assert kscn("reproduce", "small", "--seed", 0, "--out", tmp_path).exit_code == 0
+    deep = ("--method", "kscn-s", "--preset", preset, "--seed", 3)
+    result = kscn("reproduce", "small", *deep, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    for kind in ("md", "html"):
+        path = tmp_path / "tables" / f"small.{kind}"
+        assert f"wrote {path}" in result.output
+        text = path.read_text()
+        assert "k-subspaces" in text
+        assert "tiny" in text
+        assert "kscn reproduce small" in text
+    assert "kscn-s (tiny)" in result.output
+
+
+def test_tables_can_be_written_without_a_run(small, kscn, tmp_path, monkeypatch):
+    first = kscn("reproduce", "small", "--seed", 0, "--out", tmp_path)
+    before = (tmp_path / "tables" / "small.md").read_text()
+    (tmp_path / "tables" / "small.md").unlink()
+    monkeypatch.setattr(runner, "measure", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr("kscn.cli.progress.load_data", lambda *_: pytest.fail("opened data"))
+    result = kscn("reproduce", "small", "--no-run", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "tables" / "small.md").read_text() == before
+    shown = first.output[first.output.index("Three planes") :]
+    assert result.output.strip() == shown.strip()
+
+
+def test_a_damaged_run_is_also_told_when_nothing_is_measured(small, kscn, tmp_path, one_sentence):
+    (tmp_path / "reproduce").mkdir()
+    (tmp_path / "reproduce" / "planes_k-subspaces_seed0.json").write_text("{")
+    result = kscn("reproduce", "small", "--no-run", "--out", tmp_path)
+    assert "planes_k-subspaces_seed0.json is damaged" in one_sentence(result)
+    assert (tmp_path / "tables" / "small.html").exists()
+
+
+def test_progress_counts_the_grid_and_tells_the_time_left(small, kscn, tmp_path, monkeypatch):
+    measure = runner.measure
+    monkeypatch.setattr(runner, "measure", lambda *a: {**measure(*a), "seconds": 100.0})
+    result = kscn("reproduce", "small", "--seeds", 3, "--out", tmp_path)
+    lines = [line for line in result.output.splitlines() if line.startswith("[")]
+    assert [line.split()[0] for line in lines] == ["[1/3]", "[2/3]", "[3/3]"]
+    assert lines[0].endswith("1 min 40 s, about 3 min 20 s left")
+    assert lines[1].endswith("1 min 40 s, about 1 min 40 s left")
+    assert lines[2].endswith("1 min 40 s")
+
+
+def test_the_time_left_is_a_lower_bound_where_a_method_is_new(
+    small, kscn, tmp_path, monkeypatch, preset
+):
+    measure = runner.measure
+    monkeypatch.setattr(runner, "measure", lambda *a: {**measure(*a), "seconds": 50.0})
+    options = ("--method", "k-subspaces", "--method", "kscn-s", "--preset", preset, "--seeds", 2)
+    result = kscn("reproduce", "small", *options, "--out", tmp_path)
+    lines = [line for line in result.output.splitlines() if line.startswith("[")]
+    assert lines[0].endswith(", more than 50.0 s left")
+    assert lines[1].endswith("   50.0 s")  # nothing is known of kscn-s yet
+    assert lines[2].endswith(", about 50.0 s left")
+
+
+def test_a_table_of_ones_own(files, kscn, tmp_path):
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        f"[one]\nclusters = 3\n[one.planes]\nsource = '{files / 'xy.npz'}'\n"
+        "k-subspaces = { acc = 90.0 }\n[two]\nclusters = 3\n"
+        f"[two.planes]\nsource = '{files / 'xy.npz'}'\nk-subspaces = {{}}\n"
+    )
+    result = kscn("reproduce", mine, "--seeds", 1, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert result.output.count("planes_k-subspaces_seed0   ACC") == 1  # both tables share the run
+    names = {path.name for path in (tmp_path / "tables").iterdir()}
+    assert names == {f"{stem}.{kind}" for stem in ("one", "two", "mine") for kind in ("md", "html")}
+    assert f"kscn reproduce {mine}" in (tmp_path / "tables" / "one.md").read_text()
 
 
 def test_the_same_command_goes_on_where_it_was(small, kscn, tmp_path, monkeypatch):
@@ -70,8 +157,8 @@ def test_the_same_command_goes_on_where_it_was(small, kscn, tmp_path, monkeypatc
     assert first.stderr.strip() == "kscn: interrupted; nothing already on disk was lost"
     second = kscn(*call)
     assert second.exit_code == 0, second.output
-    lines = [line for line in second.output.splitlines() if line.startswith("planes_")]
-    assert [line.endswith("already there") for line in lines] == [True, False]
+    lines = [line for line in second.output.splitlines() if line.startswith("[")]
+    assert ["already there" in line for line in lines] == [True, False]
 
 
 def test_deep_methods_take_a_preset_of_ones_own(small, kscn, tmp_path, preset):
@@ -81,6 +168,7 @@ def test_deep_methods_take_a_preset_of_ones_own(small, kscn, tmp_path, preset):
     names = sorted(path.name for path in (tmp_path / "out").glob("*.json"))
     assert names == ["small_kscn-g_tiny.json", "small_kscn-s_tiny.json"]
     assert "±" not in result.output  # one seed has no deviation
+    assert (tmp_path / "out" / "tables" / "small.html").exists()
     preset.write_text(preset.read_text() + "weight = 0.5\n")
     again = kscn("reproduce", "small", *options, "--out", tmp_path / "out")
     assert again.output.count("again because of weight") == 2
@@ -119,17 +207,15 @@ def test_a_fault_of_the_machine_stops_everything(small, kscn, tmp_path, monkeypa
 
 
 def test_a_plain_terminal_gets_plain_signs():
-    figures = {"mean": 0.5, "std": 0.01, "per_seed": [0.49, 0.51]}
-    ours = {
-        "acc": figures,
-        "nmi": figures,
-        "ari": figures,
-        "seconds": {"mean": 90},
-        "seeds": [0, 1],
-    }
+    runs = [
+        {"seed": seed, "scores": dict.fromkeys(tables.SCORES, acc), "seconds": 90.0, "config": {}}
+        for seed, acc in enumerate((0.49, 0.51))
+    ]
     table = tables.Table("small", "Three planes", 3, PAPER)
-    lines = table_lines(
-        Terminal(False, False, 80), table, {"k-subspaces": {"datasets": {"planes": ours}}}
-    )
-    assert "50.00 +- 1.00" in lines[3]
-    assert " 1.5 " in lines[3]
+    rows = [Row("k-subspaces", None, runs, PAPER["planes"]["k-subspaces"])]
+    lines = table_lines(Terminal(False, False, 80), Comparison(table, "planes", rows))
+    assert "50.0 +- 1.0" in lines[2]
+    assert " 1.5 " in lines[2]
+    assert lines[2].endswith("+38.0")
+    coloured = table_lines(Terminal(True, True, 80), Comparison(table, "planes", rows))
+    assert coloured[2].endswith("\x1b[32m+38.0\x1b[0m")

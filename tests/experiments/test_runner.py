@@ -3,9 +3,6 @@
 import json
 import os
 import statistics
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +13,7 @@ from kscn.data.dataset import make_dataset
 from kscn.errors import DataError, InputError
 from kscn.experiments import environment, methods, runner
 from kscn.experiments.runner import Cell, Reproduction
+from kscn.experiments.tables import Table
 
 
 @pytest.fixture
@@ -23,7 +21,7 @@ def reproduce(table, preset, load, tmp_path):
     """A reproduction of the small table into tmp_path / "out"."""
 
     def make(chosen=(), seeds=2, tables=None, out=tmp_path / "out"):
-        return Reproduction(tables or [table], chosen, str(preset), seeds, out, load)
+        return Reproduction(tables or [table], chosen, str(preset), range(seeds), out, load)
 
     return make
 
@@ -97,7 +95,7 @@ def test_labels_reach_only_the_scores(table, preset, load, tmp_path):
     records = []
     for number, loader in enumerate((load, with_false_labels)):
         out = tmp_path / str(number)
-        work = Reproduction([table], ["kscn-s"], str(preset), 1, out, loader)
+        work = Reproduction([table], ["kscn-s"], str(preset), [0], out, loader)
         records.append(work.run(work.cells()[0]).record)
     for name in ("config", "sizes", "objective", "iterations"):
         assert records[0][name] == records[1][name]
@@ -131,6 +129,15 @@ def test_a_stop_between_runs_costs_none_of_them(reproduce, monkeypatch, tmp_path
     assert [outcome.fresh for outcome in outcomes] == [False, False, True, True]
 
 
+def test_any_seeds_can_be_chosen(reproduce, table, preset, load, tmp_path):
+    run_all(reproduce(["k-subspaces"], seeds=2))
+    work = Reproduction([table], ["k-subspaces"], str(preset), [1, 7, 7], tmp_path / "out", load)
+    assert [outcome.fresh for outcome in run_all(work)] == [False, True]
+    summary = work.summarise(table)["k-subspaces"]
+    assert summary["datasets"]["first"]["seeds"] == [1, 7]
+    assert summary["command"] == "kscn reproduce small --method k-subspaces --seed 1 --seed 7"
+
+
 def test_more_seeds_keep_the_first_ones(reproduce):
     run_all(reproduce(["k-subspaces"], seeds=1))
     outcomes = run_all(reproduce(["k-subspaces"], seeds=2))
@@ -146,6 +153,81 @@ def test_other_settings_run_again_and_say_which(reproduce, preset):
     assert outcome.changed == ("batch_size", "epochs", "pretrain_epochs")
     assert outcome.record["iterations"] <= 2
     assert not reproduce(["kscn-s"], seeds=1).run(cells[0]).fresh
+
+
+def rewrite(path, change):
+    """Change the parameters that a run's file has recorded."""
+    record = json.loads(path.read_text())
+    change(record["config"]["parameters"])
+    path.write_text(json.dumps(record))
+
+
+def test_a_parameter_that_is_newer_than_a_run_counts_as_its_default(reproduce):
+    work = reproduce(["kscn-s"], seeds=1)
+    cell = work.cells()[0]
+    before = work.run(cell).record
+    # As written by a version that had neither; both have their defaults in the preset.
+    rewrite(work.path(cell), lambda found: [found.pop(name) for name in ("restarts", "balance")])
+    outcome = reproduce(["kscn-s"], seeds=1).run(cell)
+    assert not outcome.fresh
+    assert outcome.record["scores"] == before["scores"]
+
+
+def test_a_parameter_that_is_newer_than_a_run_and_set_otherwise_runs_again(reproduce):
+    work = reproduce(["kscn-s"], seeds=1)
+    cell = work.cells()[0]
+    work.run(cell)
+    # The preset sets latent_dim = 6 and the class has 30: the old run was made with 30.
+    rewrite(work.path(cell), lambda found: found.pop("latent_dim"))
+    outcome = reproduce(["kscn-s"], seeds=1).run(cell)
+    assert (outcome.fresh, outcome.changed) == (True, ("latent_dim",))
+
+
+def test_a_recorded_value_that_is_not_the_default_of_today_runs_again(reproduce):
+    work = reproduce(["k-subspaces"], seeds=1)
+    (cell,) = work.cells()
+    work.run(cell)
+    rewrite(work.path(cell), lambda found: found.update(trim=0.5, forgotten=1))
+    assert reproduce(["k-subspaces"], seeds=1).run(cell).changed == ("forgotten", "trim")
+
+
+def test_the_time_left_is_known_from_runs_of_the_same_kind(reproduce, monkeypatch):
+    work = reproduce(seeds=3)  # 3 of k-subspaces on first, 3 of kscn-s on first and on second
+    cells = work.cells()
+    assert work.seconds_left(cells) == (0, 9)
+    seconds = iter([2.0, 4.0])
+    measure = runner.measure
+    monkeypatch.setattr(runner, "measure", lambda *a: {**measure(*a), "seconds": next(seconds)})
+    for cell in cells[:2]:
+        work.run(cell)
+    assert work.seconds_left(cells[2:]) == (3.0, 6)
+    assert work.seconds_left(cells[2:3]) == (3.0, 0)
+    assert work.seconds_left(cells[:2]) == (0, 0)  # what is there takes no time
+
+
+def test_data_of_ones_own_is_opened_by_its_path_and_has_no_section_in_a_preset(
+    preset, tmp_path, load
+):
+    preset.write_text(preset.read_text() + "[mnist]\nsubspace_dim = 1\n")
+    table = Table("mine", "Mine", 3, {"mnist": {"kscn-s": {}}}, {"mnist": "first"})
+    work = Reproduction([table], [], str(preset), [0], tmp_path, load)
+    (outcome,) = run_all(work)
+    assert load.names == ["first"]
+    assert outcome.record["config"]["source"] == "first"
+    assert outcome.record["config"]["parameters"]["subspace_dim"] == 2
+    other = Table("mine", "Mine", 3, {"mnist": {"kscn-s": {}}}, {"mnist": "second"})
+    (again,) = run_all(Reproduction([other], [], str(preset), [0], tmp_path, load))
+    assert again.changed == ("source",)
+
+
+def test_data_without_labels_cannot_be_scored(table, tmp_path, load):
+    def bare(name):
+        return make_dataset(load(name).samples, None, name)
+
+    work = Reproduction([table], ["k-subspaces"], "tuned", [0], tmp_path, bare)
+    with pytest.raises(InputError, match="first has no labels to score by"):
+        run_all(work)
+    assert not list(tmp_path.rglob("*.json"))
 
 
 @pytest.mark.parametrize(
@@ -211,44 +293,6 @@ def test_a_data_set_is_opened_once_for_the_runs_that_follow_each_other(reproduce
     assert load.names == ["first", "second"]
 
 
-# The real runner, held after its first run so that the kill arrives between two.
-HELD = """
-import sys, time
-from pathlib import Path
-sys.path.insert(0, {here!r})
-from conftest import open_images
-from kscn.experiments import runner
-from kscn.experiments.tables import Table
-
-write = runner.write_json
-def write_and_hold(path, content):
-    write(path, content)
-    time.sleep(60)
-runner.write_json = write_and_hold
-table = Table("small", "", 3, {{"first": {{"k-subspaces": {{"acc": 90.0}}}}}})
-work = runner.Reproduction([table], [], "tuned", 2, Path({out!r}), open_images)
-for cell in work.cells():
-    work.run(cell)
-"""
-
-
-def test_a_kill_keeps_what_was_finished(reproduce, tmp_path):
-    code = HELD.format(here=str(Path(__file__).parent), out=str(tmp_path / "out"))
-    process = subprocess.Popen([sys.executable, "-c", code])
-    first = tmp_path / "out" / "reproduce" / "first_k-subspaces_seed0.json"
-    try:
-        while not first.exists():
-            assert process.poll() is None
-            time.sleep(0.05)
-    finally:
-        process.kill()  # SIGKILL
-        process.wait()
-    before = first.read_bytes()
-    outcomes = run_all(reproduce(["k-subspaces"]))
-    assert [outcome.fresh for outcome in outcomes] == [False, True]
-    assert first.read_bytes() == before
-
-
 # --- methods ------------------------------------------------------------------------------------
 
 
@@ -265,6 +309,31 @@ def test_settings_are_plain_values_that_do_not_change_between_processes():
     assert json.loads(json.dumps(found)) == found
     model.init = object()
     assert methods.settings(model)["init"] == "object"
+
+
+def test_defaults_are_those_of_the_class_not_of_the_method():
+    assert methods.defaults(methods.make("kscn-g", 3))["update"] == "svd"
+    assert methods.defaults(KSubspaces(4))["n_clusters"] == 8
+    assert methods.defaults(KSubspaces(4))["callbacks"] == []
+
+
+def test_defaults_reach_into_estimators_inside_of_others():
+    from sklearn.ensemble import BaggingClassifier
+    from sklearn.tree import DecisionTreeClassifier
+
+    found = methods.defaults(BaggingClassifier(DecisionTreeClassifier(max_depth=3)))
+    assert found["n_estimators"] == 10
+    assert found["estimator"] is found["estimator__max_depth"] is None
+    assert found["estimator__criterion"] == "gini"
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_every_method_can_be_made_compared_and_written_down(name):
+    model = methods.make(name, 3)
+    found = methods.settings(model)
+    assert found["n_clusters"] == 3
+    assert json.loads(json.dumps(found)) == found
+    assert set(methods.defaults(model)) <= set(model.get_params())
 
 
 class Baseline:
@@ -286,11 +355,18 @@ def test_a_baseline_is_a_method(monkeypatch, table, load, tmp_path):
 
     monkeypatch.setattr(baselines, "NAMES", ("nobody-has-it",), raising=False)
     monkeypatch.setattr(baselines, "make", lambda name, k, **p: Baseline(k, **p), raising=False)
-    work = Reproduction([table], ["nobody-has-it"], "tuned", 1, tmp_path, load)
+    work = Reproduction([table], ["nobody-has-it"], "tuned", [0], tmp_path, load)
     (outcome,) = run_all(work)
     assert outcome.record["sizes"] == [30, 30, 30]
     assert outcome.record["objective"] is None
     assert outcome.record["config"]["preset"] is None
+
+
+def test_a_network_from_the_cache_is_told_because_its_time_is_missing(load):
+    model = Baseline(3)
+    model.history_ = [{"stage": "pretrained", "cache": "somewhere"}, {"stage": "fit"}]
+    assert runner.measure(model, load("first"))["pretrained_in_cache"]
+    assert not runner.measure(Baseline(3), load("first"))["pretrained_in_cache"]
 
 
 # --- environment --------------------------------------------------------------------------------

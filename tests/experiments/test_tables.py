@@ -4,7 +4,7 @@ import pytest
 
 from kscn.data.catalog import NAMES
 from kscn.errors import InputError
-from kscn.experiments import tables
+from kscn.experiments import methods, tables
 
 
 def test_every_table_is_sound():
@@ -49,3 +49,82 @@ def test_aliases_name_a_table_or_a_part_of_one():
 def test_an_unknown_table_is_refused_with_the_known_ones():
     with pytest.raises(InputError, match=r"'cifar' is no table .* mnist, fashion, subspace"):
         tables.find("cifar")
+
+
+def test_every_remark_is_on_a_figure_of_ours_that_there_can_be():
+    for table in tables.find("all"):
+        for dataset, remarks in table.remarks.items():
+            assert dataset in table.rows
+            for method, text in remarks.items():
+                assert method.split(" ")[0] in methods.names()
+                assert text.endswith(".")
+
+
+# --- tables of one's own ------------------------------------------------------------------------
+
+OWN = """
+[photos]
+title = "Our photos"
+clusters = 4
+[photos.holidays]
+source = "holidays.npz"
+kscn-s = {}
+k-means = { acc = 53.0, nmi = 50, approximate = true }
+[photos.digits]
+kscn-s = { acc = 80.5 }
+[more]
+clusters = 2
+[more.digits]
+k-means = {}
+"""
+
+
+def test_a_file_may_hold_tables_of_ones_own(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(OWN)
+    photos, more = tables.find(str(path))
+    assert (photos.name, photos.title, photos.clusters) == ("photos", "Our photos", 4)
+    assert photos.methods == ["kscn-s", "k-means"]
+    assert photos.rows["digits"] == {"kscn-s": {"acc": 80.5}}
+    assert photos.rows["holidays"]["kscn-s"] == {}
+    assert photos.sources == {"holidays": str(tmp_path.resolve() / "holidays.npz")}
+    assert (more.title, more.sources) == ("more", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "it is empty"),
+        ("[photos", "cannot read the table"),
+        ("photos = 1", "photos stands outside of any section"),
+        ("[photos]\nclusters = 3", r"\[photos\] has no data set"),
+        ("[photos.digits]\nk-means = {}", r"\[photos\] needs clusters"),
+        ("[photos]\nclusters = 0\n[photos.digits]\nk-means = {}", r"\[photos\] needs clusters"),
+        ("[photos]\nclusters = 3\nname = 'x'", "photos.name is no section of methods"),
+        ("[photos]\nclusters = 3\n[photos.digits]\nk-means = 5", "k-means in .* is no table"),
+        ("[photos]\nclusters = 3\n[photos.digits]\nk-means = {f1 = 5}", "has 'f1', which is none"),
+        ("[photos]\nclusters = 3\n[photos.digits]\nk-means = {acc = '5'}", "acc of .* is '5', not"),
+        ("[photos]\nclusters = 3\n[photos.digits]\nk-means = {acc = 500}", "is 500, not a number"),
+        (
+            "[photos]\nclusters = 3\n[photos.digits]\nsource = 5",
+            "source of photos.digits is no path",
+        ),
+        ("[photos]\nclusters = 3\n[photos.'a/b']\nk-means = {}", "name 'a/b' is not letters"),
+        (
+            "['../photos']\nclusters = 3\n[photos.a]\nk-means = {}",
+            "name '../photos' is not letters",
+        ),
+        ("[mnist]\nclusters = 3\n[mnist.digits]\nk-means = {}", "a table mnist, which is one of"),
+    ],
+)
+def test_a_faulty_file_is_refused_with_what_is_wrong(tmp_path, text, fault):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=fault) as caught:
+        tables.find(str(path))
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_refused():
+    with pytest.raises(InputError, match=r"cannot read the table nowhere\.toml \(No such file"):
+        tables.find("nowhere.toml")

@@ -1,8 +1,8 @@
-"""`kscn reproduce`: measure a table of the paper and print ours beside it."""
+"""`kscn reproduce`: measure a table of the paper and put ours beside it."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,8 +11,13 @@ from kscn.cli.terminal import Terminal, duration, table
 from kscn.errors import KscnError
 
 if TYPE_CHECKING:
+    from kscn.experiments.comparison import Comparison
     from kscn.experiments.runner import Cell, Outcome, Reproduction
     from kscn.experiments.tables import Table
+
+TABLES = "tables"  # the directory of the written tables, inside of that of the summaries
+_BESIDE = "ours beside the paper's"
+_COLOURS = {"above": "green", "near": "cyan", "below": "yellow"}
 
 
 @click.command("reproduce", short_help="Measure a table of the paper, ours beside its figures.")
@@ -21,10 +26,22 @@ if TYPE_CHECKING:
     "--method",
     "methods",
     multiple=True,
-    help="A method to measure, may be repeated; by default all of the table that are available.",
+    help="A method to measure, may be repeated and need not be in the table; by default all of "
+    "the table that are available.",
 )
 @click.option(
-    "--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Runs per cell."
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Runs per cell, with the seeds 0, 1, 2, ...",
+)
+@click.option(
+    "--seed",
+    "chosen_seeds",
+    type=click.IntRange(min=0),
+    multiple=True,
+    help="A single seed instead of --seeds, may be repeated.",
 )
 @click.option(
     "--preset",
@@ -37,45 +54,72 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     default=Path("results"),
     show_default=True,
-    help="Where summaries are written; runs go into reproduce/ inside of it.",
+    help="Where summaries are written; runs go into reproduce/ inside of it, tables into tables/.",
 )
-def command(name: str, methods: tuple[str, ...], seeds: int, preset: str, out: Path) -> int:
-    """Measure TABLE and print our scores beside the paper's.
+@click.option("--no-run", is_flag=True, help="Only write the tables of the runs that are there.")
+def command(
+    name: str,
+    methods: tuple[str, ...],
+    seeds: int,
+    chosen_seeds: tuple[int, ...],
+    preset: str,
+    out: Path,
+    no_run: bool,
+) -> int:
+    """Measure TABLE and put our scores beside the paper's.
 
     TABLE is mnist, fashion, subspace (the 10,000 test images; mnist-test or fashion-mnist-test for
     one half of it), dcn-cae or all. Every finished run is a file: stop at any time, and the same
-    command goes on from there. True labels only score.
-    """
+    command goes on from there. True labels only score. In the end OUT/tables/ has TABLE.md and
+    TABLE.html with every finished run that is in OUT.
+
+    \b
+    TABLE may also be a .toml file with a table of your own:
+      [photos]
+      title = "Our photos"                  # optional
+      clusters = 20
+      [photos.holidays]                     # a name of `kscn data list`, or any name with
+      source = "holidays.npz"               # a file beside the table, with labels
+      kscn-s = {}                           # a method, and published scores if there are any
+      k-means = { acc = 53.0, nmi = 50.0 }
+    """  # noqa: D301 (click wants the backspace itself: keep these lines as they are)
     from kscn.cli.progress import load_data
     from kscn.experiments import tables
     from kscn.experiments.runner import Reproduction
 
     found = tables.find(name)
-    work = Reproduction(found, methods, preset, seeds, out, load_data)
     terminal = Terminal.of()
-    for part in found:
-        if missing := work.missing(part):
-            terminal.say(f"{part.name}: not available yet, skipped: {', '.join(missing)}")
-    failed = _run_all(terminal, work)
-    for part in found:
-        summaries = work.summarise(part)
-        terminal.say()
-        for line in table_lines(terminal, part, summaries):
-            terminal.say(line)
-        for summary in summaries.values():
-            terminal.say(f"wrote {work.summary_path(summary)}")
-    if failed:
-        terminal.say(f"{failed} of {len(work.cells())} runs failed; each said why, above")
-    return 2 if failed else 0
+    failed = 0
+    if not no_run:
+        work = Reproduction(found, methods, preset, chosen_seeds or range(seeds), out, load_data)
+        for part in found:
+            if missing := work.missing(part):
+                terminal.say(f"{part.name}: not available yet, skipped: {', '.join(missing)}")
+        failed = _run_all(terminal, work)
+        for part in found:
+            for summary in work.summarise(part).values():
+                terminal.say(f"wrote {work.summary_path(summary)}")
+        if failed:
+            terminal.say(f"{failed} of {len(work.cells())} runs failed; each said why, above")
+    damaged = _show(terminal, name, found, out, methods)
+    if not failed:  # otherwise the measuring has said so already
+        for fault in dict.fromkeys(damaged):
+            click.echo(f"kscn: {fault}", err=True)
+    return 2 if failed or damaged else 0
+
+
+# Measuring --------------------------------------------------------------------------------------
 
 
 def _run_all(terminal: Terminal, work: "Reproduction") -> int:
     """Make every run that is not there yet, with a line for each; how many failed."""
     from kscn.cli.progress import FitProgress
 
-    cells, failed = work.cells(), 0
+    cells, failed, left = work.cells(), 0, ""
     for number, cell in enumerate(cells):
         with FitProgress((cell.name, number, len(cells))) as progress:
+            grid = progress.bars.task_ids[0]
+            progress.bars.update(grid, note=f"{number + 1} of {len(cells)}{left}")
             try:
                 outcome = work.run(cell, [progress])
             except KscnError as error:
@@ -85,7 +129,10 @@ def _run_all(terminal: Terminal, work: "Reproduction") -> int:
                 failed += 1
                 click.echo(f"kscn: {cell.name}: {error}", err=True)
                 continue
-        terminal.say(_line(cell, outcome))
+        left = _time_left(*work.seconds_left(cells[number + 1 :]))
+        # What was there already says nothing new about the time, and comes in a quick succession.
+        after = left if outcome.fresh else ""
+        terminal.say(f"[{number + 1}/{len(cells)}] {_line(cell, outcome)}{after}")
     return failed
 
 
@@ -96,51 +143,90 @@ def _line(cell: "Cell", outcome: "Outcome") -> str:
     return f"{cell.name}   {score_line(record['scores'])}   {when}{again}"
 
 
-def table_lines(
-    terminal: Terminal, part: "Table", summaries: Mapping[str, dict[str, Any]]
+def _time_left(seconds: float, unknown: int) -> str:
+    """What is left to do, as far as finished runs tell; nothing if they tell nothing."""
+    if not seconds:
+        return ""
+    how = "more than" if unknown else "about"
+    return f", {how} {duration(seconds)} left"
+
+
+# Showing ----------------------------------------------------------------------------------------
+
+
+def _show(
+    terminal: Terminal, name: str, found: Sequence["Table"], out: Path, methods: Sequence[str]
 ) -> list[str]:
-    """The table with ours, mean ± deviation over the seeds, and the paper's, in per cent."""
+    """Print the tables and write them as Markdown and HTML; what is wrong with files of runs."""
+    from kscn.experiments import comparison
+
+    everything: list[Comparison] = []
+    damaged: list[str] = []
+    for part in found:
+        comparisons, faults = comparison.compare(part, out, methods)
+        damaged += map(str, faults)
+        for each in comparisons:
+            terminal.say()
+            for line in table_lines(terminal, each):
+                terminal.say(line)
+        everything += comparisons
+        again = name if name.endswith(".toml") else part.name
+        _write(terminal, out, part.name, f"{part.title}: {_BESIDE}", again, comparisons)
+    if len(found) > 1:
+        stem = Path(name).name.removesuffix(".toml")
+        _write(terminal, out, stem, _BESIDE.capitalize(), name, everything)
+    return damaged
+
+
+def _write(
+    terminal: Terminal,
+    out: Path,
+    stem: str,
+    title: str,
+    name: str,
+    comparisons: Sequence["Comparison"],
+) -> None:
+    from kscn.experiments import markdown, page
+    from kscn.experiments.records import check_writable, write_text
+
+    for kind, document in (("md", markdown.document), ("html", page.document)):
+        path = out / TABLES / f"{stem}.{kind}"
+        check_writable(path)
+        write_text(path, document(title, f"kscn reproduce {name}", comparisons))
+        terminal.say(f"wrote {path}")
+
+
+def table_lines(terminal: Terminal, comparison: "Comparison") -> list[str]:
+    """The table for a terminal: ours, the paper's, and the gap in accuracy."""
+    from kscn.experiments import markdown
     from kscn.experiments.tables import SCORES
 
-    lines: list[str] = []
-    for dataset, paper in part.rows.items():
-        given = [score for score in SCORES if any(score in row for row in paper.values())]
-        header = ["method", *map(str.upper, SCORES), "minutes"]
-        header += [f"paper {given[0].upper()}", *map(str.upper, given[1:])]
-        rows = []
-        for method in dict.fromkeys([*paper, *summaries]):
-            ours = summaries[method]["datasets"].get(dataset) if method in summaries else None
-            theirs = paper.get(method, {})
-            rows.append(
-                [
-                    method,
-                    *(_mean(terminal, ours[score]) if ours else "-" for score in SCORES),
-                    f"{ours['seconds']['mean'] / 60:.1f}" if ours else "-",
-                    *(_paper(theirs, score) for score in given),
-                ]
-            )
-        lines += [
-            terminal.style(f"{part.title}: {dataset}", bold=True) + f", per cent{_of(summaries)}",
-            *table(header, rows),
-            "",
-        ]
-    return lines
+    published = comparison.published
+    header = ["method", "seeds", *map(str.upper, SCORES), "minutes"]
+    header += [f"{'paper ' if i == 0 else ''}{s.upper()}" for i, s in enumerate(published)]
+    header += ["gap"] if "acc" in published else []
+    sign = "±" if terminal.blocks else "+-"
+    rows = []
+    for row in comparison.rows:
+        cells = [row.title, str(len(row.runs) or "-")]
+        cells += [markdown.ours(row, score, sign=sign) for score in SCORES]
+        cells += [markdown.minutes(row), *(markdown.paper(row, s) for s in published)]
+        gap = row.gap("acc")
+        cells += [] if "acc" not in published else ["-" if gap is None else f"{gap:+.1f}"]
+        rows.append(cells)
+    head, *lines = table(header, rows)
+    grades = [row.grade("acc") for row in comparison.rows]
+    return [
+        terminal.style(comparison.title, bold=True) + ", per cent",
+        head,
+        *(
+            line if grade is None else _coloured(terminal, line, _COLOURS[grade])
+            for line, grade in zip(lines, grades, strict=True)
+        ),
+    ]
 
 
-def _of(summaries: Mapping[str, dict[str, Any]]) -> str:
-    """Over how many seeds the means are; the same for all methods of one command."""
-    counts = {len(d["seeds"]) for s in summaries.values() for d in s["datasets"].values()}
-    return "".join(f", {count} seed{'s' if count > 1 else ''}" for count in counts)
-
-
-def _mean(terminal: Terminal, figures: dict[str, Any]) -> str:
-    mean = f"{100 * figures['mean']:.2f}"
-    if len(figures["per_seed"]) == 1:
-        return mean
-    return f"{mean} {'±' if terminal.blocks else '+-'} {100 * figures['std']:.2f}"
-
-
-def _paper(row: dict[str, Any], score: str) -> str:
-    if score not in row:
-        return "-"
-    return f"~{row[score]:.0f}" if row.get("approximate") else f"{row[score]:.2f}"
+def _coloured(terminal: Terminal, line: str, colour: str) -> str:
+    """A line whose last word, the gap, is in colour."""
+    start, _, last = line.rpartition(" ")
+    return f"{start} {terminal.style(last, fg=colour)}"

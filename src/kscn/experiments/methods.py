@@ -1,5 +1,6 @@
 """Every method by its name: the deep variants, plain k-subspaces, the baselines."""
 
+import inspect
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -12,7 +13,8 @@ LINEAR = "k-subspaces"
 
 def names() -> list[str]:
     """The methods that `make` knows, ours first."""
-    return [*presets.METHODS, LINEAR, *getattr(_baselines(), "NAMES", ())]
+    baselines = _baselines()
+    return [*presets.METHODS, LINEAR, *baselines.NAMES, *baselines.COMPOSITES]
 
 
 def default(shape: Sequence[int]) -> str:
@@ -102,6 +104,19 @@ def settings(model: Any) -> dict[str, Any]:
     """All parameters of an estimator as plain values, to be written down and compared."""
     found = model.get_params()
     return {name: _plain(value) for name, value in found.items() if name != "callbacks"}
+
+
+def defaults(model: Any) -> dict[str, Any]:
+    """What each parameter of an estimator is when nobody sets it, as plain values."""
+    parameters = model.get_params()
+    found = {}
+    for name in parameters:
+        owner, _, own = name.rpartition("__")  # `features__epochs` belongs to `features`
+        signature = inspect.signature(type(parameters[owner] if owner else model))
+        default = getattr(signature.parameters.get(own), "default", inspect.Parameter.empty)
+        if default is not inspect.Parameter.empty:
+            found[name] = _plain(default)
+    return found
 
 
 def _baselines() -> Any:

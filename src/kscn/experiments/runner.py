@@ -7,41 +7,54 @@ the scoring of a finished fit and nothing before it.
 """
 
 import json
-import os
-import statistics
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from kscn.errors import DataError, InputError
+from kscn.errors import InputError
 from kscn.estimators import presets
 from kscn.experiments import environment, methods
-from kscn.experiments.tables import SCORES, Table
+from kscn.experiments.records import (
+    RUNS,
+    averages,
+    check_writable,
+    differences,
+    read_record,
+    write_json,
+)
+from kscn.experiments.tables import Table
 
-RUNS = "reproduce"  # the directory of the runs, inside of that of the summaries
-
-# Called as (data set name) -> kscn.data.Dataset.
+# Called as (data set name or path) -> kscn.data.Dataset.
 Loader = Callable[[str], Any]
 Callback = Callable[[Any, dict[str, Any]], object]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run to be made: a method with a preset and a seed on a data set."""
+    """One run to be made: a method with a preset and a seed on a data set.
+
+    `source` is the file of a data set that is not in the catalogue.
+    """
 
     dataset: str
     method: str
     preset: str | None
     seed: int
     clusters: int
+    source: str | None = None
+
+    @property
+    def kind(self) -> tuple[str, str, str | None]:
+        """What it shares with the runs of other seeds."""
+        return self.dataset, self.method, self.preset
 
     @property
     def name(self) -> str:
         """The name of its file, without the ending."""
-        return "_".join([_joined(self.dataset, self.method, self.preset), f"seed{self.seed}"])
+        return "_".join([_joined(*self.kind), f"seed{self.seed}"])
 
 
 @dataclass(frozen=True)
@@ -68,8 +81,8 @@ class Reproduction:
         Methods; empty for every method of each table that is available.
     preset : str
         For the methods that have presets.
-    n_seeds : int
-        Seeds 0 to n_seeds - 1.
+    seeds : sequence of int
+        One run each.
     out : Path
         Directory of the summaries; the runs go into a directory inside of it.
     load : callable
@@ -81,7 +94,7 @@ class Reproduction:
         tables: Sequence[Table],
         chosen: Sequence[str],
         preset: str,
-        n_seeds: int,
+        seeds: Sequence[int],
         out: Path,
         load: Loader,
     ) -> None:
@@ -93,7 +106,7 @@ class Reproduction:
                 )
         self.tables = tuple(tables)
         self.preset = preset
-        self.seeds = range(n_seeds)
+        self.seeds = tuple(dict.fromkeys(seeds))
         self.out = out
         self._chosen = tuple(dict.fromkeys(chosen))
         self._available = set(available)
@@ -132,17 +145,41 @@ class Reproduction:
         """
         path = self.path(cell)
         check_writable(path)  # before the work, not after it
-        dataset = self._open(cell.dataset)
+        dataset = self._open(cell)
         model = self._model(cell, dataset, callbacks)
         config = self._config(cell, dataset, model)
-        old = read_record(path) if path.exists() else None
-        if old is not None and old["config"] == config:
-            self._records[cell] = old
-            return Outcome(old, fresh=False)
+        changed: tuple[str, ...] = ()
+        if path.exists():
+            old = read_record(path)
+            changed = differences(old["config"], config, methods.defaults(model))
+            if not changed:
+                self._records[cell] = old
+                return Outcome(old, fresh=False)
         record = {"config": config, "seed": cell.seed, **measure(model, dataset)}
         write_json(path, record)
         self._records[cell] = record
-        return Outcome(record, True, () if old is None else _differences(old["config"], config))
+        return Outcome(record, True, changed)
+
+    def seconds_left(self, cells: Sequence[Cell]) -> tuple[float, int]:
+        """The time that some cells will take, by what finished runs of their kind took.
+
+        Parameters
+        ----------
+        cells : sequence of Cell
+            Those still to come; what is on disk already takes no time.
+
+        Returns
+        -------
+        seconds : float
+            Of the runs of which something is known.
+        unknown : int
+            How many runs there are besides.
+        """
+        took: dict[tuple[str, str, str | None], list[float]] = {}
+        for cell, record in self._records.items():
+            took.setdefault(cell.kind, []).append(record["seconds"])
+        left = [took.get(cell.kind) for cell in cells if not self.path(cell).exists()]
+        return sum(fmean(seconds) for seconds in left if seconds), left.count(None)
 
     def path(self, cell: Cell) -> Path:
         """The file of a run."""
@@ -173,7 +210,7 @@ class Reproduction:
             "command": self._command(table, method),
             "datasets": {
                 name: {
-                    **_statistics([self._records[cell] for cell in part]),
+                    **averages([self._records[cell] for cell in part]),
                     "paper": table.rows[name].get(method),
                 }
                 for name, part in cells.items()
@@ -182,14 +219,21 @@ class Reproduction:
 
     def _cells(self, table: Table, method: str, dataset: str) -> list[Cell]:
         preset = self._preset_of(method)
-        return [Cell(dataset, method, preset, seed, table.clusters) for seed in self.seeds]
+        source = table.sources.get(dataset)
+        return [Cell(dataset, method, preset, seed, table.clusters, source) for seed in self.seeds]
 
     def _preset_of(self, method: str) -> str | None:
         return presets.title(self.preset) if methods.has_presets(method) else None
 
-    def _open(self, name: str) -> Any:
+    def _open(self, cell: Cell) -> Any:
+        name = cell.source or cell.dataset
         if self._loaded is None or self._loaded[0] != name:
-            self._loaded = name, self._load(name)
+            loaded = self._load(name)
+            if loaded.labels is None:
+                raise InputError(
+                    f"{name} has no labels to score by; a table needs data with labels."
+                )
+            self._loaded = name, loaded
         return self._loaded[1]
 
     def _model(self, cell: Cell, dataset: Any, callbacks: Sequence[Callback]) -> Any:
@@ -197,7 +241,7 @@ class Reproduction:
             cell.method,
             cell.clusters,
             preset=self.preset if cell.preset is not None else None,
-            dataset=cell.dataset,
+            dataset=cell.dataset if cell.source is None else None,
             shape=dataset.samples.shape,
             random_state=cell.seed,
             callbacks=tuple(callbacks),
@@ -211,12 +255,18 @@ class Reproduction:
             "preset": cell.preset,
             "parameters": methods.settings(model),
         }
+        if cell.source is not None:
+            config["source"] = cell.source
         # As it will be read back, so that a tuple or a float's digits make no difference.
         read_back: dict[str, Any] = json.loads(json.dumps(config))
         return read_back
 
     def _command(self, table: Table, method: str) -> str:
-        words = ["kscn reproduce", table.name, "--method", method, "--seeds", str(len(self.seeds))]
+        words = ["kscn reproduce", table.name, "--method", method]
+        if self.seeds == tuple(range(len(self.seeds))):
+            words += ["--seeds", str(len(self.seeds))]
+        else:
+            words += [f"--seed {seed}" for seed in self.seeds]
         if methods.has_presets(method):
             words += ["--preset", self.preset]
         return " ".join(words)
@@ -242,51 +292,9 @@ def measure(model: Any, dataset: Any) -> dict[str, Any]:
         "objective": _number(getattr(model, "inertia_", None)),
         "iterations": _number(getattr(model, "n_iter_", None)),
         "peak_memory_mb": peak,
+        "pretrained_in_cache": _from_cache(model),
         **about,
     }
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """A run from its file, or one sentence on what is wrong with it."""
-    try:
-        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(record, dict):
-            raise ValueError("it is no table")
-        missing = {"config", "seed", "scores", "seconds"} - set(record)
-        if missing or not set(SCORES) <= set(record["scores"]):
-            raise ValueError(f"{', '.join(sorted(missing)) or 'a score'} is missing")
-    except (OSError, ValueError, TypeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(
-            f"{path} is damaged ({reason}); delete it to have that run made again."
-        ) from None
-    return record
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a file that appears under its name when it is complete, or not at all."""
-    part = path.with_name(f".{path.name}.part-{os.getpid()}")
-    try:
-        with part.open("w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def check_writable(path: Path) -> None:
-    """Make the directory of a file and see that files can be made in it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise InputError(
-            f"cannot write to {path.parent}: {error.strerror}; choose another directory."
-        ) from error
 
 
 def _datasets(table: Table, method: str) -> list[str]:
@@ -295,33 +303,9 @@ def _datasets(table: Table, method: str) -> list[str]:
     return named or list(table.rows)
 
 
-def _statistics(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """Mean and standard deviation over seeds, and what each seed gave."""
-    figures: dict[str, Any] = {"seeds": [record["seed"] for record in records]}
-    series = {name: [record["scores"][name] for record in records] for name in SCORES}
-    series["seconds"] = [record["seconds"] for record in records]
-    for name, values in series.items():
-        figures[name] = {
-            "mean": statistics.fmean(values),
-            "std": statistics.pstdev(values),
-            "per_seed": values,
-        }
-    peaks = [record["peak_memory_mb"] for record in records if record.get("peak_memory_mb")]
-    figures["peak_memory_mb"] = max(peaks, default=None)
-    for name in ("objective", "commit", "time"):
-        figures[name] = [record.get(name) for record in records]
-    figures["config"] = records[0]["config"]
-    figures["versions"] = records[0].get("versions")
-    return figures
-
-
-def _differences(old: dict[str, Any], new: dict[str, Any]) -> tuple[str, ...]:
-    """Names of the settings that differ."""
-    flat = [{**config, **config.get("parameters", {})} for config in (old, new)]
-    for config in flat:
-        config.pop("parameters", None)
-    names = sorted(set(flat[0]) | set(flat[1]))
-    return tuple(name for name in names if flat[0].get(name) != flat[1].get(name))
+def _from_cache(model: Any) -> bool:
+    """Whether the time is without pretraining, because an earlier run had kept the network."""
+    return any("cache" in record for record in getattr(model, "history_", ()))
 
 
 def _joined(*words: str | None) -> str:

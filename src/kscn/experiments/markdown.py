@@ -1,0 +1,108 @@
+"""A comparison with the paper as Markdown."""
+
+from collections.abc import Sequence
+
+from kscn.experiments.comparison import WITHIN, Comparison, Row
+from kscn.experiments.tables import SCORES
+
+# Signs beside colours: Markdown has no colours, and not everybody sees them.
+SIGNS = {"above": "▲", "near": "●", "below": "▼"}
+LEGEND = (
+    f"Per cent; ours is mean ± standard deviation over the seeds. Gap is ours minus the paper's: "
+    f"{SIGNS['above']} level or above, {SIGNS['near']} at most {WITHIN:g} points below, "
+    f"{SIGNS['below']} further below."
+)
+
+
+def document(title: str, command: str, comparisons: Sequence[Comparison]) -> str:
+    """A Markdown text with one table per data set.
+
+    Parameters
+    ----------
+    title : str
+        Its heading.
+    command : str
+        What writes this text again.
+    comparisons : sequence of Comparison
+        What to show.
+    """
+    lines = [f"# {title}", "", f"Written by `{command}`; do not edit. {LEGEND}"]
+    for comparison in comparisons:
+        if len(comparisons) > 1:
+            lines += ["", f"## {comparison.title}"]
+        lines += ["", *_table(comparison)]
+    return "\n".join(lines) + "\n"
+
+
+def _table(comparison: Comparison) -> list[str]:
+    published = comparison.published
+    header = ["method"]
+    for score in SCORES:
+        header.append(score.upper())
+        header += ["paper", "gap"] if score in published else []
+    header += ["minutes", "seeds"]
+    lines = [_line(header), _line([":--", *["--:"] * (len(header) - 1)])]
+    notes: list[str] = []
+    for row in comparison.rows:
+        remark = note(row)
+        if remark is not None:
+            notes.append(remark)
+        mark = f" <sup>{len(notes)}</sup>" if remark is not None else ""
+        cells = [row.title + mark]
+        for score in SCORES:
+            cells.append(ours(row, score))
+            cells += [paper(row, score), gap(row, score)] if score in published else []
+        lines.append(_line([*cells, minutes(row), str(len(row.runs) or "-")]))
+    if notes:
+        lines.append("")
+        lines += [f"<sup>{number}</sup> {text}  " for number, text in enumerate(notes, 1)]
+    return lines
+
+
+def _line(cells: Sequence[str]) -> str:
+    safe = (cell.replace("|", r"\|") for cell in cells)
+    return f"| {' | '.join(safe)} |"
+
+
+def ours(row: Row, score: str, digits: int = 1, sign: str = "±") -> str:
+    """`91.7 ± 3.1`, without a deviation for one run, `-` for none."""
+    figures = row.ours(score)
+    if figures is None:
+        return "-"
+    mean, deviation = figures
+    spread = f" {sign} {deviation:.{digits}f}" if len(row.runs) > 1 else ""
+    return f"{mean:.{digits}f}{spread}"
+
+
+def paper(row: Row, score: str) -> str:
+    """The paper's figure as it gives it."""
+    if score not in row.paper:
+        return "-"
+    value = row.paper[score]
+    return f"~{value:.0f}" if row.paper.get("approximate") else f"{value:.2f}"
+
+
+def gap(row: Row, score: str) -> str:
+    """`▲ +4.6`, `-` where there is nothing to compare."""
+    value, grade = row.gap(score), row.grade(score)
+    return "-" if value is None or grade is None else f"{SIGNS[grade]} {value:+.1f}"
+
+
+def minutes(row: Row) -> str:
+    """The mean time of a run."""
+    return f"{row.figures['seconds']['mean'] / 60:.1f}" if row.runs else "-"
+
+
+def note(row: Row) -> str | None:
+    """What is to be said about a row that was measured, if anything."""
+    if not row.runs:
+        return None
+    parts = [row.remark] if row.remark else []
+    if row.left_out:
+        runs = "1 run" if row.left_out == 1 else f"{row.left_out} runs"
+        parts.append(f"{runs} with other settings than the newest left out.")
+    cached = sum(bool(run.get("pretrained_in_cache")) for run in row.runs)
+    if cached:
+        of = "" if cached == len(row.runs) else f" in {cached} of {len(row.runs)} runs"
+        parts.append(f"The time is without pretraining{of}: the network was in the cache.")
+    return " ".join(parts) or None

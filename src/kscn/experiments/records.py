@@ -1,0 +1,107 @@
+"""Finished runs as files: written whole or not at all, read with care, compared, averaged."""
+
+import json
+import os
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kscn.errors import DataError, InputError
+from kscn.experiments.tables import SCORES
+
+RUNS = "reproduce"  # the directory of the runs, inside of that of the summaries
+_ABSENT = object()
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """A run from its file, or one sentence on what is wrong with it."""
+    try:
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(record, dict):
+            raise ValueError("it is no table")
+        missing = {"config", "seed", "scores", "seconds"} - set(record)
+        if missing or not set(SCORES) <= set(record["scores"]):
+            raise ValueError(f"{', '.join(sorted(missing)) or 'a score'} is missing")
+        if not isinstance(record["config"].get("parameters", {}), dict):
+            raise ValueError("its parameters are no table")
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(
+            f"{path} is damaged ({reason}); delete it to have that run made again."
+        ) from None
+    return record
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a file that appears under its name when it is complete, or not at all."""
+    write_text(path, json.dumps(content, indent=1) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that appears under its name when it is complete, or not at all."""
+    part = path.with_name(f".{path.name}.part-{os.getpid()}")
+    try:
+        with part.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def check_writable(path: Path) -> None:
+    """Make the directory of a file and see that files can be made in it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"cannot write to {path.parent}: {error.strerror}; choose another directory."
+        ) from error
+
+
+def differences(
+    old: Mapping[str, Any], new: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Names of the settings in which two configs differ.
+
+    Parameters
+    ----------
+    old, new : mapping
+        Configs of runs.
+    defaults : mapping
+        What the method's class takes for each parameter by itself. A config that was written
+        before a parameter existed has no word of it, and was run with what is the default now.
+    """
+    before, after = ({**defaults, **_flat(config)} for config in (old, new))
+    names = sorted(set(before) | set(after))
+    return tuple(n for n in names if before.get(n, _ABSENT) != after.get(n, _ABSENT))
+
+
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    rest = {name: value for name, value in config.items() if name != "parameters"}
+    return {**rest, **config.get("parameters", {})}
+
+
+def averages(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Mean and standard deviation over seeds, and what each seed gave."""
+    figures: dict[str, Any] = {"seeds": [record["seed"] for record in records]}
+    series = {name: [record["scores"][name] for record in records] for name in SCORES}
+    series["seconds"] = [record["seconds"] for record in records]
+    for name, values in series.items():
+        figures[name] = {
+            "mean": statistics.fmean(values),
+            "std": statistics.pstdev(values),
+            "per_seed": values,
+        }
+    peaks = [record["peak_memory_mb"] for record in records if record.get("peak_memory_mb")]
+    figures["peak_memory_mb"] = max(peaks, default=None)
+    for name in ("objective", "commit", "time"):
+        figures[name] = [record.get(name) for record in records]
+    figures["config"] = records[0]["config"]
+    figures["versions"] = records[0].get("versions")
+    return figures
