@@ -1,0 +1,166 @@
+"""Deep clustering network (Yang et al., 2017): an autoencoder whose latent suits k-means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from kscn.baselines.autoencoder import LatentCentreClusterer
+from kscn.baselines.clusterer import Callbacks
+from kscn.errors import TrainingError
+from kscn.training.memory import kept_memory
+from kscn.training.minibatches import Minibatches
+
+# Samples that a centre of the start counts for: it yields to new ones soon, yet not to the first.
+START_COUNT = 100
+
+
+class DCN(LatentCentreClusterer):
+    """Deep clustering network: reconstruction, with latents pulled to centres of k-means.
+
+    For every mini-batch, latents are assigned to the nearest centre m; one step of Adam lowers
+    |x - restored|^2 + weight / 2 |z - m|^2, the mean over samples; then each centre moves to every
+    latent z of its own in turn by m += (z - m) / count, where count is the number of latents it has
+    met. Centres start at those of k-means on the pretrained latent. Labels are the nearest of the
+    centres that training ends with: k-means is not run again on the final latent.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters.
+    weight : float, default=1.0
+        Weight of the distance to centres.
+    epochs : int, default=50
+        Passes over the samples.
+    learning_rate : float, default=1e-4
+        Of Adam.
+    autoencoder, autoencoder_params, layer_epochs, pretrain_epochs, batch_size, n_init, cache
+        The pretrained network and k-means on it, as for `AutoencoderKMeans`; "cae" is the DCN
+        with a convolutional network.
+    device, random_state, callbacks
+        As for `AutoencoderKMeans`.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n,)
+        Nearest centre of every sample, equal to `predict(X)`. Clusters are numbered by falling
+        size.
+    cluster_centers_ : ndarray of shape (k, m)
+        Centres in the latent.
+    inertia_ : float
+        Sum of squared distances of latents to the nearest centre.
+    n_iter_ : int
+        Epochs.
+    autoencoder_, scaling_, history_, random_state_, n_features_in_
+        As for `AutoencoderKMeans`; the history also has one record per epoch.
+    """
+
+    _integers: ClassVar = {"epochs": 0}
+    _numbers: ClassVar = {"weight": (0, np.inf), "learning_rate": (0, np.inf)}
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        weight: float = 1.0,
+        epochs: int = 50,
+        learning_rate: float = 1e-4,
+        autoencoder: str = "sae",
+        autoencoder_params: Mapping[str, Any] | None = None,
+        layer_epochs: int | str = "auto",
+        pretrain_epochs: int | str = "auto",
+        batch_size: int = 256,
+        n_init: int = 20,
+        cache: bool | str | os.PathLike[str] = True,
+        device: str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: Callbacks = (),
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.weight = weight
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.autoencoder = autoencoder
+        self.autoencoder_params = autoencoder_params
+        self.layer_epochs = layer_epochs
+        self.pretrain_epochs = pretrain_epochs
+        self.batch_size = batch_size
+        self.n_init = n_init
+        self.cache = cache
+        self.device = device
+        self.random_state = random_state
+        self.callbacks = callbacks
+
+    @kept_memory()
+    def _train(self, batches: Minibatches, centres: Tensor) -> Tensor:
+        network = self.autoencoder_
+        centres = centres.to(batches.device, torch.float32)
+        counts = torch.full((len(centres),), float(START_COUNT), device=batches.device)
+        optimizer = torch.optim.Adam(network.parameters(), self.learning_rate, fused=True)
+        generator = torch.Generator().manual_seed(self.random_state_)
+        network.train()
+        self.n_iter_ = 0
+        for epoch in range(1, self.epochs + 1):
+            totals = torch.zeros(2, dtype=torch.float64)
+            for _, x in batches.shuffled(generator):
+                z = network.encode(x)
+                labels = nearest(z.detach(), centres)
+                error, distance = losses(network.decode(z), x, z, centres[labels])
+                optimizer.zero_grad(set_to_none=True)
+                (error + self.weight / 2 * distance).backward()
+                optimizer.step()
+                centres, counts = running_means(centres, counts, z.detach(), labels)
+                totals += torch.tensor([error.item(), distance.item()]) * len(x)
+            if not totals.isfinite().all():
+                raise TrainingError(
+                    f"the loss is no longer a number in epoch {epoch}; lower learning_rate or "
+                    "weight and fit again."
+                )
+            self.n_iter_ = epoch
+            if self._on_epoch(epoch, *(totals / len(batches)).tolist()):
+                break
+        network.eval()
+        return centres
+
+    def _on_epoch(self, epoch: int, error: float, distance: float) -> bool:
+        return self._record(
+            {
+                "stage": "fit",
+                "epoch": epoch,
+                "epochs": self.epochs,
+                "objective": error + self.weight / 2 * distance,
+                "reconstruction": error,
+                "distance": distance,
+            }
+        )
+
+
+def nearest(z: Tensor, centres: Tensor) -> Tensor:
+    """The nearest centre (n,) of each latent."""
+    return torch.cdist(z, centres).argmin(dim=1)
+
+
+def losses(restored: Tensor, x: Tensor, z: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """|x - restored|^2 and |z - own centre|^2, summed over numbers, the mean over samples."""
+    error = nn.functional.mse_loss(restored, x, reduction="sum") / len(x)
+    return error, nn.functional.mse_loss(z, own, reduction="sum") / len(x)
+
+
+def running_means(
+    centres: Tensor, counts: Tensor, z: Tensor, labels: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Centres (k, m) and counts (k,) after meeting latents z (n, m) with given labels, in turn.
+
+    For every sample count += 1 and m += (z - m) / count. That keeps count * m growing by z, so the
+    samples of a mini-batch can be met all at once: m becomes (count m + sum of z) / (count + n),
+    which is m + (sum of (z - m)) / (count + n).
+    """
+    met = torch.bincount(labels, minlength=len(centres)).to(counts)
+    pull = torch.zeros_like(centres).index_add_(0, labels, z - centres[labels])
+    counts = counts + met
+    return centres + pull / counts[:, None], counts

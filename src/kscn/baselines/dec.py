@@ -1,0 +1,289 @@
+"""Deep embedded clustering (DEC; Xie et al., 2016) and IDEC (Guo et al., 2017), with its decoder.
+
+Latents are softly assigned to centres by a Student t kernel; network and centres follow a sharper
+version of these assignments, refreshed every few batches.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from kscn.baselines.autoencoder import LatentCentreClusterer
+from kscn.baselines.clusterer import Callbacks
+from kscn.data import Source
+from kscn.errors import TrainingError
+from kscn.estimators import validation as check
+from kscn.nn import IdentityLatent
+from kscn.training.latents import Encoder, encode
+from kscn.training.memory import kept_memory
+from kscn.training.minibatches import Minibatches
+
+
+class DEC(LatentCentreClusterer):
+    """Deep embedded clustering: encoder and centres follow their own sharpened assignments.
+
+    With q_ij, the Student t similarity of latent i and centre j normalised over centres, and the
+    target p_ij proportional to q_ij^2 / sum_i q_ij, each step lowers KL(p || q), the mean over a
+    mini-batch. The decoder is used in pretraining only. Centres start at those of k-means on the
+    pretrained latent.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters.
+    update_every : int, default=140
+        Mini-batches between two refreshes of the target.
+    max_iter : int, default=140
+        Most refreshes: 19,600 steps in all.
+    tol : float, default=1e-3
+        Stop when a smaller share of the labels changed between two refreshes.
+    learning_rate, momentum : float, default=0.01, 0.9
+        Of stochastic gradient descent.
+    autoencoder, autoencoder_params, layer_epochs, pretrain_epochs, batch_size, n_init, cache
+        The pretrained network and k-means on it, as for `AutoencoderKMeans`.
+    device, random_state, callbacks
+        As for `AutoencoderKMeans`.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n,)
+        Most likely cluster of every sample, equal to `predict(X)`. Clusters are numbered by
+        falling size.
+    cluster_centers_ : ndarray of shape (k, m)
+        Centres in the latent.
+    inertia_ : float
+        Sum of squared distances of latents to the nearest centre.
+    n_iter_ : int
+        Refreshes of the target.
+    autoencoder_, scaling_, history_, random_state_, n_features_in_
+        As for `AutoencoderKMeans`; the history also has one record per refresh, with the share of
+        labels `changed` since the one before.
+    """
+
+    _integers: ClassVar = {"update_every": 1, "max_iter": 0}
+    _numbers: ClassVar = {"tol": (0, 1), "learning_rate": (0, np.inf), "momentum": (0, 1)}
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        update_every: int = 140,
+        max_iter: int = 140,
+        tol: float = 1e-3,
+        learning_rate: float = 0.01,
+        momentum: float = 0.9,
+        autoencoder: str = "sae",
+        autoencoder_params: Mapping[str, Any] | None = None,
+        layer_epochs: int | str = "auto",
+        pretrain_epochs: int | str = "auto",
+        batch_size: int = 256,
+        n_init: int = 20,
+        cache: bool | str | os.PathLike[str] = True,
+        device: str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: Callbacks = (),
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.update_every = update_every
+        self.max_iter = max_iter
+        self.tol = tol
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.autoencoder = autoencoder
+        self.autoencoder_params = autoencoder_params
+        self.layer_epochs = layer_epochs
+        self.pretrain_epochs = pretrain_epochs
+        self.batch_size = batch_size
+        self.n_init = n_init
+        self.cache = cache
+        self.device = device
+        self.random_state = random_state
+        self.callbacks = callbacks
+
+    def predict_proba(self, X: Any) -> NDArray:
+        """The soft assignments q, shape (n, k); the largest is at `predict(X)`."""
+        check_is_fitted(self, "labels_")
+        latents = self._latents(check.open_samples(self, X, reset=False))
+        return soft_assignments(latents, torch.from_numpy(self.cluster_centers_)).numpy()
+
+    @kept_memory()
+    def _train(self, batches: Minibatches, centres: Tensor) -> Tensor:
+        # Dropout and the like draw from torch's global generator: seeded, and then as it was.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.random_state_)
+            return self._follow_targets(batches, centres)
+
+    def _follow_targets(self, batches: Minibatches, centres: Tensor) -> Tensor:
+        network = self.autoencoder_
+        moving = nn.Parameter(centres.to(batches.device, torch.float32, copy=True))
+        optimizer = self._optimizer(network, moving)
+        stream = endless(batches, torch.Generator().manual_seed(self.random_state_))
+        labels: Tensor | None = None
+        loss = torch.zeros(())
+        self.n_iter_ = 0
+        for turn in range(self.max_iter + 1):
+            q = soft_assignments(encode(batches, Encoder(network, IdentityLatent())), moving)
+            before, labels = labels, q.argmax(dim=1)
+            if before is not None:
+                changed = float((labels != before).double().mean())
+                self.n_iter_ = turn
+                if self._on_refresh(turn, changed, float(loss)) or changed < self.tol:
+                    break
+            if turn == self.max_iter:
+                break
+            target = target_distribution(q)
+            network.train()
+            loss = torch.zeros((), dtype=torch.float64)
+            for _ in range(self.update_every):
+                indices, x = next(stream)
+                step_loss = self._loss(network, moving, x, target[indices].to(batches.device))
+                optimizer.zero_grad(set_to_none=True)
+                step_loss.backward()
+                optimizer.step()
+                loss += step_loss.item() / self.update_every
+            if not loss.isfinite():
+                raise TrainingError(
+                    f"the loss became {float(loss)} before refresh {turn + 1} of the target; lower "
+                    "learning_rate and fit again."
+                )
+        network.eval()
+        return moving.detach()
+
+    def _on_refresh(self, turn: int, changed: float, loss: float) -> bool:
+        return self._record(
+            {
+                "stage": "fit",
+                "iteration": turn,
+                "max_iter": self.max_iter,
+                "objective": loss,
+                "changed": changed,
+            }
+        )
+
+    def _optimizer(self, network: Any, centres: nn.Parameter) -> torch.optim.Optimizer:
+        trained = [*network.encoder.parameters(), centres]
+        return torch.optim.SGD(trained, self.learning_rate, self.momentum)
+
+    def _loss(self, network: Any, centres: Tensor, x: Tensor, target: Tensor) -> Tensor:
+        return divergence(target, log_assignments(network.encode(x), centres))
+
+
+class IDEC(DEC):
+    """Improved deep embedded clustering: DEC that goes on restoring its samples.
+
+    A step lowers gamma KL(p || q) plus the squared error of reconstruction, the mean over a
+    mini-batch and over the numbers of a sample, with Adam.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters.
+    gamma : float, default=0.1
+        Weight of the divergence.
+    learning_rate : float, default=1e-3
+        Of Adam.
+    update_every, max_iter, tol
+        As for `DEC`.
+    autoencoder, autoencoder_params, layer_epochs, pretrain_epochs, batch_size, n_init, cache
+        The pretrained network and k-means on it, as for `AutoencoderKMeans`.
+    device, random_state, callbacks
+        As for `AutoencoderKMeans`.
+
+    Attributes
+    ----------
+    labels_, cluster_centers_, inertia_, n_iter_, autoencoder_, scaling_, history_, random_state_
+        As for `DEC`.
+    """
+
+    _numbers: ClassVar = {"tol": (0, 1), "learning_rate": (0, np.inf), "gamma": (0, np.inf)}
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        gamma: float = 0.1,
+        update_every: int = 140,
+        max_iter: int = 140,
+        tol: float = 1e-3,
+        learning_rate: float = 1e-3,
+        autoencoder: str = "sae",
+        autoencoder_params: Mapping[str, Any] | None = None,
+        layer_epochs: int | str = "auto",
+        pretrain_epochs: int | str = "auto",
+        batch_size: int = 256,
+        n_init: int = 20,
+        cache: bool | str | os.PathLike[str] = True,
+        device: str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: Callbacks = (),
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.gamma = gamma
+        self.update_every = update_every
+        self.max_iter = max_iter
+        self.tol = tol
+        self.learning_rate = learning_rate
+        self.autoencoder = autoencoder
+        self.autoencoder_params = autoencoder_params
+        self.layer_epochs = layer_epochs
+        self.pretrain_epochs = pretrain_epochs
+        self.batch_size = batch_size
+        self.n_init = n_init
+        self.cache = cache
+        self.device = device
+        self.random_state = random_state
+        self.callbacks = callbacks
+
+    def _optimizer(self, network: Any, centres: nn.Parameter) -> torch.optim.Optimizer:
+        trained = [*network.parameters(), centres]
+        return torch.optim.Adam(trained, self.learning_rate, fused=True)
+
+    def _loss(self, network: Any, centres: Tensor, x: Tensor, target: Tensor) -> Tensor:
+        z = network.encode(x)
+        error = nn.functional.mse_loss(network.decode(z), x)
+        return error + self.gamma * divergence(target, log_assignments(z, centres))
+
+
+def log_assignments(z: Tensor, centres: Tensor) -> Tensor:
+    """log q (n, k): latents z (n, m) belong to centres (k, m) by 1 / (1 + distance^2)."""
+    apart = (z[:, None] - centres).square().sum(dim=2)
+    return torch.log_softmax(-torch.log1p(apart), dim=1)
+
+
+def target_distribution(q: Tensor) -> Tensor:
+    """p (n, k) proportional to q^2 / f, f_j = sum_i q_ij: surer than q, and fair to small clusters.
+
+    f belongs to all samples, so q has to be that of all of them.
+    """
+    weight = q.double().square() / q.double().sum(dim=0)
+    return (weight / weight.sum(dim=1, keepdim=True)).to(q.dtype)
+
+
+def divergence(target: Tensor, log_q: Tensor) -> Tensor:
+    """KL(p || q), the mean over samples."""
+    return nn.functional.kl_div(log_q, target, reduction="batchmean")
+
+
+@torch.no_grad()
+def soft_assignments(latents: Source, centres: Tensor) -> Tensor:
+    """q (n, k) of all latents, on the CPU."""
+    centres = centres.detach().cpu()
+    pieces = [
+        log_assignments(torch.from_numpy(np.asarray(rows)), centres).exp()
+        for _, rows in latents.batches(4096)
+    ]
+    return torch.cat(pieces)
+
+
+def endless(batches: Minibatches, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    """Shuffled mini-batches, epoch after epoch."""
+    while True:
+        yield from batches.shuffled(generator)

@@ -1,0 +1,352 @@
+"""k-FSC (Fan, 2021): subspace clustering by factorisation into k groups of atoms.
+
+A sample x of unit length is written as a sum over groups j of D_j c_j, and
+
+    1/2 |x - sum_j D_j c_j|^2 + penalty * sum_j |c_j|
+
+asks for few groups, best for one: the subspace that x lies in. Codes and atoms are found in turn.
+
+Codes are a convex problem for each sample (`group_codes`). Atoms need only the sums C^T C and C^T X
+over all samples, so these are read in blocks, and memory does not grow with their number.
+Neither step raises the objective.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from kscn.baselines.base import unit_rows
+from kscn.baselines.group_codes import Atoms, update_atoms
+from kscn.data import Source, as_source
+from kscn.errors import InputError
+from kscn.estimators import validation as check
+from kscn.estimators.labels import canonical_order
+from kscn.estimators.linear import KSubspaces
+from kscn.subspaces import ScatterSums
+from kscn.training.blocks import Blocks, check_finite, working_dtype
+from kscn.training.memory import kept_memory
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+STARTS = ("k-subspaces", "k-means")
+# Samples that the start is found on, and what is better done on few before all are read.
+POOL = 10_000
+# With this share of empty codes the penalty is too large: it is halved and the fit begins again.
+EMPTY_CODES = 0.1
+# Violation of the conditions of optimality that codes may keep, as a share of the penalty.
+CODE_TOL = 3e-3
+
+
+@dataclass
+class Pass:
+    """What one pass over all samples found with the atoms that it had."""
+
+    objective: float
+    labels: Tensor  # (n,)
+    empty: float  # share of codes that are zero
+    active: float  # mean number of groups in a code
+    second: Tensor  # C^T C, (k p, k p)
+    mixed: Tensor  # C^T X, (k p, d)
+
+
+@kept_memory()
+def code_all(blocks: Blocks, atoms: Atoms, penalty: float) -> Pass:
+    """Code all samples, keeping of the codes only sums and labels."""
+    width, d = atoms.k * atoms.p, atoms.d
+    second = torch.zeros(width, width, dtype=torch.float64, device=blocks.device)
+    mixed = torch.zeros(width, d, dtype=torch.float64, device=blocks.device)
+    labels = torch.empty(len(blocks), dtype=torch.int32)
+    objective, empty, active = 0.0, 0, 0
+    for where, x in blocks:
+        codes, rest, label = atoms.code(x, penalty, CODE_TOL)
+        labels[where : where + len(x)] = label.cpu()
+        lengths = codes.norm(dim=2)
+        objective += float(rest.square().sum(dtype=torch.float64)) / 2
+        objective += penalty * float(lengths.sum(dtype=torch.float64))
+        empty += int(((lengths.amax(dim=1) == 0) & x.any(dim=1)).sum())
+        active += int((lengths > 0).sum())
+        flat = codes.flatten(1)
+        second += (flat.mT @ flat).double()
+        mixed += (flat.mT @ x).double()
+    n = len(blocks)
+    return Pass(objective, labels, empty / n, active / n, second, mixed)
+
+
+class UnitBlocks(Blocks):
+    """Blocks whose samples have unit length; zero stays zero."""
+
+    def _tensor(self, rows: NDArray) -> Tensor:
+        block = super()._tensor(rows)
+        check_finite(block, block, self.source.name)
+        return unit_rows(block)
+
+
+class KFSC(ClusterMixin, BaseEstimator):
+    """k-factorisation subspace clustering: k groups of atoms, and codes that use few groups.
+
+    Samples are brought to unit length. Then
+
+        1/2 |X - sum_j C_j D_j^T|^2 + penalty * sum over samples and groups of |c_j|
+
+    is minimised over codes C_j and atoms D_j of at most unit length. A sample belongs to the group
+    with its longest code. Time is linear in the number of samples, which are read in blocks; no
+    code outlives its block. Images are flattened.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of groups.
+    subspace_dim : int, default=10
+        Atoms in a group.
+    penalty : float, default=0.5
+        Price of the length of a code. Where a tenth of the samples gets an empty code, it is
+        halved and the fit begins again; `penalty_` is the one used.
+    init : {"k-subspaces", "k-means"}, default="k-subspaces"
+        How a subsample is clustered at first; atoms are the leading directions of the clusters.
+        The paper's start is k-means, which sees no subspace that lies on both sides of the origin.
+    n_init : int, default=10
+        Starts of k-means, or effort of the search for k-subspaces.
+    max_iter : int, default=50
+        Passes over the samples at most.
+    tol : float, default=1e-4
+        Stop when the objective falls by less than this share.
+    batch_size : int, default=16384
+        Samples held at a time.
+    device : str, default="auto"
+        Torch device; "auto" takes a GPU when there is one.
+    random_state : int, RandomState or None, default=None
+        Seed of the start. The one used is recorded in `random_state_`.
+    callbacks : sequence of callables, default=()
+        Called as `callback(estimator, record)` with each history record; one that returns True
+        ends the stage that it comes from.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n,)
+        Cluster of every sample, equal to `predict(X)`. Clusters are numbered by falling size.
+    atoms_ : ndarray of shape (k, d, p)
+        The groups of atoms.
+    penalty_ : float
+        The penalty used.
+    objective_ : float
+        What is minimised, at the atoms found.
+    n_iter_ : int
+        Updates of the atoms with all samples.
+    history_ : list of dict
+        One record per pass, over a subsample at first (stage "start"), then over all ("fit").
+    random_state_, n_features_in_ : int
+        The seed used, the number of features.
+
+    Examples
+    --------
+    >>> from kscn import data, metrics
+    >>> from kscn.baselines.k_fsc import KFSC
+    >>> X, y, _ = data.make_union_of_subspaces(600, 3, 20, 2, noise=0.01, random_state=0)
+    >>> model = KFSC(3, subspace_dim=2, random_state=0).fit(X)
+    >>> metrics.clustering_accuracy(y, model.labels_)
+    1.0
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        subspace_dim: int = 10,
+        penalty: float = 0.5,
+        init: str = "k-subspaces",
+        n_init: int = 10,
+        max_iter: int = 50,
+        tol: float = 1e-4,
+        batch_size: int = 16384,
+        device: str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: Iterable[Callable[[Any, dict[str, Any]], object]] = (),
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.subspace_dim = subspace_dim
+        self.penalty = penalty
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.batch_size = batch_size
+        self.device = device
+        self.random_state = random_state
+        self.callbacks = callbacks
+
+    def fit(self, X: Any, y: object = None) -> Self:
+        """Find the groups of atoms of X.
+
+        Parameters
+        ----------
+        X : array-like, memmap, torch.Tensor, torch Dataset, data.Source or path
+            Samples of shape (n, d), or images, which are flattened.
+        y : ignored
+        """
+        source = check.open_samples(self, X, reset=True)
+        if hasattr(self, "atoms_"):
+            del self.atoms_  # a fit that fails leaves no mixture of the old model and the new
+        self._check_settings(len(source))
+        self.random_state_ = check.seed(self.random_state)
+        self.history_: list[dict[str, Any]] = []
+        self._began = time.perf_counter()
+        self._dtype = working_dtype(source.dtype)
+        blocks = self._blocks(source)
+        pool = self._draw_pool(blocks)
+        start = self._start(pool)
+        self.penalty_ = float(self.penalty)
+        if len(pool) < len(blocks):  # most of the way costs little there
+            few = self._blocks(as_source(pool.numpy()))
+            start = self._alternate(few, start, "start")[0]
+        found = self._alternate(blocks, start, "fit")
+        self._finish(blocks, *found)
+        return self
+
+    def fit_predict(self, X: Any, y: object = None) -> NDArray:
+        """Fit and return `labels_`."""
+        return self.fit(X).labels_
+
+    def predict(self, X: Any) -> NDArray:
+        """The group with the longest code of every sample, shape (n,)."""
+        check_is_fitted(self, "atoms_")
+        blocks = self._blocks(check.open_samples(self, X, reset=False))
+        return self._pass(blocks, torch.from_numpy(self.atoms_)).labels.numpy()
+
+    def _check_settings(self, n_samples: int) -> None:
+        for name in ("n_clusters", "subspace_dim", "n_init", "max_iter", "batch_size"):
+            check._integer(name, getattr(self, name), 1)
+        check._number("tol", self.tol, 0, np.inf)
+        check._number("penalty", self.penalty, 0, np.inf)
+        if self.penalty == 0:
+            raise InputError("penalty=0 must be above 0: without it, codes use all groups alike.")
+        if self.init not in STARTS:
+            raise InputError(f"init={self.init!r} is not known; use one of {', '.join(STARTS)}.")
+        check._callbacks(self.callbacks)
+        check.device(self.device)
+        if n_samples < self.n_clusters:
+            raise InputError(
+                f"n_samples={n_samples} should be >= n_clusters={self.n_clusters}; give more "
+                "samples or ask for fewer clusters."
+            )
+        if self.n_features_in_ < 2:
+            raise InputError(
+                f"X has {self.n_features_in_} feature(s), but a subspace needs at least 2 features "
+                "to lie in."
+            )
+        check._subspace_dim(self.subspace_dim, self.n_clusters, self.n_features_in_)
+
+    def _blocks(self, source: Source) -> Blocks:
+        device = check.device(self.device)
+        return UnitBlocks(source, self._dtype, device, batch_size=self.batch_size)
+
+    def _draw_pool(self, blocks: Blocks) -> Tensor:
+        """The subsample (m, d) that the start is found on; all samples where they are few."""
+        n = len(blocks)
+        rows = np.arange(n)
+        if n > POOL:
+            rows = np.sort(np.random.default_rng(self.random_state_).choice(n, POOL, replace=False))
+        pool = blocks.take(rows).cpu()
+        if (pool == pool[0]).all() and all((x.cpu() == pool[0]).all() for _, x in blocks):
+            raise InputError(
+                f"All {n} sample(s) of {blocks.source.name} are equal at unit length; there is "
+                "nothing to cluster."
+            )
+        return pool
+
+    def _start(self, pool: Tensor) -> Tensor:
+        """Orthonormal atoms (k, d, p): leading directions of the clusters of a subsample."""
+        k, p, seed = self.n_clusters, self.subspace_dim, self.random_state_
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct samples than k
+            if self.init == "k-subspaces":
+                search = KSubspaces(k, subspace_dim=p, n_init=self.n_init, random_state=seed)
+                return torch.from_numpy(search.fit(pool).subspaces_)
+            means = KMeans(k, n_init=self.n_init, random_state=seed % 2**31)
+            labels = means.fit_predict(pool.numpy())
+        sums = ScatterSums(k, pool.shape[1], affine=False)
+        sums.add(pool.double(), torch.from_numpy(labels).long())
+        return sums.subspaces(torch.full((k,), p)).bases
+
+    def _pass(self, blocks: Blocks, groups: Tensor) -> Pass:
+        atoms = Atoms(groups.to(blocks.device), blocks.dtype)
+        return code_all(blocks, atoms, self.penalty_)
+
+    def _alternate(self, blocks: Blocks, start: Tensor, stage: str) -> tuple[Tensor, Tensor]:
+        """Code and update in turn; return the atoms and the labels of the last pass."""
+        groups, labels = start, torch.full((len(blocks),), -1)
+        previous, number = np.inf, 0
+        while number < self.max_iter:
+            number += 1
+            coded = self._pass(blocks, groups)
+            record = {
+                "stage": stage,
+                "iteration": number,
+                "max_iter": self.max_iter,
+                "objective": coded.objective,
+                "changed": float((coded.labels != labels).double().mean()),
+                "empty": coded.empty,
+                "active": coded.active,
+                "penalty": self.penalty_,
+                "samples": len(blocks),
+            }
+            stop = self._record(record)
+            labels = coded.labels
+            if coded.empty > EMPTY_CODES and not stop:
+                self.penalty_ /= 2
+                groups, previous, number = start, np.inf, 0
+                continue
+            groups = update_atoms(groups, coded.second, coded.mixed)
+            self.n_iter_ = number
+            if stop or previous - coded.objective < self.tol * previous:
+                break
+            previous = coded.objective
+        return groups, labels
+
+    def _finish(self, blocks: Blocks, groups: Tensor, labels: Tensor) -> None:
+        """Canonical numbers, and labels that are exactly what `predict` will say."""
+        for turn in range(3):  # sizes change a little with the last update of the atoms
+            order = canonical_order(labels.numpy(), self.n_clusters)
+            if turn and (order == np.arange(self.n_clusters)).all():
+                break
+            groups = groups[torch.from_numpy(order).to(groups.device)]
+            coded = self._pass(blocks, groups)
+            labels = coded.labels
+        self.atoms_ = groups.cpu().numpy()
+        self.labels_ = labels.numpy()
+        self.objective_ = coded.objective
+        missing = self.n_clusters - len(np.unique(self.labels_))
+        if missing:
+            warnings.warn(
+                f"{missing} of the {self.n_clusters} clusters ended up empty; the data may hold "
+                "fewer distinct groups than n_clusters.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _record(self, record: dict[str, Any]) -> bool:
+        record["seconds"] = time.perf_counter() - self._began
+        self.history_.append(record)
+        stop = False
+        for callback in self.callbacks:  # every one is called, also after one asked to stop
+            stop |= callback(self, record) is True
+        return stop
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
