@@ -17,7 +17,7 @@ from kscn import __version__
 from kscn.errors import KscnError
 
 # In the order of `kscn --help`; the command `fit` is the object `command` in kscn/cli/fit.py.
-COMMANDS = ("demo", "fit", "predict", "evaluate", "info", "data", "reproduce")
+COMMANDS = ("demo", "fit", "predict", "evaluate", "report", "info", "data", "reproduce", "figure")
 
 BAD_INPUT, INTERRUPTED, BUG = 2, 130, 1
 

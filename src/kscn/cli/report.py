@@ -1,0 +1,104 @@
+"""`kscn report`: one page that shows what a run found."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kscn.cli.labels import atomic_file, read_labels
+from kscn.cli.rundir import Run, read_run
+from kscn.errors import DataError, InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+REPORT = "report.html"
+
+
+@click.command("report", short_help="Make a page that shows what a run found.")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--data", help="The data of the run, if it is no longer where it was.")
+@click.option(
+    "--labels",
+    "labels_path",
+    type=click.Path(path_type=Path),
+    help="True classes: a .npy array, or a .csv or .txt file with the label in the last column.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help=f"The page to write; by default {REPORT} in the run directory.",
+)
+def command(run: Path, data: str | None, labels_path: Path | None, output: Path | None) -> None:
+    """Write one HTML page about RUN, the directory `kscn fit` wrote.
+
+    The page is a single file that needs no network: sizes, training curves, a map with the image
+    under the pointer, typical and odd members of every cluster, what its subspace means, angles,
+    and, where classes are known, the confusion matrix. Classes are those that came with the data,
+    or --labels.
+    """
+    opened = read_run(run)
+    labels = opened.labels()
+    output = opened.path / REPORT if output is None else output
+    # The place for the page is checked before the work, and torch is imported after it.
+    with atomic_file(output) as file:
+        page = _page(opened, labels, data, labels_path)
+        file.write(page.encode("utf-8", "replace"))
+        size = file.tell()
+    click.echo(f"wrote {output} ({size / 1e6:.1f} MB); open it in a browser")
+
+
+def _page(run: Run, labels: "np.ndarray", data: str | None, labels_path: Path | None) -> str:
+    import torch
+
+    from kscn import load_model
+    from kscn.cli.progress import load_data, working
+    from kscn.report.contents import RunFacts, collect
+    from kscn.report.page import render
+
+    source = run.config["data"]["source"]
+    try:
+        loaded = load_data(data or source)
+    except DataError as error:
+        if data is not None or Path(source).exists():
+            raise
+        raise DataError(
+            f"the data of {run.path} is no longer at {source} ({str(error).rstrip('.')}); say "
+            "where it is with --data."
+        ) from None
+    model = load_model(run.model) if run.has_model else None
+    facts = RunFacts(run.config, run.history, labels, model, _versions(run))
+    true = _true(loaded, labels_path, len(labels))
+    with working(f"looking at {len(labels):,} samples"):
+        return render(collect(facts, loaded, true, threads=torch.get_num_threads()))
+
+
+def _true(loaded: Any, labels_path: Path | None, n_samples: int) -> "np.ndarray | None":
+    """The classes that are known, if they can score anything."""
+    import numpy as np
+
+    from kscn import metrics
+
+    if labels_path is not None:
+        true = read_labels(labels_path, n_samples)
+        metrics.scores(true, np.zeros(n_samples, dtype=int))  # says what is wrong with them
+        return true
+    if loaded.labels is None or len(loaded.labels) != n_samples:
+        return None
+    try:
+        metrics.scores(loaded.labels, np.zeros(n_samples, dtype=int))
+    except InputError:  # all unlabelled, say: the page is about the clusters then
+        return None
+    if loaded.label_names is None:
+        return loaded.labels
+    return np.array(loaded.label_names)[loaded.labels]
+
+
+def _versions(run: Run) -> dict[str, str]:
+    """The packages that wrote the model; reading the model itself has checked the manifest."""
+    if not run.has_model:
+        return {}
+    manifest = json.loads((run.model / "manifest.json").read_text(encoding="utf-8"))
+    return {str(name): str(number) for name, number in manifest.get("versions", {}).items()}

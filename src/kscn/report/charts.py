@@ -1,0 +1,165 @@
+"""Drawings as SVG text: lines over epochs, and the spectrum of a cluster.
+
+Colours and type come from the page's style sheet, so that drawings follow light and dark.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+# Of the drawing area, in the units of the view box; labels stay outside of it.
+_WIDTH, _HEIGHT = 340, 170
+_LEFT, _RIGHT, _TOP, _BOTTOM = 50, 14, 12, 28
+
+
+@dataclass(frozen=True)
+class Series:
+    """One measure over the course of a fit.
+
+    Attributes
+    ----------
+    title : str
+        What is measured.
+    unit : str
+        "%" draws shares as percentages; anything else is only named.
+    steps : tuple of str
+        What each value belongs to: "pretraining 3", "epoch 5".
+    values : tuple of float
+        Finite.
+    break_at : int or None
+        Where a second stage begins.
+    """
+
+    title: str
+    unit: str
+    steps: tuple[str, ...]
+    values: tuple[float, ...]
+    break_at: int | None = None
+
+    def told(self, value: float) -> str:
+        """A value as text."""
+        if self.unit == "%":
+            return f"{100 * value:.3g}%"
+        large = 1e4 <= abs(value) < 1e7  # where an exponent would be harder to read
+        return (f"{value:,.0f}" if large else f"{value:.4g}") + self.unit
+
+
+def line(series: Series) -> Markup:
+    """A line chart of a series with its first and last value in words for screen readers."""
+    values = series.values
+    ticks = _ticks(min(0.0, *values), max(values))
+    low, high = ticks[0], ticks[-1]
+
+    def x(i: int) -> float:
+        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * (i / max(1, len(values) - 1))
+
+    def y(value: float) -> float:
+        return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * (value - low) / (high - low)
+
+    said = (
+        f"{series.title}: {series.told(values[0])} at {series.steps[0]}, "
+        f"{series.told(values[-1])} at {series.steps[-1]}."
+    )
+    parts = [
+        f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'aria-label="{escape(said)}">'
+    ]
+    for tick in ticks:
+        parts.append(
+            f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" '
+            f'y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>'
+            f'<text class="tick" x="{_LEFT - 6}" y="{y(tick) + 4:.1f}" text-anchor="end">'
+            f"{escape(series.told(tick))}</text>"
+        )
+    if series.break_at is not None:
+        middle = (x(series.break_at - 1) + x(series.break_at)) / 2
+        parts.append(
+            f'<line class="break" x1="{middle:.1f}" x2="{middle:.1f}" y1="{_TOP}" '
+            f'y2="{_HEIGHT - _BOTTOM}"/>'
+        )
+    points = " ".join(f"{x(i):.1f},{y(value):.1f}" for i, value in enumerate(values))
+    parts.append(f'<polyline class="line" points="{points}"/>')
+    last = len(values) - 1
+    parts.append(f'<circle class="end" cx="{x(last):.1f}" cy="{y(values[-1]):.1f}" r="3.5"/>')
+    half = (_WIDTH - _LEFT - _RIGHT) / max(1, last) / 2
+    for i, value in enumerate(values):  # the text under the pointer
+        parts.append(
+            f'<rect class="hit" x="{x(i) - half:.1f}" y="0" width="{2 * half:.1f}" '
+            f'height="{_HEIGHT - _BOTTOM}"><title>{escape(series.steps[i])}: '
+            f"{escape(series.told(value))}</title></rect>"
+        )
+    parts.append(
+        f'<text class="tick" x="{_LEFT}" y="{_HEIGHT - 8}">{escape(series.steps[0])}</text>'
+        f'<text class="tick" x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 8}" text-anchor="end">'
+        f"{escape(series.steps[-1])}</text></svg>"
+    )
+    return Markup("".join(parts))
+
+
+def spectrum(values: Sequence[float], dim: int, colour: str) -> Markup:
+    """Eigenvalues as shares of their sum on a logarithmic scale; the first `dim` are the subspace.
+
+    Parameters
+    ----------
+    values : sequence of float
+        Descending and not all zero.
+    dim : int
+        Dimension of the subspace.
+    colour : str
+        Of the cluster.
+    """
+    total = sum(values)
+    shares = [value / total for value in values[: max(2 * dim + 4, 16)]]
+    floor = max(min(share for share in shares if share > 0), max(shares) * 1e-5)
+    low = math.floor(math.log10(floor))
+    width, height, left, top, bottom = 260, 110, 40, 8, 20
+
+    def x(i: int) -> float:
+        return left + (width - left - 8) * (i + 0.5) / len(shares)
+
+    def y(share: float) -> float:
+        depth = math.log10(max(share, 10.0**low)) / low if low < 0 else 0.0
+        return top + (height - top - bottom) * depth
+
+    held = sum(shares[:dim])
+    said = f"The first {dim} directions hold {held:.1%} of the energy of the members."
+    parts = [
+        f'<svg class="chart spectrum" viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="{said}">'
+    ]
+    for exponent in range(low, 1):
+        place = y(10.0**exponent)
+        parts.append(
+            f'<line class="grid" x1="{left}" x2="{width - 8}" y1="{place:.1f}" y2="{place:.1f}"/>'
+            f'<text class="tick" x="{left - 5}" y="{place + 4:.1f}" text-anchor="end">'
+            f"{100 * 10.0**exponent:g}%</text>"
+        )
+    edge = (x(dim - 1) + x(dim)) / 2 if dim < len(shares) else width - 8
+    parts.append(
+        f'<line class="break" x1="{edge:.1f}" x2="{edge:.1f}" y1="{top}" y2="{height - bottom}"/>'
+    )
+    for i, share in enumerate(shares):
+        kind = f'style="fill:{escape(colour)}"' if i < dim else 'class="outside"'
+        parts.append(
+            f'<circle cx="{x(i):.1f}" cy="{y(share):.1f}" r="3.4" {kind}>'
+            f"<title>direction {i + 1}: {share:.2%} of the energy</title></circle>"
+        )
+    for i in sorted({0, dim - 1, len(shares) - 1}):
+        parts.append(
+            f'<text class="tick" x="{x(i):.1f}" y="{height - 5}" text-anchor="middle">'
+            f"{i + 1}</text>"
+        )
+    return Markup("".join([*parts, "</svg>"]))
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """About four round numbers that enclose low and high."""
+    reach = high - low or abs(high) or 1.0
+    size = 10.0 ** math.floor(math.log10(reach / 3))
+    step = next(size * m for m in (1, 2, 5, 10) if reach / (size * m) <= 4)
+    first, last = math.floor(low / step), math.ceil(high / step - 1e-9)
+    return [step * i for i in range(first, max(last, first + 1) + 1)]

@@ -1,0 +1,356 @@
+"""What a report says about a run, as plain values that the template lays out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from kscn import metrics
+from kscn.data import Dataset
+from kscn.errors import DataError, InputError, ModelFileError
+from kscn.report import charts, course
+from kscn.report.clusters import Cluster, Illustrator
+from kscn.report.map import flatten, packed
+from kscn.report.palette import colours
+from kscn.report.pictures import Painter, data_uri, is_image, sheet
+from kscn.report.spaces import PixelSpace, SampleSpace, space_of
+from kscn.report.survey import Survey, look
+from kscn.subspaces import principal_angles
+
+# Pictures for the pointer on the map, and pixels in all of them together.
+_PICTURES, _PIXELS = 4000, 6_000_000
+_HOVER_SIDE = 32
+# A table with more rows or columns than this is left out; the command line can print it.
+_WIDEST = 60
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A square or oblong of numbers with names on both sides.
+
+    Attributes
+    ----------
+    rows, columns : list of str
+        Names.
+    cells : list of list of str
+        What is written in them.
+    shades : list of list of float
+        How strongly they are coloured, 0 to 1.
+    notes : list of list of str
+        What a cell says in full.
+    marks : set of (int, int)
+        Cells that are marked as matching.
+    """
+
+    rows: list[str]
+    columns: list[str]
+    cells: list[list[str]]
+    shades: list[list[float]]
+    notes: list[list[str]]
+    marks: set[tuple[int, int]] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Everything on the page; None or empty where a run has no such thing."""
+
+    title: str
+    headline: str
+    facts: list[tuple[str, str]]
+    clusters: list[Cluster]
+    curves: list[tuple[str, Markup]]
+    pretrained: bool
+    numbers: tuple[list[str], list[list[str]]]
+    map: dict[str, Any]
+    map_method: str
+    map_count: int
+    n_samples: int
+    space: str
+    pictures: bool
+    angles: Matrix | None
+    confusion: Matrix | None
+    scores: dict[str, float] | None
+    config: dict[str, list[tuple[str, str]]]
+    has_subspaces: bool
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """A run as it is on disk.
+
+    Attributes
+    ----------
+    config : mapping
+        The tables of config.toml.
+    history : sequence of mapping
+        The lines of history.jsonl; the last one is the result.
+    labels : ndarray of shape (n,)
+        Cluster of every sample.
+    model : estimator or None
+        The fitted model, where the method leaves one.
+    versions : mapping of str to str
+        Packages that wrote the model.
+    """
+
+    config: Mapping[str, Any]
+    history: Sequence[Mapping[str, Any]]
+    labels: NDArray
+    model: Any
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+def collect(
+    run: RunFacts, data: Dataset, true: NDArray | None = None, threads: int = 1
+) -> Contents:
+    """Look at the samples of a run and work out everything that its report says.
+
+    Parameters
+    ----------
+    run : RunFacts
+        The run.
+    data : Dataset
+        Its samples.
+    true : ndarray of shape (n,), optional
+        True classes, numbers or words: they score the result and name the clusters.
+    threads : int
+        For t-SNE.
+
+    Raises
+    ------
+    DataError
+        When the samples are not those of the run.
+    """
+    result, about = run.history[-1], run.config["run"]
+    sizes = np.asarray(result["sizes"])
+    labels = _checked_labels(run, data, len(sizes))
+    space = space_of(run.model, data.samples.shape)
+    survey = look(data.samples, labels, len(sizes), space, Illustrator.members(len(sizes)))
+    colour = colours(len(sizes))
+    illustrator = Illustrator(data, space, survey, colour)
+    clusters = illustrator.clusters(np.bincount(labels[labels >= 0], minlength=len(sizes)))
+    if not isinstance(space, PixelSpace):
+        clusters = illustrator.examples(clusters, labels)
+    scores = confusion = None
+    if true is not None:
+        scores = metrics.scores(true, labels)
+        confusion = _confusion(true, labels)
+        clusters = [cluster.named(true[labels == cluster.number]) for cluster in clusters]
+    curves = course.series(run.history)
+    flat = flatten(survey.points, threads)
+    name = str(run.config["data"]["name"])
+    return Contents(
+        title=f"{name}, {about.get('method', '')}",
+        headline=_headline(run, scores, survey, space),
+        facts=_facts(run, scores),
+        clusters=clusters,
+        curves=[(curve.title, charts.line(curve)) for curve in curves],
+        pretrained=any(curve.break_at for curve in curves),
+        numbers=course.table(run.history),
+        map=_map(data, survey, flat.places, labels, true, colour),
+        map_method=flat.method,
+        map_count=len(survey.chosen),
+        n_samples=len(labels),
+        space=space.name,
+        pictures=is_image(data.samples.shape),
+        angles=_angles(space),
+        confusion=confusion,
+        scores=scores,
+        config=_config(run),
+        has_subspaces=isinstance(space, PixelSpace),
+    )
+
+
+def _checked_labels(run: RunFacts, data: Dataset, n_clusters: int) -> NDArray:
+    expected, shape = run.config["data"]["samples"], tuple(run.config["data"]["shape"])
+    source = data.samples
+    if len(source) != expected or tuple(source.shape) != shape:
+        raise DataError(
+            f"{source.name} has {len(source):,} samples of shape {tuple(source.shape)} and the run "
+            f"was fitted on {expected:,} of shape {shape}; give its data with --data."
+        )
+    labels = np.asarray(run.labels)
+    if labels.dtype.kind not in "iu" or labels.min() < -1 or labels.max() >= n_clusters:
+        raise ModelFileError(
+            f"labels.csv holds other labels than the numbers 0 to {n_clusters - 1} of the run's "
+            "clusters; run `kscn fit` again."
+        )
+    return labels.astype(np.int64)
+
+
+def _headline(
+    run: RunFacts, scores: Mapping[str, float] | None, survey: Survey, space: SampleSpace
+) -> str:
+    data, result = run.config["data"], run.history[-1]
+    shape = data["shape"]
+    what = "images" if is_image(tuple(shape)) else "samples"
+    text = (
+        f"{run.config['run']['method']} sorted {data['samples']:,} {what} into "
+        f"{len(result['sizes'])} clusters in {duration(result['seconds'])}"
+    )
+    if scores is not None:
+        return f"{text}; {scores['acc']:.1%} of them agree with the known classes."
+    if isinstance(space, PixelSpace) and space.subspaces.offsets is None:
+        sizes = np.asarray(result["sizes"], dtype=float)
+        held = 1 - float(survey.outside @ sizes / max(1.0, sizes.sum()))
+        return f"{text}; their subspaces hold {held:.1%} of the energy of the {space.name}."
+    return f"{text}."
+
+
+def duration(seconds: float) -> str:
+    """Time for people, in one piece: 0.31 s, 12.4 s, 3 min 20 s, 1 h 5 min."""
+    return _spoken(seconds).replace(" ", "\u00a0")
+
+
+def _spoken(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _facts(run: RunFacts, scores: Mapping[str, float] | None) -> list[tuple[str, str]]:
+    data, about, result = run.config["data"], run.config["run"], run.history[-1]
+    shape = " × ".join(map(str, data["shape"]))
+    dims = result["dims"]
+    facts = [
+        ("Data", str(data["name"])),
+        ("Samples", f"{data['samples']:,}"),
+        ("Shape", f"{shape} features" if len(data["shape"]) == 1 else shape),
+        ("Method", ", ".join([about["method"], *_preset(about)])),
+        ("Clusters", str(len(result["sizes"]))),
+    ]
+    if dims:
+        least, most = min(dims), max(dims)
+        facts.append(("Subspace dimension", str(least) if least == most else f"{least}–{most}"))
+    facts.append(("Time", duration(result["seconds"])))
+    for name in ("acc", "nmi", "ari") if scores is not None else ():
+        facts.append((name.upper(), f"{scores[name]:.1%}"))  # type: ignore[index]
+    return facts
+
+
+def _preset(about: Mapping[str, Any]) -> list[str]:
+    """The name of the preset, of a file without its folder."""
+    return [Path(about["preset"]).stem] if about.get("preset") else []
+
+
+def _map(
+    data: Dataset,
+    survey: Survey,
+    places: NDArray,
+    labels: NDArray,
+    true: NDArray | None,
+    colour: list[str],
+) -> dict[str, Any]:
+    """What the script of the page draws the map from."""
+    chosen = survey.chosen
+    made: dict[str, Any] = {
+        "places": packed(places),
+        "index": chosen.tolist(),
+        "cluster": labels[chosen].tolist(),
+        "colours": colour,
+        "sheet": None,
+    }
+    if true is not None:
+        classes, number = np.unique(true, return_inverse=True)
+        made["classes"] = [str(name) for name in classes]
+        made["class"] = number[chosen].tolist()
+        made["classColours"] = colours(len(classes))
+    if is_image(data.samples.shape):
+        painter = Painter(data.samples.shape, min(0.0, survey.low), survey.high, _HOVER_SIDE)
+        one = painter.pixels(data.samples.take(chosen[:1])).shape
+        count = min(len(chosen), _PICTURES, max(1, _PIXELS // int(np.prod(one))))
+        pictured = np.sort(np.random.default_rng(0).permutation(len(chosen))[:count])
+        pixels, columns = sheet(painter.pixels(data.samples.take(chosen[pictured])))
+        made["sheet"] = {
+            "uri": data_uri(pixels),
+            "columns": columns,
+            "height": one[1],
+            "width": one[2],
+            "points": pictured.tolist(),
+        }
+    return made
+
+
+def _angles(space: SampleSpace) -> Matrix | None:
+    if not isinstance(space, PixelSpace) or not 2 <= len(space.dims) <= _WIDEST:
+        return None
+    k = len(space.dims)
+    names = [str(i) for i in range(k)]
+    cells = [["" for _ in names] for _ in names]
+    shades = [[0.0 for _ in names] for _ in names]
+    notes = [["" for _ in names] for _ in names]
+    for i in range(k):
+        for j in range(k):
+            if i == j:
+                notes[i][j] = f"cluster {i} with itself"
+                continue
+            a, b = (space.subspaces.bases[c][:, : int(space.dims[c])] for c in (i, j))
+            degrees = torch.rad2deg(principal_angles(a, b)).tolist()
+            cells[i][j] = f"{degrees[0]:.0f}"
+            shades[i][j] = 1 - degrees[0] / 90
+            notes[i][j] = f"clusters {i} and {j}: " + ", ".join(f"{d:.1f}°" for d in degrees)
+    return Matrix(names, names, cells, shades, notes)
+
+
+def _confusion(true: NDArray, labels: NDArray) -> Matrix | None:
+    try:
+        found = metrics.confusion_matrix(true, labels)
+    except InputError:
+        return None
+    if max(found.counts.shape) > _WIDEST:
+        return None
+    totals = found.counts.sum(axis=1).clip(min=1)
+    classes = [str(name) for name in found.classes]
+    clusters = ["none" if str(name) == "-1" else str(name) for name in found.clusters]
+    return Matrix(
+        classes,
+        clusters,
+        [[f"{count:,}" if count else "" for count in row] for row in found.counts.tolist()],
+        (found.counts / totals[:, None]).tolist(),
+        [
+            [
+                f"{found.counts[r, c]:,} of {totals[r]:,} samples of class {name} "
+                f"({found.counts[r, c] / totals[r]:.1%}) are in cluster {cluster}"
+                for c, cluster in enumerate(clusters)
+            ]
+            for r, name in enumerate(classes)
+        ],
+        {(row, column) for column, row in enumerate(found.matches) if row >= 0},
+    )
+
+
+def _config(run: RunFacts) -> dict[str, list[tuple[str, str]]]:
+    result = run.history[-1]
+    about = {
+        "data": run.config["data"]["source"],
+        "created": run.config["run"].get("created"),
+        "seed": result["seed"],
+        "seconds": f"{result['seconds']:.2f}",
+        "objective": result["objective"],
+        result.get("unit", "iterations"): result["iterations"],
+    }
+    versions = {"kscn": run.config["run"].get("kscn"), **run.versions}
+    tables = {"Run": about, "Settings": run.config["parameters"], "Versions": versions}
+    return {
+        name: [(str(key), _told(value)) for key, value in table.items() if value is not None]
+        for name, table in tables.items()
+    }
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_told(item)}" for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(_told(item) for item in value)
+    return str(value)

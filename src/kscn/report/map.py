@@ -1,0 +1,94 @@
+"""A flat map of points: t-SNE where openTSNE is installed, else the two main directions."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Noise in hundreds of directions drowns neighbourhoods, and finding them costs time.
+_REDUCED = 50
+# Fewer points than this have too few neighbours for a perplexity that says anything.
+_LEAST = 30
+# Half of openTSNE's default rounds: the map of a report need not be polished to the last digit.
+_ROUNDS = {"early_exaggeration_iter": 125, "n_iter": 250}
+STEPS = 65535
+
+
+@dataclass(frozen=True)
+class Flat:
+    """Places of points on a map.
+
+    Attributes
+    ----------
+    places : ndarray of shape (n, 2)
+        Between -1 and 1, the same scale in both directions.
+    method : str
+        "t-SNE" or "PCA".
+    """
+
+    places: NDArray
+    method: str
+
+
+def flatten(points: NDArray, threads: int = 1, seed: int = 0) -> Flat:
+    """Lay out points (n, d) in the plane.
+
+    Parameters
+    ----------
+    points : ndarray of shape (n, d)
+        What to lay out.
+    threads : int
+        For t-SNE.
+    seed : int
+        The same points and seed give the same map.
+    """
+    points = _reduced(np.asarray(points, dtype=np.float64), seed)
+    tsne = _tsne()
+    if tsne is None or len(points) < _LEAST or not points.any():
+        return Flat(_framed(points[:, :2]), "PCA")
+    # The first direction spread to 1e-4, as t-SNE wants its start.
+    start = points[:, :2] / max(float(points[:, 0].std()), 1e-300) * 1e-4
+    made = tsne.TSNE(
+        perplexity=min(30, (len(points) - 1) / 3),
+        initialization=start,
+        n_jobs=threads,
+        random_state=seed,
+        **_ROUNDS,
+    )
+    return Flat(_framed(np.asarray(made.fit(points))), "t-SNE")
+
+
+def _tsne() -> Any:
+    try:
+        return import_module("openTSNE")
+    except ImportError:
+        return None
+
+
+def _reduced(points: NDArray, seed: int) -> NDArray:
+    """At least two and at most 50 principal components; missing ones are zero."""
+    from sklearn.decomposition import PCA
+
+    points = points - points.mean(axis=0)
+    if not points.any():
+        return np.zeros((len(points), 2))
+    count = min(*points.shape, _REDUCED)
+    made: NDArray = PCA(count, random_state=seed).fit_transform(points)
+    return np.pad(made, ((0, 0), (0, max(0, 2 - count))))
+
+
+def _framed(places: NDArray) -> NDArray:
+    middle = (places.max(axis=0) + places.min(axis=0)) / 2
+    reach = float(np.abs(places - middle).max())
+    return (places - middle) / (reach if reach > 0 else 1.0)
+
+
+def packed(places: NDArray) -> str:
+    """Places as little-endian pairs of 16-bit steps in base64, four bytes per point."""
+    steps = np.rint((places + 1) / 2 * STEPS).astype("<u2")
+    return base64.b64encode(steps.tobytes()).decode()

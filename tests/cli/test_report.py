@@ -1,0 +1,97 @@
+"""`kscn report`: the page is written, or one sentence says why not."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _quick_map(monkeypatch):
+    """PCA in place of t-SNE, which tests of the map cover."""
+    monkeypatch.setattr("kscn.report.map._tsne", lambda: None)
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    """A copy of the finished run, to write to."""
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+def test_the_page_is_written_into_the_run(kscn, run, files):
+    result = kscn("report", run)
+    assert result.exit_code == 0, result.output
+    assert f"wrote {run / 'report.html'}" in result.output
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "k-subspaces sorted 120 samples into 3 clusters" in page
+    assert 'id="classes"' not in page  # x.npy has no labels
+    assert sorted(p.name for p in run.iterdir() if p.name.startswith(".")) == []
+
+
+def test_the_same_run_gives_the_same_page(kscn, run, tmp_path):
+    for name in ("a.html", "b.html"):
+        assert kscn("report", run, "-o", tmp_path / name).exit_code == 0
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+def test_labels_of_a_file_or_of_the_data_score_the_run(kscn, run, files, tmp_path):
+    for options in (("--labels", files / "y.npy"), ("--data", files / "xy.npz")):
+        result = kscn("report", run, *options, "-o", tmp_path / "page.html")
+        assert result.exit_code == 0, result.output
+        assert "100.0% of them agree" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_data_that_moved_is_asked_for_and_taken(one_sentence, kscn, run, files, tmp_path):
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace("x.npy", "gone.npy"))
+    words = one_sentence(kscn("report", run))
+    assert "is no longer at" in words and "--data" in words
+    assert not (run / "report.html").exists()
+    assert kscn("report", run, "--data", files / "x.npy").exit_code == 0
+
+
+def test_what_does_not_fit_is_refused(one_sentence, kscn, run, planes, tmp_path):
+    np.save(tmp_path / "short.npy", planes[0][:50])
+    np.save(tmp_path / "turned.npy", planes[0][::-1])
+    np.save(tmp_path / "few.npy", planes[1][:5])
+    np.save(tmp_path / "nan.npy", np.full(120, np.nan))
+    for options, words in (
+        (("--data", tmp_path / "short.npy"), "has 50 samples"),
+        (("--data", tmp_path / "turned.npy"), "not the samples of the run"),
+        (("--data", tmp_path / "nothing.npy"), "does not exist"),
+        (("--labels", tmp_path / "few.npy"), "has 5 labels and the run has 120 samples"),
+        (("--labels", tmp_path / "nan.npy"), "NaN"),
+        (("-o", tmp_path), "is a directory"),
+        (("-o", tmp_path / "no" / "page.html"), "cannot write"),
+    ):
+        assert words in one_sentence(kscn("report", run, *options))
+    assert "does not exist" in one_sentence(kscn("report", tmp_path / "nothing"))
+    assert not (run / "report.html").exists()
+
+
+def test_labels_that_do_not_match_are_named(one_sentence, kscn, run):
+    labels = run / "labels.csv"
+    rows = labels.read_text().splitlines()
+    labels.write_text("\n".join(rows[:-3]))
+    assert "labels and the run has 120 samples" in one_sentence(kscn("report", run))
+    labels.write_text("\n".join([*rows[:-1], "119,7"]))
+    assert "other labels than the numbers 0 to 2" in one_sentence(kscn("report", run))
+
+
+def test_a_failure_keeps_the_older_page(one_sentence, kscn, run):
+    (run / "report.html").write_text("older")
+    (run / "history.jsonl").unlink()
+    assert "history.jsonl is damaged" in one_sentence(kscn("report", run))
+    assert (run / "report.html").read_text() == "older"
+    assert os.listdir(run).count("report.html") == 1
+
+
+def test_a_method_without_a_model_is_reported_by_its_labels(kscn, files, tmp_path):
+    made = kscn("fit", files / "xy.npz", "-k", 3, "-o", tmp_path / "r", "--method", "ssc-omp")
+    assert made.exit_code == 0, made.output
+    result = kscn("report", tmp_path / "r")
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
+    assert "leaves labels only" in page
+    assert 'id="classes"' in page and 'id="angles"' not in page

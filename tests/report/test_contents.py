@@ -1,0 +1,153 @@
+"""What a report says agrees with the model, and what does not fit is refused."""
+
+import numpy as np
+import pytest
+
+from kscn import KSubspaces, metrics
+from kscn.errors import DataError, ModelFileError
+from kscn.report import survey as survey_module
+from kscn.report.contents import collect
+from kscn.report.palette import TEN, colours
+from kscn.report.spaces import space_of
+from kscn.report.survey import look
+
+
+@pytest.fixture(autouse=True)
+def _quick_map(monkeypatch):
+    """PCA in place of t-SNE, which has tests of its own."""
+    monkeypatch.setattr("kscn.report.map._tsne", lambda: None)
+
+
+def test_members_are_those_that_the_residuals_name(linear, planes, monkeypatch):
+    monkeypatch.setattr(survey_module, "_BLOCK_ROWS", 17)
+    found = look(_source(planes[0]), linear.labels_.astype(np.int64), 3, space_of(linear, (8,)), 4)
+    z = planes[0].astype(np.float64)
+    share = linear.residuals(z) / (z**2).sum(axis=1, keepdims=True)
+    ordered = np.sort(share, axis=1)
+    for i in range(3):
+        members = np.flatnonzero(linear.labels_ == i)
+        near = members[np.argsort(share[members, i])]
+        gap = members[np.argsort((ordered[:, 1] - ordered[:, 0])[members])]
+        assert found.typical.of(i)[0].tolist() == near[:4].tolist()
+        assert found.outliers.of(i)[0].tolist() == near[::-1][:4].tolist()
+        assert found.borderline.of(i)[0].tolist() == gap[:4].tolist()
+        second = np.argsort(share, axis=1)[gap[:4], 1]
+        assert found.borderline.of(i)[2].tolist() == second.tolist()
+        assert found.outside[i] == pytest.approx(share[members, i].mean(), rel=1e-4)
+    assert (found.low, found.high) == (planes[0].min(), planes[0].max())
+    assert (found.points == planes[0]).all()
+
+
+def _source(samples):
+    from kscn.data import as_source
+
+    return as_source(samples)
+
+
+def test_a_large_set_is_mapped_by_a_fair_part(linear, planes, monkeypatch):
+    monkeypatch.setattr(survey_module, "MAP_POINTS", 30)
+    monkeypatch.setattr(survey_module, "_BLOCK_ROWS", 17)
+    found = look(_source(planes[0]), linear.labels_.astype(np.int64), 3, space_of(linear, (8,)), 4)
+    assert len(set(found.chosen)) == 30
+    assert (found.points == planes[0][found.chosen]).all()
+
+
+def test_a_run_with_classes_is_scored(linear, planes, run_of):
+    run, data = run_of(linear, planes[0])
+    report = collect(run, data, np.array(["a", "b", "c"])[planes[1]])
+    assert report.scores == metrics.scores(planes[1], linear.labels_)
+    assert report.confusion.cells == [["60", "", ""], ["", "40", ""], ["", "", "20"]]
+    assert report.confusion.marks == {(0, 0), (1, 1), (2, 2)}
+    assert [cluster.most for cluster in report.clusters] == ["a", "b", "c"]
+    assert "100.0% of them agree" in report.headline
+    assert report.map["classes"] == ["a", "b", "c"]
+
+
+def test_a_run_without_classes_says_what_the_subspaces_hold(linear, planes, run_of):
+    report = collect(*run_of(linear, planes[0]))
+    assert report.scores is None and report.confusion is None
+    assert all(cluster.most is None for cluster in report.clusters)
+    assert "subspaces hold 9" in report.headline
+    assert sum(cluster.size for cluster in report.clusters) == 120
+
+
+def test_angles_are_those_between_the_planes(linear, planes, run_of):
+    from scipy.linalg import subspace_angles
+
+    report = collect(*run_of(linear, planes[0]))
+    for i, j in ((0, 1), (2, 0)):
+        angles = np.degrees(subspace_angles(linear.subspaces_[i], linear.subspaces_[j]))[::-1]
+        assert report.angles.cells[i][j] == f"{angles[0]:.0f}"
+        told = ", ".join(f"{angle:.1f}°" for angle in angles)
+        assert report.angles.notes[i][j] == f"clusters {i} and {j}: {told}"
+    assert report.angles.cells[1][1] == ""
+
+
+def test_vectors_have_loadings_and_no_pictures(linear, planes, run_of):
+    report = collect(*run_of(linear, planes[0]))
+    assert report.map["sheet"] is None
+    for cluster in report.clusters:
+        assert cluster.mean == "" and not any(m.picture for m in cluster.typical)
+        for direction in cluster.directions:
+            assert len(direction.loadings) == 6
+            assert sum(value**2 for _, value in direction.loadings) <= 1 + 1e-9
+            sizes = [abs(value) for _, value in direction.loadings]
+            assert sizes == sorted(sizes, reverse=True)
+        assert sum(d.share for d in cluster.directions) == pytest.approx(1)
+
+
+def test_images_have_pictures_of_members_and_directions(planes, run_of):
+    images = planes[0].reshape(-1, 2, 4)
+    model = KSubspaces(3, subspace_dim=2, random_state=0).fit(images)
+    report = collect(*run_of(model, images))
+    sheet = report.map["sheet"]
+    assert (sheet["width"], sheet["height"], len(sheet["points"])) == (4, 2, 120)
+    for cluster in report.clusters:
+        assert cluster.mean.startswith("data:image/png;base64,")
+        assert len(cluster.directions) == 2
+        assert [place for _, place in cluster.directions[0].walk] == [
+            "−2 sd", "−1 sd", "mean", "+1 sd", "+2 sd",
+        ]  # fmt: skip
+        assert cluster.directions[0].walk[2][0] == cluster.mean
+        assert 0.99 < cluster.held <= 1
+
+
+def test_a_run_without_a_model_shows_labels_only(linear, planes, run_of):
+    report = collect(*run_of(linear, planes[0], has_model=False))
+    assert not report.has_subspaces and report.angles is None
+    for cluster in report.clusters:
+        assert not cluster.typical and cluster.spectrum is None
+        assert len(cluster.examples) == 10
+        assert all(linear.labels_[m.index] == cluster.number for m in cluster.examples)
+
+
+def test_affine_subspaces_and_a_single_one(planes, run_of):
+    model = KSubspaces(3, subspace_dim=2, affine=True, random_state=0).fit(planes[0] + 5)
+    assert collect(*run_of(model, planes[0] + 5)).clusters[0].outside is None
+    alone = KSubspaces(1, subspace_dim=2, random_state=0).fit(planes[0])
+    report = collect(*run_of(alone, planes[0]))
+    assert report.angles is None and report.clusters[0].borderline == ()
+
+
+def test_other_samples_than_those_of_the_run_are_refused(linear, planes, run_of):
+    run, _ = run_of(linear, planes[0])
+    for other, words in (
+        (planes[0][:100], "has 100 samples of shape \\(8,\\) and the run was fitted on 120"),
+        (planes[0][:, :5], "of shape \\(5,\\)"),
+        (planes[0][::-1], "nearer to another subspace than labels.csv says"),
+    ):
+        _, foreign = run_of(linear, other.copy())
+        with pytest.raises(DataError, match=words):
+            collect(run, foreign)
+
+
+@pytest.mark.parametrize("labels", [np.full(120, 3), np.full(120, -2), np.full(120, "a")])
+def test_labels_that_are_no_clusters_are_refused(linear, planes, run_of, labels):
+    run, data = run_of(linear, planes[0])
+    with pytest.raises(ModelFileError, match="holds other labels than the numbers 0 to"):
+        collect(type(run)(run.config, run.history, labels, run.model), data)
+
+
+def test_colours_are_distinct():
+    assert colours(3) == list(TEN[:3])
+    assert len(set(colours(60))) == 60

@@ -1,0 +1,128 @@
+"""Subspaces lead back to samples: through pixels, codes and whitened latents."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from kscn import KSCN, KSubspaces
+from kscn.report.spaces import LatentSpace, PixelSpace, SampleSpace, space_of
+
+
+class Gain(nn.Module):
+    """An autoencoder that hardly does anything, so that what it does is known."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(()))
+
+    def encode(self, samples):
+        return samples * self.gain
+
+    def decode(self, latents):
+        return latents / self.gain
+
+
+@pytest.fixture(scope="module")
+def deep(planes):
+    """deep(latent) -> a KSCN on the planes whose code is nearly the scaled sample itself."""
+
+    def fit(latent):
+        return KSCN(
+            3,
+            subspace_dim=2,
+            autoencoder=Gain(),
+            latent=latent,
+            latent_dim=5,
+            n_init=1,
+            pretrain_epochs=1,
+            epochs=1,
+            learning_rate=1e-5,
+            random_state=0,
+        ).fit(planes[0])
+
+    return fit
+
+
+def filled(space, samples, labels, block=50):
+    for first in range(0, len(samples), block):
+        some = slice(first, first + block)
+        space.add(samples[some], torch.from_numpy(np.asarray(labels[some], dtype=np.int64)))
+    return space
+
+
+def test_the_space_follows_the_model(linear, deep, planes):
+    assert type(space_of(None, (8,))) is SampleSpace
+    assert type(space_of(linear, (8,))) is PixelSpace
+    assert type(space_of(deep("identity"), (8,))) is LatentSpace
+
+
+def test_directions_are_the_principal_ones_of_the_members(linear, planes):
+    samples, labels = planes[0].astype(np.float64), linear.labels_
+    space = filled(PixelSpace(linear, (8,)), samples, labels)
+    for i in range(3):
+        basis = linear.subspaces_[i].astype(np.float64)
+        inside = samples[labels == i] @ basis @ basis.T  # the members on their subspace
+        values, vectors = np.linalg.eigh(np.cov(inside.T, bias=True))
+        axes, spread = space.directions(i)
+        assert spread.numpy() == pytest.approx(np.sqrt(values[::-1][:2]), rel=1e-6)
+        assert np.abs((axes.numpy() * vectors[:, ::-1][:, :2]).sum(axis=0)) == pytest.approx(
+            [1, 1], abs=1e-6
+        )
+
+
+def test_steps_from_the_mean_stay_samples(linear, planes):
+    space = filled(PixelSpace(linear, (2, 4)), planes[0].reshape(-1, 2, 4), linear.labels_)
+    step = torch.arange(8, dtype=torch.float64)[None]
+    mean = planes[0][linear.labels_ == 1].mean(axis=0, dtype=np.float64)
+    found = space.samples(1, torch.cat([0 * step, step]))
+    assert found.shape == (2, 2, 4)
+    assert found.reshape(2, 8) == pytest.approx(np.stack([mean, mean + np.arange(8)]), abs=1e-6)
+
+
+def test_dimensions_may_differ(planes):
+    model = KSubspaces(3, subspace_dim=[1, 2, 3], random_state=0).fit(planes[0])
+    space = filled(PixelSpace(model, (8,)), planes[0], model.labels_)
+    assert [space.directions(i)[0].shape[1] for i in range(3)] == model.subspace_dims_.tolist()
+
+
+def test_codes_of_the_latent_itself_are_decoded(deep, planes):
+    model = deep("identity")
+    space = filled(LatentSpace(model, (8,)), planes[0], model.labels_)
+    step = 0.3 * torch.ones(1, 8, dtype=torch.float64)
+    mean = torch.from_numpy(model.transform(planes[0])[model.labels_ == 0].mean(axis=0))
+    with torch.no_grad():
+        expected = model.scaling_.inverse(model.autoencoder_.decode(mean + step.float()))
+    assert space.samples(0, step) == pytest.approx(expected.numpy(), abs=1e-5)
+
+
+def test_whitening_is_inverted(deep, planes):
+    model = deep("whitened")
+    space = filled(LatentSpace(model, (8,)), planes[0], model.labels_)
+    axes, spread = space.directions(0)
+    steps = torch.tensor([[0.0], [1.0], [-2.0]], dtype=torch.float64) * spread[0] * axes[:, 0]
+    samples = torch.from_numpy(space.samples(0, steps))
+    with torch.no_grad():  # what the decoded samples are before they are brought to unit norm
+        code = model.autoencoder_.encode(model.scaling_(samples))
+        reached = model.latent_.linear(code).double()
+        members = model.autoencoder_.encode(model.scaling_(torch.from_numpy(planes[0])))
+        lengths = model.latent_.linear(members[model.labels_ == 0]).norm(dim=1).double()
+    assert (reached - reached[0]).numpy() == pytest.approx(
+        (lengths.mean() * steps).numpy(), abs=1e-4
+    )
+
+
+def test_spectra_of_latents_are_those_of_their_scatter(deep, planes):
+    model = deep("whitened")
+    space = filled(LatentSpace(model, (8,)), planes[0], model.labels_)
+    z = model.transform(planes[0]).astype(np.float64)
+    for i in range(3):
+        members = z[model.labels_ == i]
+        expected = np.linalg.svd(members, compute_uv=False) ** 2
+        assert space.spectra[i] == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+def test_points_do_not_depend_on_the_block(deep, planes):
+    model = deep("whitened")
+    space = LatentSpace(model, (8,))
+    assert space.points(planes[0]).numpy() == pytest.approx(model.transform(planes[0]), abs=1e-6)
