@@ -118,6 +118,13 @@ def test_unsuitable_parameters_and_arrays_are_refused(tmp_path):
         write_model(tmp_path / "m", "K", {"callback": print}, {})
     with pytest.raises(InputError, match="JSON"):
         write_model(tmp_path / "m", "K", {"tol": float("nan")}, {})
+    for unreadable in ({"seed": 2**63}, {"x" * 1000: 1}):
+        with pytest.raises(InputError, match=r"JSON: a.* is too"):
+            write_model(tmp_path / "m", "K", unreadable, {})
+    with pytest.raises(InputError, match="name of a class"):
+        write_model(tmp_path / "m", "../K", {}, {})
+    with pytest.raises(InputError, match="fewer arrays and parameters"):
+        write_model(tmp_path / "m", "K", {"names": ["x" * 2**20] * 16}, {})
     with pytest.raises(InputError, match="'words' of a model must be numeric"):
         write_model(tmp_path / "m", "K", {}, {"words": np.array(["a"])})
     assert os.listdir(tmp_path) == []
@@ -146,6 +153,50 @@ def other_shapes(model):
     edit_manifest(model, tensors=table)
 
 
+def sealed(model, content):
+    """Other bytes in the place of the tensors, with a manifest that vouches for them."""
+    (model / TENSORS_NAME).write_bytes(content)
+    digest = modelfile._sha256(model / TENSORS_NAME)
+    edit_manifest(model, tensors_bytes=len(content), tensors_sha256=digest)
+
+
+def deep_brackets(model):
+    (model / MANIFEST_NAME).write_text("[" * 100_000)
+
+
+def endless_number(model):
+    (model / MANIFEST_NAME).write_text('{"format": ' + "9" * 100_000 + "}")
+
+
+def huge_manifest(model):
+    with (model / MANIFEST_NAME).open("wb") as file:
+        file.truncate(2**40)  # sparse
+
+
+def huge_header(model):
+    sealed(model, (2**40).to_bytes(8, "little") + b"{}")
+
+
+def header_of_brackets(model):
+    sealed(model, (50_000).to_bytes(8, "little") + b"[" * 50_000)
+
+
+def offsets_outside(model):
+    table = {"bases": {"dtype": "F64", "shape": [2, 3, 2], "data_offsets": [0, 2**50]}}
+    header = json.dumps(table).encode()
+    sealed(model, len(header).to_bytes(8, "little") + header + bytes(96))
+
+
+def pipe_as_tensors(model):
+    (model / TENSORS_NAME).unlink()
+    os.mkfifo(model / TENSORS_NAME)
+
+
+def pipe_as_manifest(model):
+    (model / MANIFEST_NAME).unlink()
+    os.mkfifo(model / MANIFEST_NAME)
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
@@ -162,6 +213,20 @@ def other_shapes(model):
         (lambda m: edit_manifest(m, format_version=2), "format version 2 and this kscn reads"),
         (lambda m: edit_manifest(m, params=None), "'params' is missing or wrong"),
         (lambda m: edit_manifest(m, kind="KMedians"), "'KMedians', which this version"),
+        (lambda m: edit_manifest(m, kind="K" * 10_000), "'kind' is missing or wrong"),
+        (lambda m: edit_manifest(m, kind="../../x"), "'kind' is missing or wrong"),
+        (lambda m: edit_manifest(m, format_version="9" * 10_000), "format version '9999"),
+        (lambda m: edit_manifest(m, params={"x": float("nan")}), "it is not JSON"),
+        (lambda m: edit_manifest(m, params={"seed": 2**63}), "it is not JSON"),
+        (lambda m: edit_manifest(m, params={"x" * 1000: 1}), "it is not JSON"),
+        (deep_brackets, "it is not JSON"),
+        (endless_number, "it is not JSON"),
+        (huge_manifest, "manifest.json has more than 16777216 bytes"),
+        (huge_header, "a header of 1099511627776 bytes"),
+        (header_of_brackets, "not a readable safetensors file"),
+        (offsets_outside, "not a readable safetensors file"),
+        (pipe_as_tensors, "model.safetensors is missing"),
+        (pipe_as_manifest, "it has no manifest.json"),
     ],
 )
 def test_every_fault_is_one_sentence_that_names_the_file(model, damage, words):
@@ -178,3 +243,32 @@ def test_paths_that_are_not_directories(tmp_path):
         read_model(tmp_path / "file")
     with pytest.raises(ModelFileError, match="does not exist"):
         read_model(tmp_path / "nothing")
+
+
+def test_the_largest_model_is_a_limit_that_can_be_raised(model, monkeypatch):
+    size = (model / TENSORS_NAME).stat().st_size
+    monkeypatch.setenv("KSCN_MAX_BYTES", str(size - 1))
+    with pytest.raises(ModelFileError, match=f"above the limit of {size - 1}; .*KSCN_MAX_BYTES"):
+        read_model(model)
+    monkeypatch.setenv("KSCN_MAX_BYTES", str(size))
+    assert read_model(model).kind == "KSubspaces"
+    monkeypatch.setenv("KSCN_MAX_BYTES", "lots")
+    with pytest.raises(InputError, match="KSCN_MAX_BYTES is 'lots'"):
+        read_model(model)
+
+
+def test_names_in_the_manifest_open_no_other_file(model):
+    secret = model.parent / "secret.safetensors"
+    (model / TENSORS_NAME).rename(secret)
+    edit_manifest(model, tensors_file="../secret.safetensors", path=str(secret))
+    with pytest.raises(ModelFileError, match=r"model\.safetensors is missing"):
+        read_model(model)
+
+
+def test_a_model_that_may_not_be_read_is_named(model, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.open", refuse)
+    with pytest.raises(ModelFileError, match=r"cannot read the model .*Permission denied"):
+        read_model(model)

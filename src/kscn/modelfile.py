@@ -3,6 +3,8 @@
 Opening a model file can therefore never run code. The manifest says what the model is (`kind`,
 `params`), which versions wrote it, and the size, checksum and tensor table of the safetensors
 file, so that a truncated, damaged or foreign file is found before anything is computed with it.
+A hostile file is refused before it costs much: neither part may be larger than any honest one, and
+the names of both are fixed here, not read from the file.
 
 Writing is safe against a kill at any moment. The new directory is written in full beside the old
 one under a hidden name and flushed to disk; then the old one is renamed aside, the new one renamed
@@ -14,6 +16,7 @@ under their hidden names, and `read_model` says where.
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -30,8 +33,27 @@ from kscn.errors import InputError, ModelFileError
 
 FORMAT = "kscn-model"
 FORMAT_VERSION = 1
+# A manifest and a safetensors header describe tens of arrays in some kilobytes; names of features
+# may take more.
+_MANIFEST_BYTES = 16 * 2**20
+_HEADER_BYTES = 2**20
+_LONGEST_NAME = 500  # of parameters, arrays and whatever else is named
+_KIND = re.compile(r"\w{1,80}", re.ASCII)  # the name of a class
 TENSORS_NAME = "model.safetensors"
 MANIFEST_NAME = "manifest.json"
+
+
+def max_bytes() -> int:
+    """The most bytes that a file may take in memory: KSCN_MAX_BYTES, or 4 GiB."""
+    given = os.environ.get("KSCN_MAX_BYTES")
+    if not given:
+        return 4 * 2**30
+    try:
+        return int(given)
+    except ValueError:
+        raise InputError(
+            f"KSCN_MAX_BYTES is {given!r}; set it to a number of bytes, such as 8000000000."
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -67,10 +89,12 @@ def write_model(
     """
     path = Path(path)
     _refuse_to_replace_other_things(path)
+    if not _KIND.fullmatch(kind):
+        raise InputError(f"the kind of a model must be the name of a class, got {kind!r}.")
     arrays = {name: _as_array(name, tensor) for name, tensor in tensors.items()}
     try:
-        params_json = json.loads(json.dumps(dict(params), allow_nan=False))
-    except (TypeError, ValueError) as error:
+        params_json = _parse(json.dumps(dict(params), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"the parameters of a model must fit into JSON: {error}.") from None
     new = _hidden_sibling(path, "new")
     try:
@@ -104,6 +128,14 @@ def read_model(path: str | os.PathLike[str]) -> ModelFile:
         One sentence that names the file at fault and what to do.
     """
     path = Path(path)
+    try:
+        return _read_checked(path)
+    except OSError as error:
+        reason = error.strerror or error
+        raise ModelFileError(f"cannot read the model {path}: {reason}; check it.") from error
+
+
+def _read_checked(path: Path) -> ModelFile:
     manifest = _read_manifest(path)
     tensors_path = path / TENSORS_NAME
     if not tensors_path.is_file():
@@ -114,6 +146,11 @@ def read_model(path: str | os.PathLike[str]) -> ModelFile:
         raise ModelFileError(
             f"{tensors_path} is {fault}: it has {size} bytes and should have {expected}; "
             "copy it again or save the model again."
+        )
+    if size > max_bytes():
+        raise ModelFileError(
+            f"{tensors_path} has {size} bytes, above the limit of {max_bytes()}; if you trust it, "
+            "set the environment variable KSCN_MAX_BYTES to a larger number."
         )
     if _sha256(tensors_path) != manifest["tensors_sha256"]:
         raise ModelFileError(
@@ -170,8 +207,11 @@ def _write_files(
         "tensors_sha256": hashlib.sha256(content).hexdigest(),
         "tensors": _tensor_table(arrays),
     }
+    described = json.dumps(manifest, indent=2).encode() + b"\n"
+    if len(described) > _MANIFEST_BYTES or _header_bytes(content) > _HEADER_BYTES:
+        raise InputError("a model must have fewer arrays and parameters, or it could not be read.")
     _write_synced(directory / TENSORS_NAME, content)
-    _write_synced(directory / MANIFEST_NAME, json.dumps(manifest, indent=2).encode() + b"\n")
+    _write_synced(directory / MANIFEST_NAME, described)
     sync_directory(directory)
 
 
@@ -216,18 +256,26 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             f"{path} is not a kscn model: it has no {MANIFEST_NAME}; give a directory that "
             "`save` or `kscn fit` wrote."
         )
+    with manifest_path.open("rb") as file:
+        content = file.read(_MANIFEST_BYTES + 1)
+    if len(content) > _MANIFEST_BYTES:
+        raise ModelFileError(
+            f"{manifest_path} has more than {_MANIFEST_BYTES} bytes, so kscn did not write it; "
+            "give a kscn model."
+        )
     try:
-        manifest = json.loads(manifest_path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError):
+        manifest = _parse(content.decode("utf-8"))
+    except (ValueError, RecursionError):
         raise ModelFileError(
             f"{manifest_path} is damaged: it is not JSON; copy it again or save the model again."
         ) from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ModelFileError(f"{manifest_path} was not written by kscn; give a kscn model.")
     if manifest.get("format_version") != FORMAT_VERSION:
+        found = repr(manifest.get("format_version"))[:20]
         raise ModelFileError(
-            f"{manifest_path} has format version {manifest.get('format_version')!r} and this kscn "
-            f"reads version {FORMAT_VERSION}; install the kscn that wrote it."
+            f"{manifest_path} has format version {found} and this kscn reads version "
+            f"{FORMAT_VERSION}; install the kscn that wrote it."
         )
     fields = {
         "kind": str,
@@ -237,11 +285,38 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         "tensors": dict,
     }
     for field, kind in fields.items():
-        if not isinstance(manifest.get(field), kind):
+        if not isinstance(manifest.get(field), kind) or not _KIND.fullmatch(manifest["kind"]):
             raise ModelFileError(
                 f"{manifest_path} is damaged: {field!r} is missing or wrong; save the model again."
             )
     return manifest
+
+
+def _parse(text: str) -> Any:
+    """JSON, or ValueError or RecursionError about what no honest manifest holds."""
+    return json.loads(
+        text,
+        parse_constant=_refuse_constant,
+        parse_int=_modest_integer,
+        object_pairs_hook=_modest_names,
+    )
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _modest_integer(digits: str) -> int:
+    """An integer of 64 bits: larger ones are in no honest manifest and overflow everywhere else."""
+    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**63:
+        raise ValueError("an integer is too large")
+    return int(digits)
+
+
+def _modest_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if any(len(name) > _LONGEST_NAME for name, _ in pairs):
+        raise ValueError("a name is too long")
+    return dict(pairs)
 
 
 def _why_no_directory(path: Path) -> str:
@@ -260,12 +335,25 @@ def _load_tensors(path: Path) -> dict[str, NDArray]:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
+    with path.open("rb") as file:
+        header = _header_bytes(file.read(8))
+    if header > _HEADER_BYTES:
+        raise ModelFileError(
+            f"{path} is not a readable safetensors file (a header of {header} bytes); save the "
+            "model again."
+        )
     try:
         return load_file(path)
     except (SafetensorError, ValueError, KeyError) as error:
+        reason = " ".join(str(error).split())[:300]
         raise ModelFileError(
-            f"{path} is not a readable safetensors file ({error}); save the model again."
+            f"{path} is not a readable safetensors file ({reason}); save the model again."
         ) from None
+
+
+def _header_bytes(content: bytes) -> int:
+    """How long the header of a safetensors file is, or claims to be."""
+    return int.from_bytes(content[:8], "little")
 
 
 def _tensor_table(tensors: Mapping[str, NDArray]) -> dict[str, dict[str, Any]]:

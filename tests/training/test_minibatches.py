@@ -1,13 +1,16 @@
 """Samples as a network's input: every sample once per epoch, scaled and shaped."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
 
-from kscn.data import as_source
+from kscn.data import Source, as_source, load, shuffle
 from kscn.data.arrays import MappedSource
-from kscn.errors import InputError
+from kscn.errors import DataError, InputError
 from kscn.nn import InputScaling
+from kscn.training import minibatches
 from kscn.training.minibatches import Minibatches
 
 CPU = torch.device("cpu")
@@ -131,3 +134,153 @@ def test_pages_of_a_mapped_file_are_given_back_while_reading_in_order(tmp_path, 
     given = batches(np.load(tmp_path / "x.npy", mmap_mode="r"))
     np.testing.assert_array_equal(torch.cat([b for _, b in given.blocks(8)]), X)
     assert released.all()
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The same samples in every kind of file that is read in batches."""
+    h5py, pa = pytest.importorskip("h5py"), pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    X = randn(1000, 16)
+    np.save(tmp_path / "x.npy", X)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("X", data=X, chunks=(30, 16))
+    table = pa.table({f"c{i:02}": X[:, i] for i in range(16)})
+    parquet.write_table(table, tmp_path / "x.parquet", row_group_size=70)
+    (tmp_path / "set").mkdir()
+    for number, part in enumerate(np.split(X, [100, 450, 451])):
+        np.save(tmp_path / "set" / f"{number}.npy", part)
+    return X, [load(tmp_path / name).samples for name in ("x.npy", "x.h5", "x.parquet", "set")]
+
+
+def reader_threads():
+    return [t for t in threading.enumerate() if t.name.startswith("kscn-read")]
+
+
+def test_small_files_come_in_the_same_order_as_arrays(files):
+    X, sources = files
+    expected = list(batches(X, 64).shuffled(seeded(3)))
+    for source in sources:
+        found = list(batches(source, 64).shuffled(seeded(3)))
+        for (indices, batch), (other_indices, other) in zip(found, expected, strict=True):
+            assert torch.equal(indices, other_indices)
+            assert torch.equal(batch, other)
+
+
+def test_large_files_are_shuffled_in_windows_and_memory_never_is(files, monkeypatch):
+    X, sources = files
+    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 200 * 128)
+    monkeypatch.setattr("kscn.data.base.STRETCH_BYTES", 20 * 128)
+    for source in sources:
+        given = batches(source, 64)
+        seen = []
+        for indices, batch in given.shuffled(seeded(4)):
+            np.testing.assert_array_equal(batch, X[indices.numpy()].astype(np.float32))
+            seen.append(indices)
+        assert [len(indices) for indices in seen] == [64] * 15 + [40]
+        order = torch.cat(seen)
+        assert torch.equal(order.sort().values, torch.arange(1000))
+        again = torch.cat([indices for indices, _ in given.shuffled(seeded(4))])
+        assert torch.equal(again, order)
+        assert not torch.equal(order, torch.randperm(1000, generator=seeded(4)))
+    order = torch.cat([indices for indices, _ in batches(X, 64).shuffled(seeded(4))])
+    assert torch.equal(order, torch.randperm(1000, generator=seeded(4)))
+
+
+def test_the_order_is_fixed_when_the_epoch_begins(files, monkeypatch):
+    """What others draw from the generator meanwhile does not matter, so an epoch can be redone."""
+    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 100 * 128)
+    for source in files[1]:
+        generator = seeded(9)
+        state = generator.get_state()
+        calm = [indices for indices, _ in batches(source, 64).shuffled(generator)]
+        generator.set_state(state)
+        disturbed = []
+        for indices, _ in batches(source, 64).shuffled(generator):
+            torch.rand(5, generator=generator)
+            disturbed.append(indices)
+        assert torch.equal(torch.cat(calm), torch.cat(disturbed))
+
+
+class Failing(Source):
+    """A file of 1000 samples whose second half cannot be read."""
+
+    on_disk = True
+
+    def __init__(self):
+        super().__init__("bad.npy", 1000, (16,), np.dtype(np.float64))
+
+    def stretches(self):
+        return np.arange(0, 1001, 10)
+
+    def _read(self, start, stop):
+        if stop > 500:
+            raise DataError("bad.npy is damaged")
+        return np.zeros((stop - start, 16))
+
+    def _gather(self, rows):
+        return self._read(rows.min(), rows.max() + 1)
+
+
+def test_errors_of_the_background_reach_the_loop(monkeypatch):
+    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 20 * 128)
+    monkeypatch.setattr(minibatches, "READ_BYTES", 100 * 128)
+    with pytest.raises(DataError, match="damaged"):
+        list(batches(Failing()).shuffled(seeded()))
+    firsts = []
+    with pytest.raises(DataError, match="damaged"):
+        for first, _ in batches(Failing()).blocks(50):
+            firsts.append(first)
+    assert firsts == list(range(0, 500, 50))
+    assert not reader_threads()
+
+
+@pytest.mark.parametrize("read", ["shuffled", "blocks"])
+def test_leaving_an_epoch_early_leaves_no_thread(files, monkeypatch, read):
+    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 100 * 128)
+    monkeypatch.setattr(minibatches, "READ_BYTES", 100 * 128)
+    for source in files[1]:
+        given = batches(source)
+        for _ in given.shuffled(seeded()) if read == "shuffled" else given.blocks(4):
+            assert len(reader_threads()) == 1
+            break
+        assert not reader_threads()
+
+
+def test_arrays_in_memory_need_no_thread():
+    given = batches(randn(100, 3))
+    for _ in given.shuffled(seeded()):
+        assert not reader_threads()
+    for _ in given.blocks(4):
+        assert not reader_threads()
+
+
+@pytest.mark.parametrize("rows", [7, 64, 300, 2000])
+def test_blocks_that_are_read_ahead_are_the_blocks_asked_for(files, monkeypatch, rows):
+    X, sources = files
+    monkeypatch.setattr(minibatches, "READ_BYTES", 150 * 128)
+    for source in sources:
+        for start, stop in ((0, None), (3, 997), (-50, -1), (5, 5)):
+            found = list(batches(source).blocks(rows, start, stop))
+            low, high, _ = slice(start, stop).indices(1000)
+            assert [first for first, _ in found] == list(range(low, high, rows))
+            joined = torch.cat([torch.empty(0, 16), *(block for _, block in found)])
+            np.testing.assert_array_equal(joined, X[start:stop].astype(np.float32))
+
+
+def resident_mb():
+    with open("/proc/self/status") as status:
+        return int(next(line for line in status if line.startswith("VmRSS")).split()[1]) / 1024
+
+
+@pytest.mark.skipif("not __import__('pathlib').Path('/proc/self/status').exists()")
+def test_an_epoch_of_a_large_file_keeps_memory_flat(tmp_path, monkeypatch):
+    # Sparse: 256 MB that cost no disk, but would all become resident when read.
+    np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.uint8, (250_000, 1024))
+    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 8 * 2**20)
+    given = batches(load(tmp_path / "x.npy").samples, 500)
+    before, peak = resident_mb(), 0.0
+    for _, batch in given.shuffled(seeded()):
+        assert not batch.any()
+        peak = max(peak, resident_mb() - before)
+    assert peak < 100

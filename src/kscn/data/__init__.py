@@ -23,7 +23,8 @@ def load(name_or_path: str | Path, progress: Progress | None = None) -> Dataset:
     ----------
     name_or_path : str or Path
         A name of the catalogue (digits, mnist, fashion-mnist, ...), or a path: .npy, .npz, idx,
-        .csv, .parquet, .h5, or a folder of images. A folder called like a data set is reached by
+        .csv, .parquet, .h5, a folder of .npy or .parquet files (one after the other in the order
+        of their names), or a folder of images. A folder called like a data set is reached by
         writing it as a path, ./mnist.
     progress : callable, optional
         Called as ``progress(file, done_bytes, total_bytes)`` while a data set is fetched.
@@ -32,6 +33,17 @@ def load(name_or_path: str | Path, progress: Progress | None = None) -> Dataset:
     -------
     Dataset
         With `samples`, `labels` (or None), `name` and `scale`.
+
+    Raises
+    ------
+    DataError
+        If there is no such data, or it is damaged, foreign or hostile.
+
+    Notes
+    -----
+    Samples are read in batches when they are needed; those of .npz and .gz files, which allow no
+    other way, are unpacked to memory. A file that would unpack to more than 4 GiB at once is
+    refused; the environment variable KSCN_MAX_BYTES sets another limit.
     """
     if isinstance(name_or_path, str):
         if name_or_path in NAMES:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kscn.data.base import Source, length_and_shape
+from kscn.data.base import Source, even_cuts, length_and_shape
 
 # Resident pages of a memory map count as memory of the process; this many bytes may stay.
 _RELEASE_BYTES = 32 * 2**20
@@ -51,11 +51,17 @@ class MappedSource(ArraySource):
         giving its pages back would lose what was written to them.
     """
 
+    on_disk = True
+
     def __init__(self, array: np.ndarray, mapping: np.memmap, name: str) -> None:
         # A plain ndarray slices several times faster than the memmap subclass.
         super().__init__(np.asarray(array), name)
         self._mmap: mmap.mmap = mapping._mmap  # type: ignore[attr-defined]
         self._origin = np.frombuffer(self._mmap, dtype=np.uint8).ctypes.data
+
+    def stretches(self) -> np.ndarray | None:
+        """Even cuts: neighbours share pages, and a disk likes to read on."""
+        return even_cuts(len(self), self.row_bytes)
 
     def batches(
         self, batch_size: int, start: int = 0, stop: int | None = None

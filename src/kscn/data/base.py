@@ -17,6 +17,8 @@ from kscn.errors import InputError
 
 # An array made of a lazy source is filled in steps of this many bytes.
 _COPY_BYTES = 32 * 2**20
+# Read in one go, this much costs a disk hardly more than a single sample.
+STRETCH_BYTES = 2**20
 
 
 class NotNumbersError(InputError, TypeError):
@@ -34,7 +36,11 @@ class Source(ABC):
         The shape of one sample.
     dtype : numpy.dtype
         The type of the values as stored; it may have a foreign byte order.
+    on_disk : bool
+        Whether reading waits for a file, so that reading ahead in the background pays.
     """
+
+    on_disk = False
 
     def __init__(self, name: str, length: int, shape: tuple[int, ...], dtype: np.dtype) -> None:
         check_shape(name, (length, *shape))
@@ -79,6 +85,13 @@ class Source(ABC):
         first, last, _ = slice(start, stop).indices(len(self))
         for low in range(first, last, batch_size):
             yield low, self._read(low, min(low + batch_size, last))
+
+    def stretches(self) -> np.ndarray | None:
+        """Where to cut the samples into stretches that are best read whole, from 0 to the length.
+
+        None where scattered samples cost no more than neighbours: in memory, or a file each.
+        """
+        return None
 
     def take(self, indices: Any) -> np.ndarray:
         """The rows `indices`, in that order, repeats allowed, as a new array."""
@@ -131,6 +144,12 @@ class Source(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {len(self)} x {self.shape} {self.dtype}>"
+
+
+def even_cuts(length: int, row_bytes: int, unit: int = 1) -> np.ndarray:
+    """Cuts into stretches of about `STRETCH_BYTES`, each of whole units of rows."""
+    rows = max(1, STRETCH_BYTES // max(1, unit * row_bytes)) * unit
+    return np.append(np.arange(0, length, rows), length)
 
 
 def check_shape(name: str, shape: tuple[int, ...]) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from kscn.data.arrays import ArraySource
-from kscn.data.base import Source
+from kscn.data.chain import ChainedSource
 from kscn.data.dataset import Dataset, make_dataset
 from kscn.data.idx import idx_source, read_idx
 from kscn.data.origins import Origin, OriginError, origins
@@ -143,29 +143,6 @@ def cache_dir() -> Path:
         return Path(given).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "kscn"
-
-
-class ChainedSource(Source):
-    """Sources of one shape and type, one after the other."""
-
-    def __init__(self, parts: list[Source], name: str) -> None:
-        self._parts = parts
-        self._starts = np.cumsum([0, *(len(part) for part in parts)])
-        super().__init__(name, int(self._starts[-1]), parts[0].shape, parts[0].dtype)
-
-    def _read(self, start: int, stop: int) -> np.ndarray:
-        blocks = [
-            part[max(start - first, 0) : max(stop - first, 0)]
-            for first, part in zip(self._starts, self._parts, strict=False)
-        ]
-        filled = [block for block in blocks if len(block)]
-        return filled[0] if len(filled) == 1 else np.concatenate(filled or blocks)
-
-    def _gather(self, rows: np.ndarray) -> np.ndarray:
-        groups = np.searchsorted(self._starts, rows, side="right") - 1
-        return np.concatenate(
-            [part.take(rows[groups == g] - self._starts[g]) for g, part in enumerate(self._parts)]
-        )
 
 
 def _nearest(family: str, files: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -12,8 +13,11 @@ import numpy as np
 from kscn.data.base import Source
 from kscn.errors import DataError
 
-# Deflate cannot shrink data further than this, so a larger claim about the unpacked size is false.
-MAX_DEFLATE_RATIO = 1032
+SAMPLE_NAMES = ("X", "samples", "data", "images", "x_train")
+LABEL_NAMES = ("y", "labels", "targets", "label", "target", "y_train")
+LABEL_COLUMNS = ("label", "labels", "y", "target", "class")
+# Letters of what a library or a file says that are passed on to people.
+_LONGEST_REASON = 300
 
 
 @dataclass(frozen=True)
@@ -78,13 +82,32 @@ def _as_integers(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None
         return labels.astype(np.int64), None
     words = [item.decode(errors="replace") if isinstance(item, bytes) else str(item)
              for item in labels.tolist()]  # fmt: skip
-    names, numbers = np.unique(np.asarray(words), return_inverse=True)
-    return numbers.reshape(-1).astype(np.int64), tuple(names.tolist())
+    # Not numpy.unique: its array would be as wide as the longest word in every row.
+    names = sorted(set(words))
+    numbers = {word: number for number, word in enumerate(names)}
+    return np.fromiter((numbers[word] for word in words), np.int64, len(words)), tuple(names)
 
 
-def reason(error: Exception) -> str:
-    """What a library says about a fault, on one line so that it fits into a sentence."""
-    return " ".join(str(error).split()) or type(error).__name__
+def choose_arrays(names: list[str], path: Path) -> tuple[str, str | None]:
+    """Which arrays of a file are the samples and the labels, by name or by being alone."""
+    labels = next((name for name in LABEL_NAMES if name in names), None)
+    samples = next((name for name in SAMPLE_NAMES if name in names), None)
+    if samples is None:
+        others = [name for name in names if name != labels] or names
+        if len(others) != 1:
+            found = reason(", ".join(names[:8])) + (", ..." if len(names) > 8 else "")
+            raise DataError(
+                f"{path} does not say which array holds the samples (found: {found or 'none'}); "
+                "name it X."
+            )
+        samples = others[0]
+    return samples, labels if labels != samples else None
+
+
+def reason(error: Exception | str) -> str:
+    """What a library or a file says, short and on one line so that it fits into a sentence."""
+    text = " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
+    return text[:_LONGEST_REASON] or ("" if isinstance(error, str) else type(error).__name__)
 
 
 def require(module: str, extra: str, what: str) -> ModuleType:

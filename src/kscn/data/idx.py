@@ -14,7 +14,8 @@ import numpy as np
 
 from kscn.data.arrays import ArraySource, MappedSource
 from kscn.data.base import Source, check_shape
-from kscn.data.dataset import MAX_DEFLATE_RATIO, Dataset, make_dataset, reason
+from kscn.data.dataset import Dataset, make_dataset, reason
+from kscn.data.limits import MAX_DEFLATE_RATIO, MAX_DIMENSIONS, check_bytes
 from kscn.errors import DataError
 
 _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -59,6 +60,7 @@ def read_idx(path: Path) -> np.ndarray:
                     f"{path} promises {promised} bytes in its header, more than {stored} gzipped "
                     "bytes can hold; fetch the file again."
                 )
+            check_bytes(str(path), promised)
             if not gzipped:
                 _check_size(path, promised, stored - offset)
             return _read_exactly(stream, path, promised).view(dtype).reshape(shape)
@@ -84,8 +86,10 @@ def _read_exactly(stream: io.BufferedIOBase, path: Path, promised: int) -> np.nd
 
 def _read_header(stream: io.BufferedIOBase, path: Path) -> tuple[np.dtype, tuple[int, ...], int]:
     magic = stream.read(4)
-    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _DTYPES or magic[3] == 0:
+    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _DTYPES:
         raise DataError(f"{path} is not an idx file (wrong magic number); check what it holds.")
+    if not 0 < magic[3] <= MAX_DIMENSIONS:
+        raise DataError(f"{path} claims {magic[3]} dimensions; check what it holds.")
     lengths = stream.read(4 * magic[3])
     if len(lengths) < 4 * magic[3]:
         raise DataError(f"{path} is truncated within its header; fetch the file again.")

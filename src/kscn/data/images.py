@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,14 @@ import numpy as np
 
 from kscn.data.base import Source
 from kscn.data.dataset import Dataset, make_dataset, reason, require
+from kscn.data.limits import check_bytes
 from kscn.errors import DataError
 
 _SUFFIXES = {
     ".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp",
 }  # fmt: skip
+# What these files hold. Pillow knows more formats, some of which start other programs.
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 # What each mode of Pillow is read as; the others would lose depth, transparency or colour.
 _READ_AS = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB"}
 
@@ -23,6 +28,8 @@ class ImageSource(Source):
 
     Greyscale images have the shape (h, w), coloured ones (3, h, w).
     """
+
+    on_disk = True
 
     def __init__(self, files: list[Path], name: str) -> None:
         size, self._mode = _look(files[0])
@@ -51,7 +58,7 @@ class ImageSource(Source):
         with _open_image(file) as image:
             try:
                 pixels = np.asarray(image.convert(self._mode))
-            except (OSError, ValueError, SyntaxError, IndexError) as error:
+            except Exception as error:  # see _open_image
                 raise _broken(file, error) from error
         pixels = pixels if pixels.ndim == 2 else np.moveaxis(pixels, -1, 0)
         if pixels.shape != self.shape:
@@ -66,15 +73,9 @@ def open_image_folder(folder: Path) -> Dataset:
     ----------
     folder : Path
         Either the images themselves (no labels) or sub-folders of them, one per class. Hidden
-        files and files of other kinds are passed over.
+        files, files of other kinds and links to folders, which may run in circles, are passed over.
     """
-    files = sorted(
-        file
-        for file in folder.rglob("*")
-        if file.suffix.lower() in _SUFFIXES
-        and file.is_file()
-        and not any(part.startswith(".") for part in file.relative_to(folder).parts)
-    )
+    files = sorted(_images_below(folder))
     if not files:
         raise DataError(f"{folder} is a folder without images; give one that holds image files.")
     classes = [file.relative_to(folder).parts[0] for file in files if file.parent != folder]
@@ -86,6 +87,24 @@ def open_image_folder(folder: Path) -> Dataset:
     return make_dataset(ImageSource(files, str(folder)), classes or None, folder.resolve().name)
 
 
+def is_image_name(path: Path) -> bool:
+    """Whether a file is named like an image."""
+    return path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
+
+
+def _images_below(folder: Path) -> Iterator[Path]:
+    waiting = [folder]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(Path(entry.path))
+                elif is_image_name(Path(entry.name)) and entry.is_file():
+                    yield Path(entry.path)
+
+
 def _look(file: Path) -> tuple[tuple[int, int], str]:
     """Size and mode of an image from its header, without decoding it."""
     with _open_image(file) as image:
@@ -95,11 +114,25 @@ def _look(file: Path) -> tuple[tuple[int, int], str]:
 
 
 def _open_image(file: Path) -> Any:
+    """An image of which only the header has been read, after a look at what it would unpack to."""
     pillow = require("PIL.Image", "images", "images")
     try:
-        return pillow.open(file)
-    except (OSError, ValueError, SyntaxError, pillow.DecompressionBombError) as error:
+        image = pillow.open(file, formats=_FORMATS)
+    # Pillow passes faults of a file on as whatever the code for its format met.
+    except Exception as error:
         raise _broken(file, error) from error
+    try:
+        pixels = image.width * image.height
+        check_bytes(str(file), 3 * pixels)
+        if pillow.MAX_IMAGE_PIXELS is not None and pixels > pillow.MAX_IMAGE_PIXELS:
+            raise DataError(
+                f"{file} has {pixels} pixels, above Pillow's limit of {pillow.MAX_IMAGE_PIXELS}; "
+                "make it smaller."
+            )
+    except BaseException:
+        image.close()
+        raise
+    return image
 
 
 def _broken(file: Path, error: Exception) -> DataError:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kscn.data.arrays import ArraySource, MappedSource
-from kscn.data.base import NotNumbersError, Source, length_and_shape
+from kscn.data.base import NotNumbersError, Source, even_cuts, length_and_shape
 from kscn.data.dataset import reason
 from kscn.errors import DataError, InputError
 
@@ -59,6 +59,8 @@ def as_source(X: Any, name: str | None = None) -> Source:
 class SlicedSource(Source):
     """Samples in an array-like that reads from disk when sliced, such as an h5py data set."""
 
+    on_disk = True
+
     def __init__(self, array: Any, name: str) -> None:
         super().__init__(name, *length_and_shape(array, name), np.dtype(array.dtype))
         self._array = array
@@ -68,6 +70,11 @@ class SlicedSource(Source):
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         return self._select(rows)
+
+    def stretches(self) -> np.ndarray | None:
+        """Cuts between chunks, because a chunk is unpacked whole for any row of it."""
+        chunks = getattr(self._array, "chunks", None)
+        return even_cuts(len(self), self.row_bytes, chunks[0] if chunks else 1)
 
     def _select(self, rows: slice | np.ndarray) -> np.ndarray:
         try:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, repeat
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from kscn.data import Source
+from kscn.data.shuffle import in_one_window, read_ahead, shuffled_exactly, shuffled_in_windows
 from kscn.nn.scaling import InputScaling
 from kscn.training.blocks import check_finite, from_numpy
+
+# Read from a disk at once by `blocks`, however small the blocks themselves.
+READ_BYTES = 8 * 2**20
 
 
 class Minibatches:
@@ -58,19 +63,44 @@ class Minibatches:
         return -(-len(self) // self.batch_size) - alone
 
     def shuffled(self, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """One epoch: (indices, batch) in an order drawn from `generator`."""
-        order = torch.randperm(len(self), generator=generator)
-        whole = self.batch_size * (self.per_epoch - 1)
-        for indices in (*order[:whole].split(self.batch_size), order[whole:]):
-            if len(indices):
-                yield indices, self._tensor(self.source.take(indices.numpy()))
+        """One epoch: (indices, batch) in an order drawn from `generator`.
+
+        The order depends on nothing but the state that `generator` has when the epoch begins. A
+        source on disk larger than a window is shuffled by stretches (`kscn.data.shuffle`), anything
+        else exactly.
+        """
+        whole = self.per_epoch - 1
+        sizes = chain(repeat(self.batch_size, whole), [len(self) - whole * self.batch_size])
+        if in_one_window(self.source):
+            order = torch.randperm(len(self), generator=generator).numpy()
+            batches = shuffled_exactly(self.source, order, sizes)
+        else:
+            # One draw now: others draw from the generator while the thread reads on.
+            seed = int(torch.randint(2**63 - 1, (), generator=generator))
+            batches = shuffled_in_windows(self.source, seed, sizes)
+        for indices, rows in batches:
+            yield torch.from_numpy(indices), self._tensor(rows)
 
     def blocks(
         self, rows: int, start: int = 0, stop: int | None = None
     ) -> Iterator[tuple[int, Tensor]]:
         """Samples in order as (first, batch); those that are no numbers are refused."""
-        for first, block in self.source.batches(rows, start, stop):
+        for first, block in self._in_order(rows, start, stop):
             yield first, self._checked(block)
+
+    def _in_order(
+        self, rows: int, start: int, stop: int | None
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        low, high, _ = slice(start, stop).indices(len(self))
+        together = rows * max(1, READ_BYTES // (rows * self.source.row_bytes))
+        if not self.source.on_disk or high - low <= together:
+            yield from self.source.batches(rows, start, stop)
+            return
+        # Copies, because a block of a mapped file is only read when somebody looks at it.
+        large = ((first, np.array(b)) for first, b in self.source.batches(together, low, high))
+        for first, block in read_ahead(large):
+            for begin in range(0, len(block), rows):
+                yield first + begin, block[begin : begin + rows]
 
     def read(self, start: int, stop: int) -> Tensor:
         """Samples `start` to `stop`, in order."""

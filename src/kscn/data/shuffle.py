@@ -1,0 +1,139 @@
+"""Samples in random order, read as the source likes to be read, ahead of the time of need.
+
+A permutation of single samples is the worst that can happen to a disk. Where neighbours are better
+read together, whole stretches are drawn at random instead, a window of many is read in the order of
+the file, and the samples in it are shuffled. Nearby samples then come in the same window, but a
+window holds stretches from everywhere. What fits into one window is shuffled exactly.
+
+While one window is used up, a thread reads the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+
+from kscn.data.base import Source
+
+# Held at a time; while a window is used, as much again is read for the next.
+WINDOW_BYTES = 64 * 2**20
+
+Item = TypeVar("Item")
+Batch = tuple[np.ndarray, np.ndarray]
+
+
+def read_ahead(items: Iterable[Item]) -> Iterator[Item]:
+    """The same items, each made in a thread while the one before is used.
+
+    An error comes out in the place of its item, and the thread ends with the loop, however that
+    ends.
+    """
+    source = iter(items)
+    with ThreadPoolExecutor(1, thread_name_prefix="kscn-read") as thread:
+        coming = thread.submit(next, source, None)
+        while (item := coming.result()) is not None:
+            coming = thread.submit(next, source, None)
+            yield item
+            del item  # or two windows would be held while the third is awaited
+
+
+def in_one_window(source: Source) -> bool:
+    """Whether a source has no stretches, or few enough to be shuffled exactly."""
+    return len(source) * source.row_bytes <= WINDOW_BYTES or source.stretches() is None
+
+
+def shuffled_exactly(source: Source, order: np.ndarray, sizes: Iterable[int]) -> Iterator[Batch]:
+    """Batches (indices, rows) of the given sizes in the order given.
+
+    Parameters
+    ----------
+    source : Source
+        For which `in_one_window` holds.
+    order : numpy.ndarray, shape (n,)
+        A permutation of all samples.
+    sizes : iterable of int
+        Samples in each batch, n in all.
+    """
+    if source.stretches() is None:
+        ends = np.cumsum([0, *sizes])
+        pieces = (order[low:high] for low, high in pairwise(ends))
+        batches = ((rows, source.take(rows)) for rows in pieces)
+        yield from read_ahead(batches) if source.on_disk else batches
+    else:  # not a batch at a time: each would touch every stretch
+        everything = _load(source, np.array([[0, len(source)]]))
+        yield from _deal([(*everything, order)], sizes)
+
+
+def shuffled_in_windows(source: Source, seed: int, sizes: Iterable[int]) -> Iterator[Batch]:
+    """Batches (indices, rows) of the given sizes in an order that depends on the seed alone.
+
+    Parameters
+    ----------
+    source : Source
+        For which `in_one_window` does not hold.
+    seed : int
+        From 0.
+    sizes : iterable of int
+        Samples in each batch, n in all.
+    """
+    cuts = source.stretches()
+    assert cuts is not None
+    generator = np.random.default_rng(seed)
+    windows = (
+        (*_load(source, stretches), generator.permutation(int(np.diff(stretches).sum())))
+        for stretches in _windows(cuts, source.row_bytes, generator)
+    )
+    yield from _deal(read_ahead(windows), sizes)
+
+
+def _windows(
+    cuts: np.ndarray, row_bytes: int, generator: np.random.Generator
+) -> Iterator[np.ndarray]:
+    """All stretches (start, stop), each once, in random groups of about `WINDOW_BYTES`."""
+    stretches = np.stack([cuts[:-1], cuts[1:]], axis=1)[generator.permutation(len(cuts) - 1)]
+    window = np.cumsum(np.diff(stretches)) * row_bytes // (WINDOW_BYTES + 1)
+    for group in np.split(stretches, np.flatnonzero(np.diff(window)) + 1):
+        yield group[np.argsort(group[:, 0])]  # so that a file is read forwards
+
+
+def _load(source: Source, stretches: np.ndarray) -> Batch:
+    rows = np.concatenate([np.arange(start, stop) for start, stop in stretches])
+    values = np.empty((len(rows), *source.shape), dtype=source.dtype)
+    filled = 0
+    for start, stop in stretches.tolist():
+        # By `batches`, which gives the pages of a mapped file back.
+        for _, block in source.batches(stop - start, start, stop):
+            values[filled : filled + len(block)] = block
+            filled += len(block)
+    return rows, values
+
+
+def _deal(
+    windows: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]], sizes: Iterable[int]
+) -> Iterator[Batch]:
+    """Batches from windows (indices, rows, order); one may begin in a window and end in another."""
+    wanted = iter(sizes)
+    missing = next(wanted, 0)
+    parts: list[Batch] = []
+    for indices, values, order in windows:
+        used = 0
+        while used < len(order):
+            some = order[used : used + missing]
+            parts.append((indices[some], values[some]))
+            used += len(some)
+            missing -= len(some)
+            if missing == 0:
+                yield _join(parts)
+                missing, parts = next(wanted, 0), []
+        del indices, values, order  # before the next window is awaited
+
+
+def _join(parts: list[Batch]) -> Batch:
+    if len(parts) == 1:
+        return parts[0]
+    indices, values = zip(*parts, strict=True)
+    return np.concatenate(indices), np.concatenate(values)

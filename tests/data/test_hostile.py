@@ -1,0 +1,383 @@
+"""Files made to hang, to fill the memory or to reach elsewhere are refused, cheaply."""
+
+import gzip
+import io
+import os
+import socket
+import struct
+import tracemalloc
+import zipfile
+import zlib
+
+import numpy as np
+import pytest
+
+from kscn.data import hdf5, load, numpyfiles, tables
+from kscn.data.arrays import ArraySource, MappedSource
+from kscn.errors import DataError, InputError
+
+X = np.arange(24, dtype=np.float32).reshape(4, 6)
+ZEROS = np.zeros((500, 2000))  # 8 MB that pack to nearly nothing
+
+
+@pytest.fixture
+def small_limit(monkeypatch):
+    monkeypatch.setenv("KSCN_MAX_BYTES", "1000000")
+
+
+def refuse(path, words, most_mb=4.0):
+    """Loading raises one sentence that names the path, without allocating much on the way."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match=words) as caught:
+            load(path)
+        assert tracemalloc.get_traced_memory()[1] < most_mb * 2**20
+    finally:
+        tracemalloc.stop()
+    message = str(caught.value)
+    assert str(path) in message
+    assert "\n" not in message
+    assert len(message) < 1000
+    return message
+
+
+def npy_bytes(array):
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+def test_pipes_sockets_and_devices_are_refused_without_opening_them(tmp_path):
+    os.mkfifo(tmp_path / "x.npy")
+    refuse(tmp_path / "x.npy", "is a pipe, not a regular file")
+    (tmp_path / "x.csv").symlink_to("/dev/zero")
+    refuse(tmp_path / "x.csv", "is a device")
+    with socket.socket(socket.AF_UNIX) as server:
+        here = os.getcwd()
+        os.chdir(tmp_path)  # the path of a socket must be short
+        try:
+            server.bind("x.h5")
+        finally:
+            os.chdir(here)
+        refuse(tmp_path / "x.h5", "is a socket")
+
+
+def test_links_in_a_circle_do_not_exist(tmp_path):
+    (tmp_path / "x.npy").symlink_to(tmp_path / "y.npy")
+    (tmp_path / "y.npy").symlink_to(tmp_path / "x.npy")
+    refuse(tmp_path / "x.npy", "does not exist")
+
+
+@pytest.mark.parametrize("value", ["many", "1e9", "4 GB"])
+def test_a_limit_that_is_no_number_is_named(tmp_path, monkeypatch, value):
+    monkeypatch.setenv("KSCN_MAX_BYTES", value)
+    np.savez(tmp_path / "x.npz", X)
+    with pytest.raises((DataError, InputError), match="KSCN_MAX_BYTES is"):
+        load(tmp_path / "x.npz")
+
+
+def test_the_limit_is_on_what_is_unpacked_and_can_be_raised(tmp_path, monkeypatch):
+    np.savez(tmp_path / "x.npz", X)
+    monkeypatch.setenv("KSCN_MAX_BYTES", "95")
+    message = refuse(tmp_path / "x.npz", "unpacks to 96 bytes, above the limit of 95")
+    assert "KSCN_MAX_BYTES" in message
+    monkeypatch.setenv("KSCN_MAX_BYTES", "96")
+    np.testing.assert_array_equal(load(tmp_path / "x.npz").samples, X)
+    np.save(tmp_path / "x.npy", np.repeat(X, 10, axis=0))
+    assert len(load(tmp_path / "x.npy").samples) == 40  # mapped, so it takes no memory
+
+
+# .npy and .npz
+
+
+def test_a_npy_header_is_not_read_to_its_claimed_end(tmp_path):
+    path = tmp_path / "x.npy"
+    with path.open("wb") as stream:
+        stream.write(b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**31))
+        stream.truncate(2**31 + 100)  # sparse
+    refuse(path, "unreadable header")
+
+
+@pytest.mark.parametrize("shape", ["(1,) * 40", "(" + "1, " * 40 + ")", "(((" * 500, "(2**9, 2)"])
+def test_npy_headers_are_data_not_programs(tmp_path, shape):
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}".ljust(6000).encode()
+    content = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + bytes(4)
+    (tmp_path / "x.npy").write_bytes(content)
+    refuse(tmp_path / "x.npy", "header")
+
+
+def test_a_zip_bomb_is_refused_by_its_size(tmp_path, small_limit):
+    np.savez_compressed(tmp_path / "x.npz", ZEROS)
+    assert (tmp_path / "x.npz").stat().st_size < 20_000
+    refuse(tmp_path / "x.npz", "above the limit of 1000000")
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_packings_that_numpy_does_not_write_are_refused(tmp_path, packing):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", packing) as archive:
+        archive.writestr("X.npy", npy_bytes(ZEROS))
+    refuse(tmp_path / "x.npz", "numpy never writes")
+
+
+def test_a_member_that_says_less_than_it_holds_is_not_unpacked_further(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("X.npy", npy_bytes(ZEROS))
+    content = (tmp_path / "x.npz").read_bytes()
+    small = npy_bytes(X)
+    true_size, claimed = struct.pack("<I", ZEROS.nbytes + 128), struct.pack("<I", len(small))
+    (tmp_path / "x.npz").write_bytes(content.replace(true_size, claimed))
+    refuse(tmp_path / "x.npz", "not what the file holds|Bad CRC")
+
+
+def test_a_zip_directory_of_many_entries_is_not_read(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        for number in range(numpyfiles._DIRECTORY_BYTES // 1000):
+            archive.writestr(f"{number:04}" + "x" * 1000, b"")
+    refuse(tmp_path / "x.npz", "has a directory of")
+
+
+def test_names_in_an_archive_reach_nowhere(tmp_path):
+    folder = tmp_path / "inside"
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "x.npz", "w") as archive:
+        archive.writestr("../../X.npy", npy_bytes(X))
+        archive.writestr("/tmp/\x1b[31m\nred.npy", npy_bytes(X))
+    message = refuse(folder / "x.npz", "does not say which array")
+    assert message.isprintable()
+    assert os.listdir(tmp_path) == ["inside"]
+    assert os.listdir(folder) == ["x.npz"]
+
+
+# idx
+
+
+def test_a_gzip_bomb_is_refused_by_its_size(tmp_path, small_limit):
+    packer = zlib.compressobj(wbits=31)
+    packed = packer.compress(struct.pack(">BBBBII", 0, 0, 8, 2, 10_000, 1_000))
+    for _ in range(10):
+        packed += packer.compress(bytes(10**6))
+    (tmp_path / "x-idx2-ubyte.gz").write_bytes(packed + packer.flush())
+    refuse(tmp_path / "x-idx2-ubyte.gz", "unpacks to 10000000 bytes, above the limit")
+
+
+def test_a_gzip_bomb_behind_an_honest_header_is_not_unpacked(tmp_path):
+    content = struct.pack(">BBBBII", 0, 0, 8, 2, 2, 2) + bytes(10**7)
+    (tmp_path / "x-idx2-ubyte.gz").write_bytes(gzip.compress(content, 1))
+    del content
+    refuse(tmp_path / "x-idx2-ubyte.gz", "longer than its header says")
+
+
+@pytest.mark.parametrize("dimensions", [0, 33, 255])
+def test_idx_files_of_too_many_dimensions_are_refused(tmp_path, dimensions):
+    content = bytes([0, 0, 8, dimensions]) + struct.pack(">I", 1) * dimensions + b"x"
+    (tmp_path / "x-idx3-ubyte").write_bytes(content)
+    refuse(tmp_path / "x-idx3-ubyte", f"claims {dimensions} dimensions")
+
+
+# .csv
+
+
+@pytest.mark.parametrize("cell", ["1,", '"1\n",', "1", '"'])
+def test_a_csv_row_without_end_is_refused(tmp_path, monkeypatch, cell):
+    monkeypatch.setattr(tables, "_LONGEST_ROW", 2**16)
+    (tmp_path / "x.csv").write_text(cell * (2**22 // len(cell)))
+    refuse(tmp_path / "x.csv", "more than 65536 letters", most_mb=8)
+
+
+def test_one_long_word_does_not_widen_all_labels(tmp_path):
+    rows = ["1,2," + "long" * 25_000] + ["3,4,short"] * 20_000
+    (tmp_path / "x.csv").write_text("\n".join(rows))
+    tracemalloc.start()
+    dataset = load(tmp_path / "x.csv")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 32 * 2**20
+    assert dataset.labels.sum() == 20_000
+
+
+def test_a_large_csv_goes_to_a_temporary_file(tmp_path, monkeypatch):
+    table = np.random.default_rng(0).normal(size=(5000, 3))
+    words = np.array(["b", "a", "c"])[np.arange(5000) % 3]
+    lines = [",".join([*map(repr, row.tolist()), w]) for row, w in zip(table, words, strict=True)]
+    (tmp_path / "x.csv").write_text("\n".join(lines))
+    inside = load(tmp_path / "x.csv")
+    monkeypatch.setattr(tables, "_PIECE_BYTES", 1000)
+    monkeypatch.setattr(tables, "_MEMORY_BYTES", 50_000)
+    outside = load(tmp_path / "x.csv")
+    assert isinstance(inside.samples, ArraySource)
+    assert not inside.samples.on_disk
+    assert isinstance(outside.samples, MappedSource)
+    for dataset in (inside, outside):
+        np.testing.assert_array_equal(dataset.samples, table)
+        assert dataset.labels.tolist() == [1, 0, 2] * 1666 + [1, 0]
+
+
+def test_a_full_temporary_folder_is_named(tmp_path, monkeypatch):
+    (tmp_path / "x.csv").write_text("1,2\n" * 1000)
+
+    def full(*args, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tables, "_MEMORY_BYTES", 1000)
+    monkeypatch.setattr(tables.tempfile, "TemporaryFile", full)
+    refuse(tmp_path / "x.csv", r"cannot be written to .* \(No space left on device\).* TMPDIR")
+
+
+# images
+
+
+def png_header(width, height):
+    chunk = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    head = struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    data = b"IDAT" + zlib.compress(bytes(1000))
+    tail = struct.pack(">I", len(data) - 4) + data + struct.pack(">I", zlib.crc32(data))
+    return b"\x89PNG\r\n\x1a\n" + head + tail
+
+
+@pytest.mark.parametrize(("side", "words"), [(9600, "pixels"), (60_000, "exceeds limit")])
+@pytest.mark.filterwarnings("ignore")
+def test_images_of_too_many_pixels_are_refused_by_their_header(tmp_path, side, words):
+    pytest.importorskip("PIL")
+    (tmp_path / "x.png").write_bytes(png_header(side, side))
+    with pytest.raises(DataError, match=words) as caught:
+        load(tmp_path)
+    assert "x.png" in str(caught.value)
+
+
+def test_images_obey_the_limit_too(tmp_path, small_limit):
+    pytest.importorskip("PIL")
+    (tmp_path / "x.png").write_bytes(png_header(600, 600))
+    with pytest.raises(DataError, match=r"x\.png unpacks to 1080000 bytes, above the limit"):
+        load(tmp_path)
+
+
+def test_files_that_start_other_programs_are_no_images(tmp_path):
+    pytest.importorskip("PIL")
+    (tmp_path / "x.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EOF\n")
+    with pytest.raises(DataError, match=r"x\.png is not a readable image"):
+        load(tmp_path)
+
+
+def test_links_to_folders_above_are_passed_over(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "a").mkdir()
+    image.fromarray(np.zeros((3, 2), np.uint8)).save(tmp_path / "a" / "x.png")
+    (tmp_path / "a" / "again").symlink_to(tmp_path)
+    (tmp_path / "a" / "broken.png").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "a" / "pipe.png")
+    dataset = load(tmp_path)
+    assert (len(dataset.samples), dataset.label_names) == (1, ("a",))
+
+
+def test_very_deep_folders_are_walked(tmp_path):
+    here = os.getcwd()
+    os.chdir(tmp_path)
+    try:
+        for _ in range(1100):
+            os.mkdir("d")
+            os.chdir("d")
+        refuse(tmp_path, "folder without images")
+    finally:
+        while os.getcwd() != str(tmp_path):  # pytest would clean up by recursion
+            os.chdir("..")
+            os.rmdir("d")
+        os.chdir(here)
+
+
+# .h5
+
+
+def test_h5_words_of_any_length_are_labels(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["X"] = X
+        file["y"] = ["Straße", "b", "Straße", ""]
+    dataset = load(tmp_path / "x.h5")
+    assert dataset.label_names == ("", "Straße", "b")
+    assert dataset.labels.tolist() == [1, 2, 1, 0]
+
+
+def test_reading_h5_words_ends_in_time(tmp_path, monkeypatch):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["X"] = X
+        file["y"] = list("abca")
+    monkeypatch.setattr(hdf5, "_READ_WORDS", "while True: pass")
+    monkeypatch.setattr(hdf5, "_START_SECONDS", 0.2)
+    refuse(tmp_path / "x.h5", "labels that cannot be read")
+
+
+def test_one_h5_word_said_very_often_is_refused(tmp_path, monkeypatch):
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file["X"] = np.zeros((5000, 1), np.float32)
+        words = file.create_dataset("y", 5000, h5py.string_dtype())
+        words[:] = "a"
+        words[0] = "long" * 100_000
+    with h5py.File(path) as file:
+        offset = file["y"].id.get_offset()
+    content = bytearray(path.read_bytes())
+    content[offset : offset + 16 * 5000] = content[offset : offset + 16] * 5000
+    path.write_bytes(content)  # 2 GB of labels in less than a megabyte
+    monkeypatch.setattr(hdf5, "_WORDS_BYTES", 400 * 2**20)
+    refuse(path, "labels that cannot be read")
+
+
+def test_h5_samples_in_other_files_are_refused(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    (tmp_path / "secret").write_bytes(X.tobytes())
+    with h5py.File(tmp_path / "external.h5", "w") as file:
+        places = [(str(tmp_path / "secret"), 0, X.nbytes)]
+        file.create_dataset("X", X.shape, X.dtype, external=places)
+    refuse(tmp_path / "external.h5", "in other files")
+    layout = h5py.VirtualLayout(X.shape, X.dtype)
+    layout[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "X", X.shape)
+    with h5py.File(tmp_path / "virtual.h5", "w") as file:
+        file.create_virtual_dataset("X", layout)
+    refuse(tmp_path / "virtual.h5", "in other files")
+
+
+def test_h5_that_promises_more_than_it_can_hold_is_refused(tmp_path, small_limit):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("X", (2**40, 2), "f4", chunks=(1024, 2))
+    refuse(tmp_path / "x.h5", "more samples than it can hold")
+    with h5py.File(tmp_path / "block.h5", "w") as file:
+        file.create_dataset("X", data=ZEROS, chunks=ZEROS.shape, compression="gzip")
+    refuse(tmp_path / "block.h5", "A block of .* above the limit")
+
+
+def test_h5_with_very_many_arrays_is_refused(tmp_path, monkeypatch):
+    h5py = pytest.importorskip("h5py")
+    monkeypatch.setattr(hdf5, "_MAX_ARRAYS", 5)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        for number in range(6):
+            file[f"x{number}"] = X
+    refuse(tmp_path / "x.h5", "more than 5 arrays")
+
+
+# .parquet
+
+
+def test_a_row_group_above_the_limit_is_refused(tmp_path, small_limit):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = pa.table({"a": ZEROS[0], "b": ZEROS[0], "c": ZEROS[1]})
+    parquet.write_table(table, tmp_path / "small.parquet")
+    assert load(tmp_path / "small.parquet").samples.shape == (3,)
+    parquet.write_table(pa.table({"a": np.zeros(200_000)}), tmp_path / "x.parquet")
+    refuse(tmp_path / "x.parquet", "A row group of .* unpacks to 1600000 bytes")
+
+
+def test_a_long_word_in_many_rows_of_parquet_is_kept_once(tmp_path):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    which = pa.array(np.arange(20_000, dtype=np.int32) % 2)
+    words = pa.DictionaryArray.from_arrays(which, ["long" * 25_000, "b"])
+    table = pa.table({"x": np.zeros(20_000), "label": words})
+    # Without the schema of pyarrow, the column is plain text: 1 GB of it.
+    parquet.write_table(table, tmp_path / "x.parquet", store_schema=False)
+    pool = pa.default_memory_pool()
+    before = pool.max_memory()
+    dataset = load(tmp_path / "x.parquet")
+    assert pool.max_memory() - before < 2**24
+    assert dataset.labels.tolist() == [1, 0] * 10_000
