@@ -13,13 +13,24 @@ if TYPE_CHECKING:
     from kscn.estimators import load_model
     from kscn.estimators.deep import KSCN
     from kscn.estimators.linear import KSubspaces
+    from kscn.estimators.plus import KSCNPlus
 
 __version__ = version("kscn")
-__all__ = ["KSCN", "KSubspaces", "__version__", "baselines", "data", "load_model", "metrics"]
+__all__ = [
+    "KSCN",
+    "KSCNPlus",
+    "KSubspaces",
+    "__version__",
+    "baselines",
+    "data",
+    "load_model",
+    "metrics",
+]
 
 # Public name -> (module, attribute in it, or None for the module itself).
 _LAZY: dict[str, tuple[str, str | None]] = {
     "KSCN": ("kscn.estimators.deep", "KSCN"),
+    "KSCNPlus": ("kscn.estimators.plus", "KSCNPlus"),
     "KSubspaces": ("kscn.estimators.linear", "KSubspaces"),
     "load_model": ("kscn.estimators", "load_model"),
     "baselines": ("kscn.baselines", None),

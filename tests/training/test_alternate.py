@@ -275,7 +275,7 @@ def test_the_run_ends_at_the_tolerance_and_when_told_to():
 def test_trimmed_samples_teach_the_separation_loss_nothing():
     X, _ = union(noise=0.5)
     given = alternation(network(), X, start(6), loss="separation", trim=0.2)
-    labels = given._make_loss().labels
+    labels = given._targets()
     for i in range(K):
         members = (given.labels == i).nonzero().flatten()
         out = members[labels[members] == -1]

@@ -1,24 +1,37 @@
 """`kscn fit`: cluster a data set and write a run directory."""
 
 import math
+import os
 import secrets
 import time
+import warnings
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
 from kscn import __version__
-from kscn.cli.rundir import CONFIG, HISTORY, LABELS, MODEL, RunWriter
+from kscn.cli.interrupt import interruptible
+from kscn.cli.rundir import (
+    CHECKPOINTS,
+    CONFIG,
+    HISTORY,
+    LABELS,
+    MODEL,
+    RunWriter,
+    read_unfinished,
+)
 from kscn.cli.summary import run_lines
 from kscn.cli.terminal import Terminal
 from kscn.errors import InputError, ModelFileError
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from kscn.training.distributed import Group
 
 
 class SubspaceDim(click.ParamType):
@@ -40,20 +53,24 @@ class SubspaceDim(click.ParamType):
 
 
 @click.command("fit", short_help="Cluster a data set and write a run directory.")
-@click.argument("data")
+@click.argument("data", required=False)
 @click.option(
     "-k",
     "--clusters",
     type=click.IntRange(min=1),
-    required=True,
-    help="How many subspaces to find.",
+    help="How many subspaces to find.  [required]",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    required=True,
-    help="The run directory to write.",
+    help="The run directory to write.  [required]",
+)
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="Go on with a run that did not finish, instead of all other arguments.",
 )
 @click.option(
     "--method",
@@ -101,8 +118,59 @@ class SubspaceDim(click.ParamType):
 @click.option(
     "--seed", type=int, help="For the same result again. Drawn and recorded if not given."
 )
+@click.option(
+    "--checkpoint-minutes",
+    type=float,
+    help="Longest time that a kill can cost; 10 if not given.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace the run in the output directory.")
 def command(
+    data: str | None,
+    clusters: int | None,
+    output: Path | None,
+    method: str | None,
+    preset: str | None,
+    seed: int | None,
+    overwrite: bool,
+    resume: Path | None,
+    **options: Any,
+) -> None:
+    """Cluster DATA into K subspaces and write a run directory.
+
+    DATA is a file (.npy .npz .csv .parquet .h5, idx), a folder of images, or a name from
+    `kscn data list`. Known labels never reach the fit; they only score its result.
+
+    Many processes share the work when torchrun starts them: torchrun --nproc-per-node 4 -m kscn
+    fit ... A run that was stopped or killed goes on with --resume.
+    """
+    # What was not set is left to the preset and the estimator's own defaults.
+    chosen = {name: v for name, v in options.items() if v is not None and v is not False}
+    if resume is not None:
+        others = [data, clusters, output, method, preset, seed, *chosen.values()]
+        if overwrite or any(other is not None for other in others):
+            raise click.UsageError("--resume takes no other arguments: those of the run count.")
+        output = resume
+    elif data is None or clusters is None or output is None:
+        missing = {"argument 'DATA'": data, "option '-k'": clusters, "option '-o'": output}
+        raise click.UsageError(f"Missing {next(n for n, v in missing.items() if v is None)}.")
+    with _together(output) as group:
+        if resume is not None:
+            done = _go_on(resume, group)
+        else:
+            assert data is not None and clusters is not None
+            done = _begin(data, clusters, output, method, preset, seed, overwrite, chosen, group)
+        if done is not None:
+            _tell(output, *done)
+
+
+def _together(output: Path) -> "AbstractContextManager[Group]":
+    """The processes that torchrun started, or this one alone."""
+    from kscn.training.joining import joined
+
+    return joined(f"go on with `kscn fit --resume {output}`, in any number of processes.")
+
+
+def _begin(
     data: str,
     clusters: int,
     output: Path,
@@ -110,31 +178,83 @@ def command(
     preset: str | None,
     seed: int | None,
     overwrite: bool,
-    **options: Any,
-) -> None:
-    """Cluster DATA into K subspaces and write a run directory.
-
-    DATA is a file (.npy .npz .csv .parquet .h5, idx), a folder of images, or a name from
-    `kscn data list`. Known labels never reach the fit; they only score its result.
-    """
-    from kscn.cli.progress import load_data
-
-    # What was not set is left to the preset and the estimator's own defaults.
-    chosen = {name: v for name, v in options.items() if v is not None and v is not False}
+    chosen: dict[str, Any],
+    group: "Group",
+) -> "Done | None":
+    """A new run."""
     if "pretrained" in chosen:
         chosen["pretrained"] = _model_of(chosen["pretrained"])
         chosen.setdefault("pretrain_epochs", 0)
     # A seed of our own, so that config.toml can repeat the run even when none was given.
-    seed = secrets.randbelow(2**31) if seed is None else seed
-    loaded = load_data(data)
+    seed = group.agree_int(secrets.randbelow(2**31) if seed is None else seed)
+    loaded = _load(data, group)
     choice = choose(loaded, data, clusters, method, preset, seed, chosen)
-    _, config, result = fit_run(loaded, data, choice, output, overwrite)
+    if group.size > 1 and not _keeps_states(choice.model):
+        raise InputError(
+            f"the method {choice.method} works in one process; start it without torchrun."
+        )
+    if group.rank > 0:
+        _assist(loaded, choice, output)
+        return None
+    return fit_run(loaded, data, choice, output, overwrite)
+
+
+def _go_on(run: Path, group: "Group") -> "Done | None":
+    """A run that did not finish, with its own settings."""
+    from kscn.experiments import methods
+
+    config = read_unfinished(run)
+    described, parameters = config["data"], dict(config["parameters"])
+    loaded = _load(described["source"], group)
+    found = (len(loaded.samples), list(loaded.samples.shape))
+    if found != (described["samples"], described["shape"]):
+        raise InputError(
+            f"{described['source']} holds {found[0]} samples of shape {found[1]} now, and had "
+            f"{described['samples']} of {described['shape']} when the run began; a run cannot go "
+            "on with other data."
+        )
+    method = config["run"]["method"]
+    model = methods.make(method, parameters.pop("n_clusters"), **parameters)
+    choice = Choice(model, method, config["run"].get("preset"))
+    if group.rank > 0:
+        _assist(loaded, choice, run)
+        return None
+    return fit_run(loaded, described["source"], choice, run, False, config)
+
+
+def _load(data: str, group: "Group") -> Any:
+    """Open the data; where it has to be fetched first, one process of a machine does so."""
+    from kscn.cli.progress import load_data
+
+    first = int(os.environ.get("LOCAL_RANK", "0")) == 0
+    loaded = load_data(data) if first else None
+    group.any(False)  # the others come when it is there
+    return load_data(data) if loaded is None else loaded
+
+
+def _assist(loaded: Any, choice: "Choice", output: Path) -> None:
+    """What every process but the first does: its part of the fit, in silence."""
+    model = choice.model
+    _set_checkpoints(model, output)
+    with interruptible(_keeps_states(model)) as interruption, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            model.fit(loaded.samples)
+        except (KeyboardInterrupt, _stopped()):
+            raise SystemExit(interruption.code) from None
+
+
+def _tell(output: Path, model: Any, config: dict[str, Any], result: dict[str, Any]) -> None:
     terminal = Terminal.of()
     for line in run_lines(terminal, config, result):
         terminal.say(line)
     terminal.say()
     for line in _where_lines(output, config, result):
         terminal.say(line)
+
+
+# A fitted model, what config.toml holds, and the last line of the history.
+Done = tuple[Any, dict[str, Any], dict[str, Any]]
 
 
 class Choice(NamedTuple):
@@ -201,9 +321,25 @@ def choose(
 
 
 def fit_run(
-    loaded: Any, data: str, choice: Choice, output: Path, overwrite: bool
-) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    loaded: Any,
+    data: str,
+    choice: Choice,
+    output: Path,
+    overwrite: bool,
+    resumed: dict[str, Any] | None = None,
+) -> Done:
     """Fit and write the run directory; also what `kscn demo` does.
+
+    Parameters
+    ----------
+    loaded, data, choice
+        The samples, what they are called on the command line, and the model.
+    output : Path
+        The run directory.
+    overwrite : bool
+        Whether a run that is there may be replaced.
+    resumed : dict, optional
+        The config of the run in `output` that is gone on with.
 
     Returns
     -------
@@ -217,20 +353,55 @@ def fit_run(
     from kscn.cli.progress import FitProgress
 
     model = choice.model
-    config = _config(loaded, data, choice)
-    with RunWriter(output, overwrite) as run:
+    config = _config(loaded, data, choice) if resumed is None else resumed
+    with (
+        interruptible(_keeps_states(model)) as interruption,
+        RunWriter(output, overwrite, resumed is not None) as run,
+    ):
         run.write_config(config)
+        _set_checkpoints(model, output)
         started = time.perf_counter()
         with FitProgress() as progress:
             if "callbacks" in model.get_params(deep=False):
-                model.set_params(callbacks=(progress, lambda _, record: run.record(record)))
-            model.fit(loaded.samples)
-        result = _result(model, time.perf_counter() - started, loaded.labels)
+                model.set_params(callbacks=(progress, run.listen))
+            try:
+                model.fit(loaded.samples)
+            except (KeyboardInterrupt, _stopped()):
+                _leave(run, interruption.code)
+        seconds = time.perf_counter() - started
+        if resumed is not None and hasattr(model, "history_"):
+            run.rewrite_history(model.history_)
+            seconds = max(record["seconds"] for record in model.history_)
+        result = _result(model, seconds, loaded.labels)
         if config["run"]["model"]:
             model.save(run.stage / MODEL)
         run.write_labels(model.labels_)
         run.record(result)
     return model, config, result
+
+
+def _keeps_states(model: Any) -> bool:
+    return "checkpoint_dir" in model.get_params(deep=False)
+
+
+def _set_checkpoints(model: Any, output: Path) -> None:
+    if _keeps_states(model):
+        model.set_params(checkpoint_dir=output / CHECKPOINTS)
+
+
+def _stopped() -> type[Exception]:
+    from kscn.training.checkpoint import StoppedError
+
+    return StoppedError
+
+
+def _leave(run: RunWriter, code: int) -> NoReturn:
+    """After a signal: say how to go on."""
+    advice = "nothing already on disk was lost"
+    if run.learnt:
+        advice = f"go on with `kscn fit --resume {run.path}`"
+    click.echo(f"kscn: interrupted; {advice}", err=True)
+    raise SystemExit(code)
 
 
 def _config(loaded: Any, data: str, choice: Choice) -> dict[str, dict[str, Any]]:
@@ -294,7 +465,9 @@ def _model_of(path: Path) -> str:
 
 def _estimator_options() -> list[str]:
     """The options of this command that are parameters of some estimator."""
-    of_the_run = {"data", "clusters", "output", "method", "preset", "seed", "overwrite"}
+    of_the_run = {
+        "data", "clusters", "output", "resume", "method", "preset", "seed", "overwrite",
+    }  # fmt: skip
     return [p.name for p in command.params if p.name and p.name not in of_the_run]
 
 

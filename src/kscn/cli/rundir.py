@@ -2,15 +2,19 @@
 
 Everything is written into `.unfinished/` inside the run directory first and moved to its final
 name when the fit is done. Until then an older run in the same directory is untouched, and a kill
-at any moment never leaves a half file under a final name; what an interrupted run had learnt
-about itself (config.toml, history.jsonl) stays in `.unfinished/`.
+at any moment never leaves a half file under a final name; what an interrupted run needs to go on
+(config.toml, history.jsonl, and the states in checkpoints/) stays. Once all is there,
+`.unfinished/complete` says so, and moves that a kill cut short are made up for by whoever opens the
+directory next. A lock keeps two processes from writing into one directory.
 """
 
+import fcntl
 import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +32,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 CONFIG, HISTORY, MODEL, LABELS = "config.toml", "history.jsonl", "model", "labels.csv"
-UNFINISHED = ".unfinished"
+UNFINISHED, CHECKPOINTS, LOCK = ".unfinished", "checkpoints", ".lock"
+# In `.unfinished/`, a list of what the run consists of, written when all of that is there.
+COMPLETE = "complete"
 # config.toml moves last: a directory that has it has everything else.
 _ENTRIES = (MODEL, LABELS, HISTORY, CONFIG)
 # What the last line of the history tells.
@@ -45,18 +51,30 @@ class RunWriter:
         The run directory, made if missing.
     overwrite : bool
         Whether a run that is already there may be replaced.
+    resume : bool
+        Whether the run that did not finish there is gone on with.
     """
 
-    def __init__(self, path: Path, overwrite: bool) -> None:
+    def __init__(self, path: Path, overwrite: bool, resume: bool = False) -> None:
         self.path = path
         self.stage = path / UNFINISHED
+        self.checkpoints = path / CHECKPOINTS
+        self._resumed = resume
         existed = path.exists()
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._refuse_to_replace(overwrite)
-            shutil.rmtree(self.stage, ignore_errors=True)
-            self.stage.mkdir()
-            self._history = (self.stage / HISTORY).open("w", encoding="utf-8")
+            self._lock = lock(path)
+            try:
+                finish_moves(path)
+                if not resume:
+                    self._refuse_to_replace(overwrite)
+                    shutil.rmtree(self.checkpoints, ignore_errors=True)
+                    shutil.rmtree(self.stage, ignore_errors=True)
+                self.stage.mkdir(exist_ok=True)
+                self._history = (self.stage / HISTORY).open("w", encoding="utf-8")
+            except BaseException:
+                unlock(path, self._lock)
+                raise
         except OSError as error:
             raise ModelFileError(
                 f"cannot write to {path}: {error.strerror or error}; "
@@ -65,7 +83,12 @@ class RunWriter:
         self._made_here = not existed
 
     def _refuse_to_replace(self, overwrite: bool) -> None:
-        names = {entry.name for entry in self.path.iterdir()} - {UNFINISHED}
+        if not overwrite and is_unfinished(self.path) and self._has_states():
+            raise ModelFileError(
+                f"{self.path} holds a run that did not finish; go on with `kscn fit --resume "
+                f"{self.path}`, or add --overwrite to begin anew."
+            )
+        names = {entry.name for entry in self.path.iterdir()} - {UNFINISHED, CHECKPOINTS, LOCK}
         if names and not overwrite:
             raise ModelFileError(
                 f"{self.path} is not empty; choose another directory with -o, or add --overwrite "
@@ -82,10 +105,33 @@ class RunWriter:
         with atomic_file(self.stage / CONFIG) as file:
             file.write(to_toml(config).encode("utf-8", "replace"))
 
+    @property
+    def learnt(self) -> bool:
+        """Whether there is anything that a later run could go on from."""
+        told = (self.stage / HISTORY).stat().st_size > 0
+        return self._resumed or told or self._has_states()
+
+    def _has_states(self) -> bool:
+        return self.checkpoints.is_dir() and any(self.checkpoints.iterdir())
+
+    def listen(self, model: Any, record: Mapping[str, Any]) -> None:
+        """Callback of an estimator: write down what it tells, and first what it told before."""
+        if self._resumed and self._history.tell() == 0:
+            self.rewrite_history(model.history_)
+        else:
+            self.record(record)
+
     def record(self, record: Mapping[str, Any]) -> None:
         """Append one line to history.jsonl; it can be read while the run goes on."""
         self._history.write(json.dumps(dict(record), default=_plain) + "\n")
         self._history.flush()
+
+    def rewrite_history(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Begin history.jsonl again, with these records: those that a state brought along."""
+        self._history.seek(0)
+        self._history.truncate()
+        for record in records:
+            self.record(record)
 
     def write_labels(self, labels: "np.ndarray") -> None:
         """Write labels.csv."""
@@ -101,30 +147,89 @@ class RunWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        nothing_learnt = self._history.tell() == 0
-        os.fsync(self._history.fileno())
-        self._history.close()
-        if kind is None:
-            self._publish()
-        elif nothing_learnt:
-            shutil.rmtree(self.stage, ignore_errors=True)
-            if self._made_here:
+        nothing_learnt = kind is not None and not self.learnt
+        try:
+            os.fsync(self._history.fileno())
+            self._history.close()
+            if kind is None:
+                self._publish()
+        finally:
+            if nothing_learnt:
+                shutil.rmtree(self.stage, ignore_errors=True)
+                shutil.rmtree(self.checkpoints, ignore_errors=True)
+            unlock(self.path, self._lock)
+            if nothing_learnt and self._made_here:
                 self.path.rmdir()
 
     def _publish(self) -> None:
-        from kscn.modelfile import replace_directory, sync_directory  # needs numpy
+        entries = [name for name in _ENTRIES if (self.stage / name).exists()]
+        with atomic_file(self.stage / COMPLETE) as file:
+            file.write(json.dumps(entries).encode())
+        finish_moves(self.path)
 
-        sync_directory(self.stage)
-        for name in _ENTRIES:
-            new, final = self.stage / name, self.path / name
-            if new.is_dir():
-                replace_directory(new, final)
-            elif new.exists():
-                os.replace(new, final)
-            else:  # a method without a model: that of an older run must not stay beside its labels
-                shutil.rmtree(final, ignore_errors=True)
-        sync_directory(self.path)
-        shutil.rmtree(self.stage, ignore_errors=True)
+
+def lock(path: Path) -> int:
+    """Keep others from writing into a run directory; the lock ends with the process, however."""
+    while True:
+        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = os.fstat(descriptor)
+            try:
+                if os.stat(path / LOCK).st_ino == held.st_ino:
+                    return descriptor
+            except FileNotFoundError:
+                pass
+            os.close(descriptor)  # of a file that its owner has removed meanwhile
+        except BlockingIOError:
+            os.close(descriptor)
+            raise ModelFileError(
+                f"another process is writing to {path}; wait for it, or choose another directory "
+                "with -o."
+            ) from None
+
+
+def unlock(path: Path, descriptor: int) -> None:
+    """Let others write again."""
+    with suppress(OSError):
+        (path / LOCK).unlink()
+    os.close(descriptor)
+
+
+def finish_moves(path: Path) -> None:
+    """Move a complete run to its final names, also where another process was killed at that."""
+    stage = path / UNFINISHED
+    if not (stage / COMPLETE).is_file():
+        return
+    from kscn.modelfile import replace_directory, sync_directory  # needs numpy
+
+    entries = json.loads((stage / COMPLETE).read_text())
+    sync_directory(stage)
+    for name in _ENTRIES:
+        new, final = stage / name, path / name
+        if name not in entries:
+            # A method without a model: that of an older run must not stay beside its labels.
+            shutil.rmtree(final, ignore_errors=True)
+        elif new.is_dir():
+            replace_directory(new, final)
+        elif new.exists():  # else it was moved already
+            os.replace(new, final)
+    sync_directory(path)
+    for rest in (path / CHECKPOINTS, *path.glob(f".{MODEL}.old-*"), stage):
+        shutil.rmtree(rest, ignore_errors=True)
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether a directory holds a run that began and did not end."""
+    return (path / UNFINISHED / CONFIG).is_file()
+
+
+def read_unfinished(path: Path) -> dict[str, Any]:
+    """The config of a run that did not finish, or why there is none to go on with."""
+    if not is_unfinished(path):
+        read_run(path)  # says what is wrong, if something is
+        raise ModelFileError(f"{path} holds a finished run; there is nothing to resume.")
+    return _read_config(path / UNFINISHED / CONFIG)
 
 
 @dataclass(frozen=True)
@@ -164,22 +269,24 @@ def read_run(path: Path) -> Run:
     """Open a run directory, or say in one sentence why it cannot be opened."""
     if not path.exists():
         raise ModelFileError(f"{path} does not exist; give the directory that `kscn fit` wrote.")
+    if (path / UNFINISHED / COMPLETE).is_file():
+        with suppress(OSError, ModelFileError):  # a process that is at it, or a read-only directory
+            held = lock(path)
+            try:
+                finish_moves(path)
+            finally:
+                unlock(path, held)
     if not (path / CONFIG).is_file():
         if (path / UNFINISHED).is_dir():
             raise ModelFileError(
-                f"{path} holds a run that did not finish; run `kscn fit` again. Its history so "
-                f"far is in {path / UNFINISHED}."
+                f"{path} holds a run that did not finish; go on with `kscn fit --resume {path}`. "
+                f"Its history so far is in {path / UNFINISHED}."
             )
         raise ModelFileError(
             f"{path} is not a kscn run: it has no {CONFIG}; give the directory that `kscn fit` "
             "wrote."
         )
-    try:
-        config = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
-        _require(config, {"run", "data", "parameters"})
-        _require(config["data"], {"source", "name", "samples", "shape"})
-    except (OSError, ValueError, TypeError) as error:
-        raise ModelFileError(f"{path / CONFIG} is damaged ({error}); {_AGAIN}") from None
+    config = _read_config(path / CONFIG)
     try:
         lines = (path / HISTORY).read_text(encoding="utf-8").splitlines()
         history = [json.loads(line) for line in lines]
@@ -187,6 +294,16 @@ def read_run(path: Path) -> Run:
     except (OSError, ValueError, TypeError) as error:
         raise ModelFileError(f"{path / HISTORY} is damaged ({error}); {_AGAIN}") from None
     return Run(path, config, history)
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = tomllib.loads(path.read_text(encoding="utf-8"))
+        _require(config, {"run", "data", "parameters"})
+        _require(config["data"], {"source", "name", "samples", "shape"})
+    except (OSError, ValueError, TypeError) as error:
+        raise ModelFileError(f"{path} is damaged ({error}); {_AGAIN}") from None
+    return config
 
 
 def _require(table: Any, keys: set[str]) -> None:

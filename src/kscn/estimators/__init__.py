@@ -8,7 +8,11 @@ from kscn.errors import ModelFileError
 from kscn.modelfile import read_model
 
 # Kind in the model file -> module that holds the class of that name. Imported when it is needed.
-_MODULES = {"KSubspaces": "kscn.estimators.linear", "KSCN": "kscn.estimators.deep"}
+_MODULES = {
+    "KSubspaces": "kscn.estimators.linear",
+    "KSCN": "kscn.estimators.deep",
+    "KSCNPlus": "kscn.estimators.plus",
+}
 
 
 def load_model(path: str | os.PathLike[str], **parts: Any) -> Any:

@@ -12,12 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import (
-    BaseEstimator,
-    ClassNamePrefixFeaturesOutMixin,
-    ClusterMixin,
-    TransformerMixin,
-)
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
@@ -28,14 +22,18 @@ from kscn.errors import InputError, TrainingError
 from kscn.estimators import network
 from kscn.estimators import validation as check
 from kscn.estimators.deepfile import read_deep, write_deep
-from kscn.estimators.deepstart import find_subspaces
+from kscn.estimators.deepstart import find_subspaces, renamed
+from kscn.estimators.deepstate import DeepProgress
 from kscn.estimators.labels import canonical_order
 from kscn.estimators.sums import check_size
+from kscn.estimators.usage import LatentClusterer
 from kscn.modelfile import ModelFile
-from kscn.nn import IdentityLatent, InputScaling, WhitenedLatent
+from kscn.nn import IdentityLatent, WhitenedLatent
 from kscn.subspaces import Subspaces
 from kscn.training.alternate import Alternation, Epoch, assign
 from kscn.training.blocks import Blocks
+from kscn.training.checkpoint import identity, keeper
+from kscn.training.distributed import ALONE, Group, current_group, place, send_module
 from kscn.training.latents import Encoder, block_rows, each_alone, encode, evaluating, moments
 from kscn.training.minibatches import Minibatches
 from kscn.training.pretrain import EpochLosses, Trainer, pretrain
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+class KSCN(LatentClusterer):
     """Learn a representation and the k subspaces that samples lie near in it, together.
 
     An autoencoder is pretrained; its latents are clustered by k-subspaces; then network and
@@ -120,6 +118,13 @@ class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         Torch device; "auto" takes a GPU when there is one.
     random_state : int, RandomState or None, default=None
         Seed of everything random. The one used is recorded in `random_state_`.
+    checkpoint_dir : path, optional
+        Where the state of a fit is written while it goes on: after every epoch (that takes more
+        than a second), and within longer ones. A fit that finds the state of the same fit there
+        (same settings, same data) goes on from it, to the same result. The last state stays;
+        remove the directory to begin anew.
+    checkpoint_minutes : float, default=10
+        At most this long passes between two states.
     callbacks : sequence of callables, default=()
         Called as `callback(estimator, record)` with each history record; one that returns True
         ends the stage that it comes from.
@@ -187,6 +192,8 @@ class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         pretrained: str | os.PathLike[str] | None = None,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        checkpoint_minutes: float = 10.0,
         callbacks: Iterable[Callable[[Any, dict[str, Any]], object]] = (),
     ) -> None:
         self.n_clusters = n_clusters
@@ -216,6 +223,8 @@ class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self.pretrained = pretrained
         self.device = device
         self.random_state = random_state
+        self.checkpoint_dir = checkpoint_dir
+        self.checkpoint_minutes = checkpoint_minutes
         self.callbacks = callbacks
 
     # Fitting ------------------------------------------------------------------------------------
@@ -228,24 +237,63 @@ class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         X : array-like, memmap, torch.Tensor, torch Dataset, data.Source or path
             Images (n, h, w) or (n, c, h, w), or vectors (n, d).
         y : ignored
+
+        Notes
+        -----
+        Where torch.distributed is initialised, all its processes must call this with the same X.
+        Each reads its own contiguous part and takes its share of every mini-batch; all end with
+        the same model and the labels of all samples.
         """
-        source = check.open_samples(self, X, reset=True)
+        group = current_group()
+        source = group.part(check.open_samples(self, X, reset=True))
         for name in ("subspaces_", "labels_"):  # a fit that fails leaves no mixture of old and new
             if hasattr(self, name):
                 delattr(self, name)
-        check.deep_parameters(self, len(source))
-        self.random_state_ = check.seed(self.random_state)
-        self.history_: list[dict[str, Any]] = []
-        self._began = time.perf_counter()
-        generator = torch.Generator().manual_seed(self.random_state_)
+        n = place(source)[1]
+        check.deep_parameters(self, n)
+        progress = self._begin(source, n, group)
+        batches = self._build(source, group)
+        progress.restore_networks()
+        if not progress.past("pretrain"):
+            self._pretrain(batches, progress)
+        if not progress.past("start"):
+            self.latent_ = self._latent_map(batches, group).to(batches.device)
+            start = self._start(batches, progress)
+        else:
+            start = progress.subspaces()
+        alternation = self._alternation(batches, start, progress)
+        if not progress.past("fit"):
+            alternation.run(self.epochs, self.tol, self._on_epoch)
+            progress.enter("finish", alternation.state)
+            progress.keeper.keep()
+        self._finish(alternation)
+        return self
 
-        batches = self._build(source)
-        self.latent_: nn.Module = IdentityLatent()
-        self._pretrain(batches, generator)
-        self.latent_ = self._latent_map(batches).to(batches.device)
-        start = self._start(batches)
+    def _begin(self, source: Source, n: int, group: Group) -> DeepProgress:
+        """Whether this fit is new, and where to go on if it is not."""
+        check.checkpoints(self)
+        keeping = keeper(self.checkpoint_dir, self.checkpoint_minutes, group)
+        saved = keeping.load(identity(self.get_params(deep=False), source, n))
+        self.random_state_ = group.agree_int(check.seed(self.random_state))
+        self.history_: list[dict[str, Any]] = []
+        self.latent_ = IdentityLatent()
+        self.n_iter_ = 0
+        if saved is not None:
+            self.random_state_, self.history_ = saved.facts["seed"], saved.facts["history"]
+            self.n_iter_ = sum(record["stage"] == "fit" for record in self.history_)
+        progress = DeepProgress(self, keeping, saved, group)
+        self._began = time.perf_counter() - progress.seconds
+        return progress
+
+    def _alternation(
+        self, batches: Minibatches, start: Subspaces, progress: DeepProgress
+    ) -> Alternation:
+        trainer = self._trainer(batches, self.epochs, "the alternation", progress)
+        saved = progress.saved if progress.past("start") else None
+        if saved is not None:
+            trainer.restore(saved)
         alternation = Alternation(
-            self._trainer(batches, generator, self.epochs, "the alternation"),
+            trainer,
             start.to(torch.float32, batches.device),
             update=self.update,
             loss=self.loss,
@@ -254,17 +302,17 @@ class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             temperature=self.temperature,
             balance=self.balance,
             update_every=self.update_every,
+            saved=saved,
         )
-        self.n_iter_ = 0
-        alternation.run(self.epochs, self.tol, self._on_epoch)
-        self._finish(alternation)
-        return self
+        progress.enter("fit", alternation.state)
+        progress.keeper.keep()
+        return alternation
 
     def fit_predict(self, X: Any, y: object = None) -> NDArray:
         """Fit and return `labels_`."""
         return self.fit(X).labels_
 
-    def _build(self, source: Source) -> Minibatches:
+    def _build(self, source: Source, group: Group) -> Minibatches:
         """A fresh network for these samples, and the samples as its mini-batches."""
         device = check.device(self.device)
         image = network.image_shape(source.shape)
@@ -273,9 +321,10 @@ class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             torch.manual_seed(self.random_state_)
             built = network.build(self.autoencoder, self.autoencoder_params, source.shape)
         self.autoencoder_ = built.to(device)
-        self.scaling_ = InputScaling.of(source, image is not None).to(device)
+        send_module(group, [self.autoencoder_])
+        self.scaling_ = group.scaling(source, image is not None).to(device)
         self._input_shape = network.input_shape(built, source.shape)
-        batches = self._batches(source)
+        batches = self._batches(source, group)
         code_dim = network.checked_run(self.autoencoder_, batches.read(0, min(2, len(batches))))
         self._check_dims(code_dim)
         if self.pretrained is not None:
@@ -293,12 +342,12 @@ class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         if self.init_dim is not None:
             check.latent_dims("init_dim", self.init_dim, self.n_clusters, d)
 
-    def _batches(self, source: Source) -> Minibatches:
-        device = check.device(self.device)
-        return Minibatches(source, self.scaling_, self._input_shape, self.batch_size, device)
+    def _batches(self, source: Source, group: Group = ALONE) -> Minibatches:
+        device, size = check.device(self.device), group.batch_size(self.batch_size)
+        return Minibatches(source, self.scaling_, self._input_shape, size, device)
 
     def _trainer(
-        self, batches: Minibatches, generator: torch.Generator, epochs: int, stage: str
+        self, batches: Minibatches, epochs: int, stage: str, progress: DeepProgress
     ) -> Trainer:
         return Trainer(
             self.autoencoder_,
@@ -308,11 +357,13 @@ class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             learning_rate=self.learning_rate,
             schedule=self.schedule,
             augment=network.augmentation(self.augment, self._input_shape),
-            generator=generator,
+            generator=progress.generator,
             stage=stage,
+            group=progress.group,
+            keeper=progress.keeper,
         )
 
-    def _pretrain(self, batches: Minibatches, generator: torch.Generator) -> None:
+    def _pretrain(self, batches: Minibatches, progress: DeepProgress) -> None:
         def report(number: int, losses: EpochLosses) -> bool:
             return self._record(
                 {
@@ -323,15 +374,23 @@ class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
                 }
             )
 
-        trainer = self._trainer(batches, generator, self.pretrain_epochs, "pretraining")
+        trainer = self._trainer(batches, self.pretrain_epochs, "pretraining", progress)
+        saved = progress.at("pretrain")
+        if saved is not None:
+            trainer.restore(saved)
+        progress.enter("pretrain", trainer.state)
         pretrain(trainer, self.pretrain_epochs, report)
 
-    def _latent_map(self, batches: Minibatches) -> nn.Module:
+    def _latent_map(self, batches: Minibatches, group: Group) -> nn.Module:
         """The map from codes to latents, after a look at the codes of all samples."""
-        mean, covariance = moments(encode(batches, Encoder(self.autoencoder_, IdentityLatent())))
+        codes = encode(batches, Encoder(self.autoencoder_, IdentityLatent()))
+        mean, covariance = moments(codes, group)
         if self.latent == "identity":
             return IdentityLatent()
-        made = WhitenedLatent.from_moments(mean, covariance, self.latent_dim)
+        made = WhitenedLatent.from_moments(
+            group.agree(mean), group.agree(covariance), self.latent_dim
+        )
+        send_module(group, [made])
         carried, wanted = made.linear.out_features, min(len(mean), self.latent_dim)
         if carried < wanted:  # dead units, which whitening cannot bring back
             try:
@@ -343,7 +402,7 @@ class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
                 ) from None
         return made
 
-    def _start(self, batches: Minibatches) -> Subspaces:
+    def _start(self, batches: Minibatches, progress: DeepProgress) -> Subspaces:
         """The subspaces to begin with, in the latent space."""
         return find_subspaces(
             encode(batches, Encoder(self.autoencoder_, self.latent_)),
@@ -355,13 +414,16 @@ class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             restarts=self.restarts,
             seed=self.random_state_,
             on_record=self._on_start,
+            group=progress.group,
+            progress=progress,
         )
 
     def _finish(self, alternation: Alternation) -> None:
         """Canonical numbers, and labels that are exactly what `predict` will say."""
+        group = alternation.group
         found, labels = alternation.subspaces, alternation.labels
         for _ in range(2):  # renumbering can tip a tie and with it a size; see KSubspaces
-            order = canonical_order(labels.numpy(), self.n_clusters)
+            order = canonical_order(group.gather(labels).numpy(), self.n_clusters)
             if (order == np.arange(self.n_clusters)).all():
                 break
             found = found.reordered(torch.from_numpy(order).to(found.bases.device))
@@ -369,8 +431,8 @@ class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             labels, alternation.distance = assign(blocks, found)[:2]
         self.autoencoder_.eval()
         self.latent_.eval()
-        self.labels_ = labels.numpy().astype(np.int32)
-        self.inertia_ = float(alternation.distance.double().sum())
+        self.labels_ = group.gather(labels).numpy().astype(np.int32)
+        (self.inertia_,) = group.add(float(alternation.distance.double().sum()))
         self.subspaces_: NDArray = found.bases.cpu().numpy()
         self.subspace_dims_ = found.dims.cpu().numpy()
         d, dims = found.ambient_dim, self.subspace_dims_[self.labels_]
@@ -396,8 +458,7 @@ class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         return stop
 
     def _on_start(self, _: object, record: dict[str, Any]) -> bool:
-        stage = {"search": "search", "fit": "start"}[record["stage"]]
-        return self._record({**record, "stage": stage})
+        return self._record(renamed(record))
 
     def _on_epoch(self, epoch: Epoch) -> bool:
         self.n_iter_ = epoch.number
@@ -408,39 +469,8 @@ class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
 
     # Using the fitted model ---------------------------------------------------------------------
 
-    def transform(self, X: Any) -> NDArray:
-        """Latents in which the subspaces are, shape (n, d)."""
-        return np.concatenate([z.cpu().numpy() for _, z in self._latent_blocks(X)])
-
-    def predict(self, X: Any) -> NDArray:
-        """The nearest subspace of every sample, shape (n,)."""
-        return self._nearest(X)[0].numpy().astype(np.int32)
-
-    def residuals(self, X: Any) -> NDArray:
-        """Squared distance of every latent to every subspace, shape (n, k)."""
-        current = self._current()
-        pieces = [current.residuals(z).cpu().numpy() for _, z in self._latent_blocks(X)]
-        return np.concatenate(pieces)
-
-    def predict_proba(self, X: Any) -> NDArray:
-        """Posterior of every cluster, shape (n, k); the largest is at `predict(X)`.
-
-        Proportional to exp(-residual / t): t is `temperature` where the network was trained with
-        the separation loss, and twice the noise variance around the subspaces otherwise.
-        """
-        residual = self.residuals(X).astype(np.float64)
-        scale = self.temperature if self.loss == "separation" else 2 * self.noise_variance_
-        least = residual.min(axis=1, keepdims=True)
-        odds = np.exp(-(residual - least) / max(scale, np.finfo(np.float32).tiny))
-        return odds / odds.sum(axis=1, keepdims=True)
-
-    def score_samples(self, X: Any) -> NDArray:
-        """Minus the squared distance of the latent to its subspace, shape (n,): low is odd."""
-        return -self._nearest(X)[1].numpy()
-
-    def score(self, X: Any, y: object = None) -> float:
-        """Minus the sum of squared distances to the nearest subspace."""
-        return float(self.score_samples(X).astype(np.float64).sum())
+    def _scale(self) -> float:
+        return self.temperature if self.loss == "separation" else 2 * self.noise_variance_
 
     def reconstruct(self, X: Any) -> NDArray:
         """Samples as the autoencoder restores them, in the shape and units of X."""
@@ -468,13 +498,6 @@ class KSCN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         batches = self._opened(X)
         latents = encode(batches, Encoder(self.autoencoder_, self.latent_))
         return Blocks(latents, torch.float32, batches.device)
-
-    def _nearest(self, X: Any) -> tuple[Tensor, Tensor]:
-        return assign(self._latent_blocks(X), self._current())[:2]
-
-    def _current(self) -> Subspaces:
-        check_is_fitted(self, "subspaces_")
-        return Subspaces(torch.from_numpy(self.subspaces_).to(check.device(self.device)))
 
     # Model files --------------------------------------------------------------------------------
 

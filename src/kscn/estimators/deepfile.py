@@ -36,7 +36,8 @@ def write_deep(estimator: Any, path: str | os.PathLike[str]) -> None:
         params["autoencoder"] = "auto" if kind == "custom" else kind
         settings = {name: config[name] for name in config if name not in ("shape", "n_features")}
         params["autoencoder_params"] = settings or None
-    for name in ("callbacks", "pretrained", "device"):  # of the run, not of the model
+    of_the_run = ("callbacks", "pretrained", "device", "checkpoint_dir", "checkpoint_minutes")
+    for name in of_the_run:
         del params[name]
     params["random_state"] = estimator.random_state_
     if not isinstance(params["init"], str):

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
 
 from kscn.data import Source, as_source
 from kscn.estimators import validation as check
+from kscn.estimators.deepstate import DeepProgress
 from kscn.estimators.linear import KSubspaces
 from kscn.subspaces import Subspaces
 from kscn.training.alternate import assign
 from kscn.training.blocks import Blocks
+from kscn.training.checkpoint import State
+from kscn.training.distributed import Group, own_rows, place
 
 # A random subset of this size is what DSC-Net starts from.
 DSC_SAMPLES = 2000
@@ -33,8 +37,14 @@ def find_subspaces(
     restarts: int,
     seed: int,
     on_record: Callable[[Any, dict[str, Any]], object],
+    group: Group,
+    progress: DeepProgress,
 ) -> Subspaces:
-    """The subspaces to begin with; arguments as in `KSCN`, `on_record` hears of the search."""
+    """The subspaces to begin with; arguments as in `KSCN`, `on_record` hears of the search.
+
+    `latents` are those of this process; the processes of the `group` find the same subspaces.
+    """
+    latents = group.holding(latents)
     d = latents.shape[0]
     check.latent_dims("subspace_dim", subspace_dim, n_clusters, d)
     if init_dim is not None:
@@ -42,28 +52,77 @@ def find_subspaces(
     if not isinstance(init, str):
         labels = np.asarray(init).astype(np.int64)
     elif init == "k-means":
-        labels = _k_means(latents, n_clusters, n_init, seed)
+        labels = _k_means(latents, n_clusters, n_init, seed, group)
     elif init == "dsc":
-        labels = _dsc(latents, n_clusters, subspace_dim, seed)
+        labels = _dsc(latents, n_clusters, subspace_dim, seed, group)
     else:
-        dims = subspace_dim if init_dim is None else init_dim
-        searched = min(
-            (
-                KSubspaces(
-                    n_clusters,
-                    subspace_dim=dims,
-                    n_init=n_init,
-                    random_state=(seed + turn) % 2**32,
-                    callbacks=[on_record],
-                ).fit(latents)
-                for turn in range(restarts)
-            ),
-            key=lambda fitted: fitted.inertia_,
+        search = KSubspaces(
+            n_clusters,
+            subspace_dim=subspace_dim if init_dim is None else init_dim,
+            n_init=n_init,
+            checkpoint_minutes=progress.estimator.checkpoint_minutes,
+            callbacks=[on_record],
         )
+        searched = _best_of(search, latents, restarts, seed, progress)
         if init_dim is None:
-            return Subspaces(torch.from_numpy(searched.subspaces_))
-        labels = searched.labels_
+            return Subspaces(searched.bases)
+        labels = searched.labels.numpy()
     return _subspaces_of(latents, labels, n_clusters, subspace_dim)
+
+
+class _Searched(NamedTuple):
+    """The result of a search."""
+
+    inertia: float
+    bases: Tensor
+    labels: Tensor
+
+
+def _best_of(
+    search: KSubspaces, latents: Source, restarts: int, seed: int, progress: DeepProgress
+) -> _Searched:
+    """The lowest of independent searches; what they found so far is part of every state."""
+    best, done, saved = None, 0, progress.at("start")
+    if saved is not None and "searches" in saved.facts:
+        done, found = saved.facts["searches"], saved.part("best")
+        best = _Searched(saved.facts["inertia"], found["bases"], found["labels"])
+
+    def state() -> State:
+        facts = {"searches": done, "inertia": best.inertia} if best is not None else {}
+        tensors = {} if best is None else {"best.bases": best.bases, "best.labels": best.labels}
+        return State(facts, tensors | progress.generators())
+
+    progress.enter("start", state)
+    progress.keeper.keep()
+    for turn in range(done, restarts):
+        name = f"start-{turn}"
+        heard = len(progress.estimator.history_)
+        fitted = search.set_params(
+            random_state=(seed + turn) % 2**32, checkpoint_dir=progress.keeper.below(name)
+        ).fit(latents)
+        _complete(progress.estimator.history_, heard, fitted.history_)
+        if best is None or fitted.inertia_ < best.inertia:
+            bases, labels = (torch.from_numpy(a) for a in (fitted.subspaces_, fitted.labels_))
+            best = _Searched(fitted.inertia_, bases, labels)
+        done = turn + 1
+        progress.keeper.keep(always=True)
+        progress.keeper.forget(name)
+    assert best is not None
+    return best
+
+
+def renamed(record: dict[str, Any]) -> dict[str, Any]:
+    """A record of a search as one of the whole fit, where "fit" is something else."""
+    return record | {"stage": {"search": "search", "fit": "start"}[record["stage"]]}
+
+
+def _complete(history: list[dict[str, Any]], heard: int, searched: list[dict[str, Any]]) -> None:
+    """Put in what a search that was gone on with had told before, which is in its state only."""
+    before = searched[: len(searched) - (len(history) - heard)]
+    passed = history[heard - 1]["seconds"] if heard else 0.0
+    history[heard:heard] = [
+        renamed(record) | {"seconds": passed + record["seconds"]} for record in before
+    ]
 
 
 def _subspaces_of(
@@ -79,22 +138,29 @@ def _subspaces_of(
     return Subspaces(torch.from_numpy(found.subspaces_))
 
 
-def _k_means(latents: Source, n_clusters: int, n_init: int, seed: int) -> NDArray:
+def _k_means(latents: Source, n_clusters: int, n_init: int, seed: int, group: Group) -> NDArray:
     from sklearn.cluster import MiniBatchKMeans
 
     means = MiniBatchKMeans(n_clusters, batch_size=4096, n_init=n_init, random_state=seed % 2**31)
-    return means.fit_predict(np.asarray(latents)).astype(np.int64)
+    everyone = group.gather(torch.from_numpy(np.asarray(latents))).numpy()
+    labels = means.fit_predict(everyone).astype(np.int64)
+    return group.agree(torch.from_numpy(labels)).numpy()
 
 
 def _dsc(
-    latents: Source, n_clusters: int, subspace_dim: int | Sequence[int] | str, seed: int
+    latents: Source,
+    n_clusters: int,
+    subspace_dim: int | Sequence[int] | str,
+    seed: int,
+    group: Group,
 ) -> NDArray:
     """DSC-Net's self-expression clusters a subset; its subspaces take in the rest."""
     from kscn.baselines.dsc_net import dsc_labels
 
     rng = np.random.default_rng(seed)
-    picked = np.sort(rng.permutation(len(latents))[:DSC_SAMPLES])
-    subset = latents.take(picked)
-    few = dsc_labels(torch.from_numpy(subset), n_clusters, random_state=seed)
-    found = _subspaces_of(as_source(subset), np.asarray(few), n_clusters, subspace_dim)
-    return assign(Blocks(latents, torch.float32, torch.device("cpu")), found)[0].numpy()
+    picked = np.sort(rng.permutation(place(latents)[1])[:DSC_SAMPLES])
+    subset = group.gather(torch.from_numpy(latents.take(own_rows(latents, picked))))
+    few = group.agree(torch.as_tensor(dsc_labels(subset, n_clusters, random_state=seed)))
+    found = _subspaces_of(as_source(subset), few.numpy(), n_clusters, subspace_dim)
+    labels = assign(Blocks(latents, torch.float32, torch.device("cpu")), found)[0]
+    return group.gather(labels).numpy()

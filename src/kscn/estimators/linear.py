@@ -31,6 +31,8 @@ from kscn.estimators.sums import check_size, sums_from_spectra
 from kscn.modelfile import ModelFile, write_model
 from kscn.subspaces import ScatterSums, Subspaces
 from kscn.training.blocks import Blocks, check_finite, working_dtype
+from kscn.training.checkpoint import State, identity, keeper
+from kscn.training.distributed import ALONE, Group, current_group, place
 from kscn.training.lloyd import Iteration, Lloyd
 
 if TYPE_CHECKING:
@@ -75,6 +77,13 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         Torch device; "auto" takes a GPU when there is one.
     random_state : int, RandomState or None, default=None
         Seed of the search. The one used is recorded in `random_state_`.
+    checkpoint_dir : path, optional
+        Where the state of a fit is written while it goes on. A fit that finds the state of the
+        same fit there (same settings, same data) goes on from it, to the same result. The last
+        state stays; remove the directory to begin anew.
+    checkpoint_minutes : float, default=10
+        At most this long passes between two states. Where an iteration takes longer, its end is
+        waited for.
     callbacks : sequence of callables, default=()
         Called as `callback(estimator, record)` with each history record; one that returns True
         ends the fit after that iteration.
@@ -125,6 +134,8 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         batch_size: int = 16384,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        checkpoint_minutes: float = 10.0,
         callbacks: Iterable[Callable[[Any, dict[str, Any]], object]] = (),
     ) -> None:
         self.n_clusters = n_clusters
@@ -138,6 +149,8 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         self.batch_size = batch_size
         self.device = device
         self.random_state = random_state
+        self.checkpoint_dir = checkpoint_dir
+        self.checkpoint_minutes = checkpoint_minutes
         self.callbacks = callbacks
 
     # Fitting ------------------------------------------------------------------------------------
@@ -152,24 +165,50 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         y : ignored
         sample_weight : array-like of shape (n,), optional
             How much each sample counts in the updates and the objective.
+
+        Notes
+        -----
+        Where torch.distributed is initialised, all its processes must call this with the same X
+        and weights. Each reads its own contiguous part, and all end with the same model and the
+        labels of all samples.
         """
-        source = check.open_samples(self, X, reset=True)
-        weights = check.sample_weights(sample_weight, len(source))
-        start, pool = self._begin(source, weights)
+        group = current_group()
+        source = group.part(check.open_samples(self, X, reset=True))
+        first, n = place(source)
+        weights = check.sample_weights(sample_weight, n)
+        check.checkpoints(self)
+        keeping = keeper(self.checkpoint_dir, self.checkpoint_minutes, group)
+        saved = keeping.load(self._identity(source, n, weights))
+        start, pool = self._begin(source, weights, group, saved)
+        own = None if weights is None else weights[first : first + len(source)]
         blocks = self._blocks(source)
         loop = Lloyd(
             blocks,
             start,
             trim=self.trim,
-            weights=weights,
+            weights=own,
             pool=pool,
             generator=torch.Generator().manual_seed(self.random_state_),
+            group=group,
+            keeper=keeping,
         )
+        if saved is not None:
+            loop.restore(saved)
+        keeping.snapshot = partial(self._snapshot, loop)
+        keeping.keep()
         result = loop.run(self.max_iter, self.tol, self._on_iteration)
-        del loop  # its bookkeeping per sample, before the final assignment makes its own
-        self._finish(blocks, result.subspaces, result.sums, weights)
-        self.n_iter_ = len(result.iterations)
+        self.n_iter_ = loop.number
+        del loop, keeping  # bookkeeping per sample, before the final assignment makes its own
+        self._finish(blocks, result.subspaces, result.sums, weights, group)
         return self
+
+    def _identity(self, source: Source, n: int, weights: Tensor | None) -> dict[str, Any]:
+        return identity(self.get_params(deep=False) | {"sample_weight": weights}, source, n)
+
+    def _snapshot(self, loop: Lloyd) -> State:
+        state = loop.state()
+        state.facts |= {"seed": self.random_state_, "history": self.history_}
+        return state
 
     def fit_predict(self, X: Any, y: object = None, sample_weight: Any = None) -> NDArray:
         """Fit and return `labels_`."""
@@ -188,7 +227,7 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         source = check.open_samples(self, X, reset=first)
         weights = check.sample_weights(sample_weight, len(source))
         if first:
-            current, _ = self._begin(source, weights)
+            current, _ = self._begin(source, weights, ALONE, None)
             self._sums = ScatterSums(self.n_clusters, self.n_features_in_, self.affine)
             self.n_iter_ = 0
         else:
@@ -208,15 +247,20 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         self.n_iter_ += 1
         return self
 
-    def _begin(self, source: Source, weights: Tensor | None) -> tuple[Subspaces, Tensor]:
+    def _begin(
+        self, source: Source, weights: Tensor | None, group: Group, saved: State | None
+    ) -> tuple[Subspaces, Tensor]:
         """Forget an earlier fit and find where this one starts; also the subsample used for it."""
         if hasattr(self, "subspaces_"):
             del self.subspaces_  # a fit that fails leaves no mixture of the old model and the new
-        check.parameters(self, len(source))
+        check.parameters(self, place(source)[1])
         check_size(self.n_clusters, self.n_features_in_)
-        self.random_state_ = check.seed(self.random_state)
+        self.random_state_ = group.agree_int(check.seed(self.random_state))
         self.history_: list[dict[str, Any]] = []
         self._began = time.perf_counter()
+        if saved is not None:
+            self.random_state_, self.history_ = saved.facts["seed"], saved.facts["history"]
+            self._began -= self.history_[-1]["seconds"] if self.history_ else 0.0
         self._dtype = working_dtype(source.dtype)
         self._shift: Tensor | None = None
         if hasattr(self, "_sums"):
@@ -229,21 +273,31 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
             init=self.init,
             n_init=self.n_init,
             seed=self.random_state_,
+            group=group,
         )
         pool = search.draw_pool(self._blocks(source))
         self._dtype, self._shift = pool.z.dtype, pool.shift
+        if saved is not None:
+            start = Subspaces(saved.tensors["bases"], saved.tensors.get("offsets"))
+            return start.to(self._dtype, self._device()), pool.z
         start = search.find(
             self._blocks(source), pool, weights, partial(self._on_round, len(pool.z))
         )
         return start.to(self._dtype, self._device()), pool.z
 
     def _finish(
-        self, blocks: Blocks, found: Subspaces, sums: ScatterSums, weights: Tensor | None
+        self,
+        blocks: Blocks,
+        found: Subspaces,
+        sums: ScatterSums,
+        weights: Tensor | None,
+        group: Group,
     ) -> None:
         """Final assignment, so that `labels_` equals `predict(X)`, and canonical numbers."""
         labels, distance = nearest(blocks, found)
         for _ in range(2):
-            order = canonical_order(labels.numpy(), self.n_clusters, weights)
+            everyone = group.gather(labels)
+            order = canonical_order(everyone.numpy(), self.n_clusters, weights)
             if (order == np.arange(self.n_clusters)).all():
                 break
             # Assigned again, not renamed: a tie goes to the first subspace, as it will in predict.
@@ -251,11 +305,15 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
             index = torch.from_numpy(order)
             found, sums = found.reordered(index), sums.reordered(index)
             labels, distance = nearest(blocks, found)
-        self.labels_ = labels.numpy()
+        self.labels_ = group.gather(labels).numpy()
         if self.trim > 0:
-            counted = check.trimmed(labels, distance, self.trim, self.n_clusters)
-            distance = distance * (counted >= 0)
-        self.inertia_ = float(distance.sum() if weights is None else (distance * weights).sum())
+            distance = distance * group.keep_nearest(
+                distance, labels.long(), self.trim, self.n_clusters
+            )
+        if weights is not None:
+            first, _ = place(blocks.source)
+            distance = distance * weights[first : first + len(blocks)]
+        (self.inertia_,) = group.add(float(distance.sum()))
         self._publish(found, sums)
         missing = self.n_clusters - len(np.unique(self.labels_))
         if missing:
@@ -386,7 +444,8 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         """Write the fitted model to the directory `path` (safetensors + JSON, never pickle)."""
         check_is_fitted(self, "subspaces_")
         params = self.get_params(deep=False)
-        del params["callbacks"]
+        for name in ("callbacks", "checkpoint_dir", "checkpoint_minutes"):  # of the run
+            del params[name]
         params["random_state"] = self.random_state_
         if not isinstance(params["init"], str):
             params["init"] = "k-means"  # an array of starts is data, not part of the model

@@ -20,6 +20,7 @@ from kscn.subspaces.dimension import energy_dims
 from kscn.subspaces.search import Problem, find_start
 from kscn.subspaces.seeding import neighbourhood_members
 from kscn.training.blocks import Blocks, check_finite
+from kscn.training.distributed import ALONE, Group, own_rows, place
 
 # Arithmetic of one sweep of one candidate over the subsample of the search, at the most.
 SWEEP_COST = 2e9
@@ -56,6 +57,8 @@ class StartSearch:
         As in `KSubspaces`.
     seed : int
         Of the subsample and of the search.
+    group : Group
+        The processes that hold all samples together. All search the same subsample.
     """
 
     n_clusters: int
@@ -65,10 +68,12 @@ class StartSearch:
     init: str | NDArray
     n_init: int
     seed: int
+    group: Group = ALONE
 
     def draw_pool(self, blocks: Blocks) -> Pool:
         """The subsample that the search works on; `blocks` are not shifted yet."""
-        n, k, name = len(blocks), self.n_clusters, blocks.source.name
+        _, n = place(blocks.source)
+        k, name = self.n_clusters, blocks.source.name
         p = 8 if isinstance(self.subspace_dim, str) else int(np.max(self.subspace_dim))
         fair = max(2048, 200 * k, 20 * k * p)
         affordable = max(4 * k, int(SWEEP_COST / (4 * blocks.dim * k * p)))
@@ -76,9 +81,11 @@ class StartSearch:
         rows = np.arange(n)
         if size < n:
             rows = np.sort(np.random.default_rng(self.seed).choice(n, size, replace=False))
-        z = blocks.take(rows).cpu()
+        z = self.group.gather(blocks.take(own_rows(blocks.source, rows)).cpu())
         check_finite(z.square().sum(dim=1), z, name)
-        if (z == z[0]).all() and all((block.cpu() == z[0]).all() for _, block in blocks):
+        if (z == z[0]).all() and not self.group.any(
+            any((block.cpu() != z[0]).any() for _, block in blocks)
+        ):
             raise InputError(f"All {n} samples of {name} are equal; there is nothing to cluster.")
         z = _with_squares(z, name)
         shift = z.mean(dim=0) if self.affine else None
@@ -107,6 +114,7 @@ class StartSearch:
         picked = None if weights is None else weights[pool.rows].float()
         problem = Problem(z, picked, dims, self.affine, self.trim, generator)
         found = find_start(problem, self.init, self.n_init, in_units_of_the_data)
+        found = self.group.agree_on(found)
         if isinstance(self.subspace_dim, str):
             found = self._adapt_dims(z, found)
         offsets = None if found.offsets is None else found.offsets * scale
@@ -148,14 +156,15 @@ class StartSearch:
 
     def _given(self, blocks: Blocks, dims: Tensor, weights: Tensor | None) -> Subspaces:
         """The start that `init` holds as labels or bases."""
-        given = check.given_start(self.init, len(blocks), self.n_clusters, blocks.dim, dims)
+        first, n = place(blocks.source)
+        given = check.given_start(self.init, n, self.n_clusters, blocks.dim, dims)
         if given.ndim == 1:
             sums = ScatterSums(self.n_clusters, blocks.dim, self.affine)
             for where, z in blocks:
                 check_finite(z.square().sum(dim=1), z, blocks.source.name)
-                part = slice(where, where + len(z))
+                part = slice(first + where, first + where + len(z))
                 sums.add(z.double().cpu(), given[part], None if weights is None else weights[part])
-            return sums.subspaces(dims)
+            return self.group.whole(sums, sums).subspaces(dims)
         used = torch.arange(given.shape[2]) < dims[:, None]
         bases = torch.linalg.qr(given.double()).Q * used[:, None]
         if not self.affine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -141,6 +142,14 @@ def latent_dims(name: str, dims: Any, k: int, d: int) -> None:
     except InputError as error:
         told = str(error).replace("subspace_dim", name, 1)
         raise InputError(f"{told} (The latent has {d} dimensions.)") from None
+
+
+def checkpoints(estimator: Any) -> None:
+    """Refuse what cannot be a directory for checkpoints, or a time between them."""
+    place = estimator.checkpoint_dir
+    if place is not None and not isinstance(place, (str, os.PathLike)):
+        raise InputError(f"checkpoint_dir={place!r} must be a path or None.")
+    _number("checkpoint_minutes", estimator.checkpoint_minutes, 0, np.inf)
 
 
 def _callbacks(callbacks: Any) -> None:
@@ -301,3 +310,43 @@ def rebuild(cls: type[EstimatorType], model: ModelFile) -> EstimatorType:
         ) from error
     vars(estimator).update(state)
     return estimator
+
+
+def plus_parameters(estimator: Any, n_samples: int, image: bool) -> None:
+    """Refuse impossible settings of a `KSCNPlus` before any work is done."""
+    k = estimator.n_clusters
+    for name, least in {"n_clusters": 1, "starts": 1, "batch_size": 1}.items():
+        _integer(name, getattr(estimator, name), least)
+    for name, least in {"components": 2, "subspace_dim": 1, "epochs": 1}.items():
+        if getattr(estimator, name) != "auto":
+            _integer(name, getattr(estimator, name), least)
+    for name in ("whiten", "refine"):
+        value = getattr(estimator, name)
+        if not isinstance(value, (bool, np.bool_)) and value != "auto":
+            raise InputError(f"{name}={value!r} must be True, False or 'auto'.")
+    given = [name for name in ("components", "subspace_dim") if getattr(estimator, name) != "auto"]
+    if len(given) == 1 or (not given and estimator.whiten != "auto"):
+        raise InputError(
+            "components and subspace_dim (and whiten, if not 'auto') belong together; give all of "
+            "them or none."
+        )
+    if given and estimator.subspace_dim >= estimator.components:
+        raise InputError(
+            f"subspace_dim={estimator.subspace_dim} must be below components="
+            f"{estimator.components}."
+        )
+    _number("balance", estimator.balance, 0, np.inf)
+    for name in ("learning_rate", "temperature"):
+        _number(name, getattr(estimator, name), 0, np.inf)
+        if getattr(estimator, name) == 0:
+            raise InputError(f"{name}=0 must be above 0.")
+    _number("trim", estimator.trim, 0, 1)
+    if estimator.refine is True and not image:
+        raise InputError("refine=True needs images, (n, h, w) or (n, c, h, w); leave it at 'auto'.")
+    if n_samples < max(k, 2):
+        raise InputError(
+            f"n_samples={n_samples} should be >= n_clusters={k} and at least 2; give more samples "
+            "or ask for fewer clusters."
+        )
+    _callbacks(estimator.callbacks)
+    device(estimator.device)

@@ -9,12 +9,13 @@ from kscn.errors import InputError
 from kscn.estimators import presets
 
 LINEAR = "k-subspaces"
+BEST = "best"
 
 
 def names() -> list[str]:
     """The methods that `make` knows, ours first."""
     baselines = _baselines()
-    return [*presets.METHODS, LINEAR, *baselines.NAMES, *baselines.COMPOSITES]
+    return [*presets.METHODS, BEST, LINEAR, *baselines.NAMES, *baselines.COMPOSITES]
 
 
 def default(shape: Sequence[int]) -> str:
@@ -52,6 +53,10 @@ def make(method: str, n_clusters: int, **parameters: Any) -> Any:
         from kscn.estimators.linear import KSubspaces
 
         return KSubspaces(n_clusters, **parameters)
+    if method == BEST:
+        from kscn.estimators.plus import KSCNPlus
+
+        return KSCNPlus(n_clusters, **parameters)
     if method not in names():
         raise InputError(
             f"the method {method!r} is not available; give one of {', '.join(names())}."

@@ -40,6 +40,14 @@ class FeatureChain(FeatureMap):
     def __init__(self, steps: Sequence[FeatureMap]) -> None:
         self.steps = steps
 
+    @classmethod
+    def of_fitted(cls, steps: Sequence[FeatureMap]) -> Self:
+        """A chain of steps that are fitted already."""
+        chain = cls(steps)
+        chain.sample_shape_ = steps[0].sample_shape_
+        chain.n_features_in_ = steps[0].n_features_in_
+        return chain._prepare()
+
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit each step to the features of those before it; each reads the samples once."""
         source = self._start(X)
@@ -106,10 +114,7 @@ class FeatureChain(FeatureMap):
                 takes, gets = steps[number].n_features_in_, steps[number - 1]._n_features_out
                 if takes != gets:
                     raise ValueError(f"step {number} takes {takes} numbers, but gets {gets}")
-            chain = cls(steps)
-            chain.sample_shape_ = steps[0].sample_shape_
-            chain.n_features_in_ = steps[0].n_features_in_
-            return chain._prepare()
+            return cls.of_fitted(steps)
         except ModelFileError:  # a step has said what is wrong with it
             raise
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:

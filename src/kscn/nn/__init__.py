@@ -2,17 +2,20 @@
 
 from kscn.nn.augment import NoAugmentation, RandomAffine, RandomNoise
 from kscn.nn.cae import ConvAutoencoder
-from kscn.nn.latent import IdentityLatent, WhitenedLatent
+from kscn.nn.encoder import ConvEncoder
+from kscn.nn.latent import IdentityLatent, UnitLatent, WhitenedLatent
 from kscn.nn.sae import DenseAutoencoder
 from kscn.nn.scaling import InputScaling
 
 __all__ = [
     "ConvAutoencoder",
+    "ConvEncoder",
     "DenseAutoencoder",
     "IdentityLatent",
     "InputScaling",
     "NoAugmentation",
     "RandomAffine",
     "RandomNoise",
+    "UnitLatent",
     "WhitenedLatent",
 ]

@@ -12,13 +12,14 @@ from kscn.errors import InputError
 
 # Stride-2 layers are added until the maps are at most this wide; the last channels are repeated.
 SMALLEST = 4
+FEWEST = 2
 
 
 class ConvEncoder(nn.Module):
     """Stride-2 convolutions with BatchNorm, then one linear layer to the latent.
 
     The number of layers follows from the size of the images: each halves height and width, until
-    the shorter side is at most 4 pixels. 28 x 28 goes to 14, 7, 4.
+    the shorter side is at most 4 pixels, but there are two at least. 28 x 28 goes to 14, 7, 4.
 
     Parameters
     ----------
@@ -44,7 +45,7 @@ class ConvEncoder(nn.Module):
         self.latent_dim, self.channels = int(latent_dim), tuple(int(width) for width in channels)
         inputs, *sides = self.shape
         layers: list[nn.Module] = []
-        while not layers or min(sides) > SMALLEST:
+        while len(layers) < 3 * FEWEST or min(sides) > SMALLEST:
             depth = len(layers) // 3
             outputs = self.channels[min(depth, len(self.channels) - 1)]
             kernel = 5 if depth == 0 and min(sides) >= 16 else 3

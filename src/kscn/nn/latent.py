@@ -14,6 +14,14 @@ class IdentityLatent(nn.Module):
         return latent
 
 
+class UnitLatent(nn.Module):
+    """The latent at unit norm: its energies in orthogonal subspaces add up to at most one."""
+
+    def forward(self, latent: Tensor) -> Tensor:
+        """Unit vectors (n, d) of latents (n, d)."""
+        return nn.functional.normalize(latent, dim=1)
+
+
 class WhitenedLatent(nn.Module):
     """Centred, whitened onto the leading principal directions, and brought to unit norm.
 

@@ -21,13 +21,11 @@ from torch import Tensor
 
 from kscn.subspaces.bases import Subspaces
 from kscn.subspaces.search import Problem, initial_candidates, mutual_information, sweep
-from kscn.subspaces.seeding import k_means_labels
 
 # A run ends when a burst of sweeps lowers its objective by less than a share STILL.
 BURST, BURSTS = 8, 12
 STILL = 2e-4
-# k-means runs on the votes; the lowest is taken.
-VOTE_STARTS = 10
+VOTE_ITERATIONS = 20
 
 Report = Callable[[int, int, float], None]
 
@@ -87,7 +85,7 @@ def agree(
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(threads)  # new threads take the number that was set last
     best = [labels for _, labels in sorted(ended, key=lambda entry: entry[0])[:kept]]
-    labels = consensus_labels(best, problem.k, problem.generator)
+    labels = consensus_labels(best, problem.k)
     return Agreed(labels, support(labels, best), mean_agreement(best), lowest)
 
 
@@ -105,23 +103,27 @@ def _run(problem: Problem, init: str) -> tuple[float, Tensor]:
     return now, Subspaces(candidate.bases[0], offsets).assign(problem.z)[0]
 
 
-def consensus_labels(runs: list[Tensor], k: int, generator: torch.Generator) -> Tensor:
-    """The k groups of samples that runs put together: k-means on their stacked one-hot labels.
+def consensus_labels(runs: list[Tensor], k: int) -> Tensor:
+    """The clustering that the runs have in common, shape (m,).
 
-    Two samples are as far apart there as there are runs that separate them, so no run has to be
-    aligned with another.
+    It begins at the run that agrees best with the others. Every sample is described by its clusters
+    in all runs, so that two samples are as far apart as there are runs that separate them (and no
+    run has to be aligned with another); k-means from there moves the samples that this one run has
+    put where the others do not.
     """
     votes = torch.cat([torch.nn.functional.one_hot(run.long(), k) for run in runs], dim=1).float()
-    found = k_means_labels(votes, k, VOTE_STARTS, generator).mT  # (starts, m)
-    spreads = [_spread(votes, labels, k) for labels in found]
-    return found[min(range(len(spreads)), key=spreads.__getitem__)]
-
-
-def _spread(z: Tensor, labels: Tensor, k: int) -> float:
-    """Sum of squared distances to the own mean."""
-    count = torch.bincount(labels, minlength=k).clamp(min=1)
-    total = torch.zeros(k, z.shape[1]).index_add_(0, labels, z)
-    return float(z.square().sum() - (total.square().sum(dim=1) / count).sum())
+    agreement = [sum(mutual_information(one, other) for other in runs) for one in runs]
+    labels = runs[max(range(len(runs)), key=lambda i: round(agreement[i], 9))].long()
+    for _ in range(VOTE_ITERATIONS):
+        count = torch.bincount(labels, minlength=k)
+        means = torch.zeros(k, votes.shape[1]).index_add_(0, labels, votes)
+        means /= count.clamp(min=1)[:, None]
+        score = 2 * votes @ means.mT - means.square().sum(dim=1)
+        moved = score.masked_fill(count == 0, -torch.inf).argmax(dim=1)
+        if torch.equal(moved, labels):
+            break
+        labels = moved
+    return labels
 
 
 def support(labels: Tensor, runs: list[Tensor]) -> Tensor:

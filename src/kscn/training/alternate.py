@@ -22,10 +22,12 @@ import torch
 from torch import Tensor
 
 from kscn.errors import InputError, TrainingError
-from kscn.subspaces import ScatterSums, Subspaces, keep_nearest, largest_turn
+from kscn.subspaces import ScatterSums, Subspaces, largest_turn
 from kscn.subspaces.grassmann import descend
 from kscn.subspaces.seeding import rescue_empty
 from kscn.training.blocks import Blocks, check_finite
+from kscn.training.checkpoint import State
+from kscn.training.distributed import ALONE, Group, place
 from kscn.training.latents import Encoder, encode
 from kscn.training.lloyd import Lloyd
 from kscn.training.losses import ResidualLoss, SeparationLoss
@@ -63,7 +65,7 @@ class Alternation:
     Parameters
     ----------
     trainer : Trainer
-        The network, its optimiser and the samples.
+        The network, its optimiser, the samples of this process and the group it is in.
     subspaces : Subspaces
         Where to begin, in the latent space.
     update : {"svd", "grassmann"}
@@ -79,6 +81,8 @@ class Alternation:
         Of the separation loss.
     update_every : int or None
         Mini-batches between two Grassmann steps; None steps once, at the end of the epoch.
+    saved : State, optional
+        Where an earlier alternation was; `trainer` has been put there already.
     """
 
     def __init__(
@@ -93,9 +97,11 @@ class Alternation:
         temperature: float,
         balance: float,
         update_every: int | None = None,
+        saved: State | None = None,
     ) -> None:
         self.trainer = trainer
-        self.subspaces = subspaces
+        self.group = trainer.group
+        self.subspaces = self.before = subspaces
         self.update = update
         self.loss = loss
         self.weight = weight
@@ -103,11 +109,14 @@ class Alternation:
         self.temperature = temperature
         self.balance = balance
         self.update_every = update_every
-        self.encoder = Encoder(trainer.autoencoder, trainer.latent)
+        self.encoder = Encoder(*trainer.encoding)
         self.sums = self._empty_sums()
         self.queue: list[Tensor] = []
         self.gathered = 0
         self.gather_seconds = 0.0
+        if saved is not None and trainer.steps_done:
+            self._restore(saved)
+            return
         with self._sound():
             self.latents = encode(trainer.batches, self.encoder)
             self._assign()
@@ -118,8 +127,10 @@ class Alternation:
         `on_epoch` may return True to stop.
         """
         began = time.perf_counter()
-        for number in range(1, epochs + 1):
-            before, old_labels = self.subspaces, self.labels
+        while self.trainer.epochs_done < epochs:
+            old_labels = self.labels
+            if self.trainer.steps_done == 0:
+                self.before, self.targets = self.subspaces, self._targets()
             self.gather_seconds = 0.0
             losses = self._train()
             with self._sound():
@@ -133,20 +144,30 @@ class Alternation:
                 self._assign()
                 if self.update == "grassmann":
                     self._rescue()
+            objective, changed, n = self.group.add(
+                float(self.distance.double().sum()),
+                int((self.labels != old_labels).sum()),
+                len(self.labels),
+            )
             done = Epoch(
-                number,
+                self.trainer.epochs_done,
                 losses.reconstruction,
                 losses.subspace,
-                float(self.distance.double().sum()),
+                objective,
                 self.relative,
-                float((self.labels != old_labels).double().mean()),
-                torch.bincount(self.labels, minlength=before.n_clusters).tolist(),
-                float(largest_turn(before.bases, self.subspaces.bases).max().asin().rad2deg()),
+                changed / n,
+                self._sizes().tolist(),
+                float(largest_turn(self.before.bases, self.subspaces.bases).max().asin().rad2deg()),
                 update_seconds,
                 time.perf_counter() - began,
             )
-            if on_epoch(done) is True or done.changed <= tol:
+            if self.group.any(on_epoch(done) is True or done.changed <= tol):
                 break
+            self.trainer.keeper.keep()
+
+    def _sizes(self) -> Tensor:
+        own = torch.bincount(self.labels, minlength=self.subspaces.n_clusters)
+        return self.group.sum(own)
 
     def _train(self) -> EpochLosses:
         gather = self._gather if self.update == "grassmann" else None
@@ -155,10 +176,18 @@ class Alternation:
 
     def _make_loss(self) -> ResidualLoss | SeparationLoss:
         if self.loss == "residual":
-            return ResidualLoss(self.subspaces)
-        keep = keep_nearest(self.distance, self.labels, self.trim, self.subspaces.n_clusters)
-        labels = torch.where(keep, self.labels, -1)
-        return SeparationLoss(self.subspaces, labels, self.temperature, self.balance)
+            return ResidualLoss(self.subspaces, self.group)
+        return SeparationLoss(
+            self.subspaces, self.targets, self.temperature, self.balance, self.group
+        )
+
+    def _targets(self) -> Tensor:
+        """The clusters that the network learns from in an epoch; -1 where it learns nothing."""
+        if self.loss == "residual":
+            return self.labels
+        k = self.subspaces.n_clusters
+        keep = self.group.keep_nearest(self.distance, self.labels, self.trim, k)
+        return torch.where(keep, self.labels, -1)
 
     @contextmanager
     def _sound(self) -> Iterator[None]:
@@ -172,7 +201,7 @@ class Alternation:
             ) from None
 
     def _assign(self) -> None:
-        found = assign(self._blocks(), self.subspaces)
+        found = assign(self._blocks(), self.subspaces, self.group)
         if found.zeros > ZEROS:
             raise TrainingError(
                 f"the latent collapsed by epoch {self.trainer.epochs_done} of "
@@ -193,13 +222,48 @@ class Alternation:
             pool=self._pool(),
             generator=self.trainer.generator,
             accelerate=False,
+            group=self.group,
         )
         return loop.run(1, 0.0, lambda _: None).subspaces
 
     def _pool(self) -> Tensor:
         """Latents from which a cluster without members gets a new subspace."""
-        step = max(1, len(self.latents) // POOL)
-        return torch.from_numpy(self.latents[::step] if step > 1 else self.latents[:])
+        (n,) = self.group.add(len(self.latents))
+        step = max(1, int(n) // POOL)
+        own = torch.from_numpy(self.latents[::step] if step > 1 else self.latents[:])
+        return self.group.gather(own)
+
+    # Checkpoints --------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """Everything that goes on from here, besides the weights; less between epochs."""
+        state = self.trainer.state()
+        state.tensors["bases"] = self.subspaces.bases
+        if self.trainer.steps_done:
+            state.facts["gathered"] = self.gathered
+            queue = [self.subspaces.bases.new_zeros(0, self.subspaces.ambient_dim), *self.queue]
+            state.tensors |= {
+                "before": self.before.bases,
+                "labels": self.group.gather(self.labels),
+                "targets": self.group.gather(self.targets),
+                "weight": self.group.sum(self.sums.weight),
+                "second": self.group.sum(self.sums.second),
+                "queue": self.group.gather(torch.cat(queue)),
+            }
+        return state
+
+    def _restore(self, state: State) -> None:
+        """Go on within an epoch. Latents are made at its end."""
+        first, _ = place(self.trainer.batches.source)
+        own = slice(first, first + len(self.trainer.batches))
+        bases = self.subspaces.bases
+        self.before = Subspaces(state.tensors["before"].to(bases))
+        self.labels, self.targets = state.tensors["labels"][own], state.tensors["targets"][own]
+        self.gathered = state.facts["gathered"]
+        if self.group.rank == 0:  # sums of all processes: somebody has to bring them in
+            self.sums.weight += state.tensors["weight"].to(bases.device)
+            self.sums.second += state.tensors["second"].to(bases.device)
+            self.queue = [state.tensors["queue"].to(bases)]
 
     # Grassmann ----------------------------------------------------------------------------------
 
@@ -232,20 +296,22 @@ class Alternation:
     def _grassmann_step(self) -> None:
         if self.queue:
             self._flush()
-        bases = descend(self.sums.second, self.subspaces.bases.double())
-        self.subspaces = Subspaces(bases.to(self.subspaces.bases.dtype))
+        sums = self.group.whole(self.sums, self.sums)
+        bases = descend(sums.second, self.subspaces.bases.double())
+        self.subspaces = self.group.agree_on(Subspaces(bases.to(self.subspaces.bases.dtype)))
         self.sums, self.gathered = self._empty_sums(), 0
 
     def _rescue(self) -> None:
         """A cluster without members has no gradient to leave its place by: give it a new one."""
         k = self.subspaces.n_clusters
-        empty = (torch.bincount(self.labels, minlength=k) == 0).nonzero().flatten()
+        empty = (self._sizes() == 0).nonzero().flatten()
         if len(empty) == 0:
             return
         pool = self._pool().to(self.subspaces.bases.device)
         size = max(int(self.subspaces.dims.max()) + 2, len(pool) // (3 * k))
         generator = self.trainer.generator
-        self.subspaces = rescue_empty(self.subspaces, empty, pool, size, generator)
+        rescued = rescue_empty(self.subspaces, empty, pool, size, generator)
+        self.subspaces = self.group.agree_on(rescued)
         self._assign()
 
 
@@ -254,12 +320,12 @@ class Assignment(NamedTuple):
 
     labels: Tensor  # nearest subspace, shape (n,)
     distance: Tensor  # squared distance to it, shape (n,)
-    relative: float  # sum of the distances as a share of the sum of |z|^2
-    zeros: float  # share of latents that are zero
+    relative: float  # sum of the distances as a share of the sum of |z|^2, over all processes
+    zeros: float  # share of latents that are zero, likewise
 
 
-def assign(blocks: Blocks, subspaces: Subspaces) -> Assignment:
-    """The nearest subspace of every sample."""
+def assign(blocks: Blocks, subspaces: Subspaces, group: Group = ALONE) -> Assignment:
+    """The nearest subspace of every sample of this process."""
     labels = torch.empty(len(blocks), dtype=torch.int64)
     distance = torch.empty(len(blocks), dtype=blocks.dtype)
     energy, zeros = 0.0, 0
@@ -271,5 +337,7 @@ def assign(blocks: Blocks, subspaces: Subspaces) -> Assignment:
         distance[where : where + len(z)] = nearest.cpu()
         energy += float(norms.double().sum())
         zeros += int((norms == 0).sum())
-    relative = float(distance.double().sum()) / max(energy, 1e-300)
-    return Assignment(labels, distance, relative, zeros / len(blocks))
+    residual, energy, all_zeros, n = group.add(
+        float(distance.double().sum()), energy, zeros, len(blocks)
+    )
+    return Assignment(labels, distance, residual / max(energy, 1e-300), all_zeros / n)

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from kscn.data import Source, as_source
 from kscn.errors import TrainingError
+from kscn.training.distributed import ALONE, Group
 from kscn.training.minibatches import Minibatches
 
 # Samples and numbers in a block that goes through a network at once, at the most.
@@ -125,8 +126,11 @@ def encode(batches: Minibatches, encoder: Encoder) -> Source:
     return as_source(lazy[:], name=lazy.name)
 
 
-def moments(codes: Source) -> tuple[Tensor, Tensor]:
-    """Mean (d,) and covariance (d, d) of codes, which must carry something to cluster by."""
+def moments(codes: Source, group: Group = ALONE) -> tuple[Tensor, Tensor]:
+    """Mean (d,) and covariance (d, d) of codes, which must carry something to cluster by.
+
+    With a `group`, `codes` are those of this process and the moments those of all.
+    """
     d = codes.shape[0]
     total = torch.zeros(d, dtype=torch.float64)
     second = torch.zeros(d, d, dtype=torch.float64)
@@ -134,9 +138,10 @@ def moments(codes: Source) -> tuple[Tensor, Tensor]:
         z = torch.from_numpy(np.asarray(rows)).double()
         total += z.sum(dim=0)
         second += z.mT @ z
-    mean = total / len(codes)
-    covariance = second / len(codes) - mean[:, None] * mean
-    energy, spread = float(second.trace()) / len(codes), float(covariance.trace())
+    (n,) = group.add(len(codes))
+    mean, second = group.sum(total) / n, group.sum(second)
+    covariance = second / n - mean[:, None] * mean
+    energy, spread = float(second.trace()) / n, float(covariance.trace())
     if not np.isfinite(energy):
         raise TrainingError(
             "the latent is no longer finite after pretraining; lower learning_rate and fit again."

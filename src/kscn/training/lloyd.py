@@ -21,9 +21,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kscn.subspaces import ScatterSums, Subspaces, keep_nearest, largest_turn
+from kscn.subspaces import ScatterSums, Subspaces, largest_turn
 from kscn.subspaces.seeding import rescue_empty
 from kscn.training.blocks import Blocks, check_finite
+from kscn.training.checkpoint import Keeper, State
+from kscn.training.distributed import ALONE, Group, place
 from kscn.training.memory import kept_memory
 
 # Margins cost 4 bytes per sample and cluster; samples beyond this many entries go without.
@@ -64,7 +66,7 @@ class Lloyd:
     Parameters
     ----------
     blocks : Blocks
-        The samples.
+        The samples of this process.
     start : Subspaces
         Where to begin.
     trim : float
@@ -80,6 +82,10 @@ class Lloyd:
     product_dtype : torch.dtype
         Precision of the products in the scatter sums. In float64 the order in which samples come
         and go leaves no trace, so that the accelerated and the plain loop take the same path.
+    group : Group
+        The processes that hold all samples together; weights are those of our own.
+    keeper : Keeper
+        Told between iterations that the state of the fit may be written.
     """
 
     def __init__(
@@ -93,6 +99,8 @@ class Lloyd:
         generator: torch.Generator,
         accelerate: bool = True,
         product_dtype: torch.dtype = torch.float64,
+        group: Group = ALONE,
+        keeper: Keeper | None = None,
     ) -> None:
         n, k = len(blocks), start.n_clusters
         self.blocks = blocks
@@ -103,9 +111,14 @@ class Lloyd:
         self.generator = generator
         self.accelerate = accelerate
         self.product_dtype = product_dtype
+        self.group = group
+        self.keeper = Keeper() if keeper is None else keeper
         self.affine = start.offsets is not None
         self.dims = start.dims
         self.labels = torch.full((n,), -1, dtype=torch.int32)
+        self.summed = False  # whether the sums hold all samples
+        self.number = 0  # iterations done
+        self.previous = np.inf  # objective of the last one
         # With trimming, -1 for a sample beyond the cut.
         self.counted = self.labels.clone() if trim > 0 else self.labels
         self.distance = torch.empty(n if trim > 0 else 0)
@@ -113,7 +126,8 @@ class Lloyd:
         self.unit = 0.0  # |z|^2 + unit is what margins are measured in; affine only
         rows = min(n, MARGIN_ENTRIES // k) if accelerate and trim == 0 and k > 1 else 0
         self.margins = torch.zeros(rows, k)
-        self.sums = ScatterSums(k, blocks.dim, self.affine, blocks.device)
+        self.own = self._empty_sums()  # over our samples
+        self.sums = self.own  # over all samples
         self.queue: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         self.rescues = 0
 
@@ -126,42 +140,65 @@ class Lloyd:
         `on_iteration` may return True to stop.
         """
         began = time.perf_counter()
-        previous = np.inf
         iterations = []
-        for number in range(1, max_iter + 1):
+        (n,) = self.group.add(len(self.labels))
+        while self.number < max_iter:
+            self.number += 1
             moved, evaluated = self._assign()
             rescued = self._rescue()
             objective = self._update()
             iterations.append(
                 Iteration(
-                    number,
+                    self.number,
                     objective,
-                    moved / len(self.labels),
-                    evaluated / len(self.labels),
+                    moved / n,
+                    evaluated / n,
                     time.perf_counter() - began,
                 )
             )
-            if on_iteration(iterations[-1]) is True:
+            stop = on_iteration(iterations[-1]) is True
+            if not rescued:
+                stop |= moved == 0
+                fallen = self.previous - objective
+                stop |= bool(np.isfinite(self.previous)) and fallen < tol * self.previous
+            if self.group.any(stop):
                 break
-            if rescued:
-                previous = np.inf
-                continue
-            if moved == 0 or (np.isfinite(previous) and previous - objective < tol * previous):
-                break
-            previous = objective
+            self.previous = np.inf if rescued else objective
+            self.keeper.keep()
         return LloydResult(self.subspaces, self.sums, iterations)
+
+    # Checkpoints --------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """Everything that further iterations depend on; sums are made anew of the labels."""
+        facts = {"iteration": self.number, "rescues": self.rescues, "objective": self.previous}
+        tensors = {"bases": self.subspaces.bases, "labels": self.group.gather(self.labels)}
+        if self.subspaces.offsets is not None:
+            tensors["offsets"] = self.subspaces.offsets
+        tensors["rescue"] = self.generator.get_state()
+        if not np.isfinite(self.previous):
+            del facts["objective"]  # JSON has no infinity
+        return State(facts, tensors)
+
+    def restore(self, state: State) -> None:
+        """Go on from `state`."""
+        self.number, self.rescues = state.facts["iteration"], state.facts["rescues"]
+        self.previous = state.facts.get("objective", np.inf)
+        found = Subspaces(state.tensors["bases"], state.tensors.get("offsets"))
+        self.subspaces = found.to(self.subspaces.bases.dtype, self.subspaces.bases.device)
+        first, _ = place(self.blocks.source)
+        self.labels[:] = state.tensors["labels"][first : first + len(self.labels)]
+        self.generator.set_state(state.tensors["rescue"])
 
     # Assignment ---------------------------------------------------------------------------------
 
-    def _assign(self) -> tuple[int, int]:
+    def _assign(self) -> tuple[float, float]:
         """Give every sample to its nearest subspace; return how many moved and were evaluated."""
-        first = bool(self.labels[0] < 0)
+        first = not self.summed
         if first and self.affine:
             self.unit = float(self.pool.square().sum(dim=1).mean())
         if not self.accelerate:
-            self.sums = ScatterSums(
-                self.subspaces.n_clusters, self.blocks.dim, self.affine, self.blocks.device
-            )
+            self.own = self.sums = self._empty_sums()
         moved = evaluated = 0
         active = self._active()
         for where, z in self.blocks if active is None else self.blocks.where(active):
@@ -184,12 +221,20 @@ class Lloyd:
         if self.trim > 0:
             self._recount()
         self._flush()
-        return moved, evaluated
+        self.summed = True
+        self.sums = self.group.whole(self.own, self.sums)
+        all_moved, all_evaluated = self.group.add(moved, evaluated)
+        return all_moved, all_evaluated
+
+    def _empty_sums(self) -> ScatterSums:
+        return ScatterSums(
+            self.subspaces.n_clusters, self.blocks.dim, self.affine, self.blocks.device
+        )
 
     def _active(self) -> Tensor | None:
         """Samples whose label might change, or None when that is most of them."""
         covered = len(self.margins)
-        if covered == 0 or self.labels[0] < 0:
+        if covered == 0 or not self.summed:
             return None
         active = torch.ones(len(self.labels), dtype=torch.bool)
         torch.le(self.margins.amin(dim=1), ROUNDING, out=active[:covered])
@@ -220,7 +265,8 @@ class Lloyd:
 
     def _recount(self) -> None:
         """Trimming: decide who counts now and move those for whom that changed."""
-        keep = keep_nearest(self.distance, self.labels, self.trim, self.subspaces.n_clusters)
+        k = self.subspaces.n_clusters
+        keep = self.group.keep_nearest(self.distance, self.labels, self.trim, k)
         counted = torch.where(keep, self.labels, -1)
         if not self.accelerate:
             self.counted = torch.full_like(self.labels, -1)
@@ -244,7 +290,7 @@ class Lloyd:
 
     def _add(self, z: Tensor, labels: Tensor, index: slice | Tensor, sign: float) -> None:
         weights = None if self.weights is None else self.weights[index].to(z.device)
-        self.sums.add(z.to(self.product_dtype), labels.to(z.device), weights, sign)
+        self.own.add(z.to(self.product_dtype), labels.to(z.device), weights, sign)
 
     # Update -------------------------------------------------------------------------------------
 
@@ -265,6 +311,7 @@ class Lloyd:
 
     def _turn_to(self, updated: Subspaces) -> None:
         """Replace the subspaces and shrink every margin by what the turn can have changed."""
+        updated = self.group.agree_on(updated)
         if len(self.margins):
             drift = largest_turn(self.subspaces.bases, updated.bases)
             old, new = self.subspaces.offsets, updated.offsets

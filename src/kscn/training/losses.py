@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from kscn.subspaces import Subspaces
+from kscn.training.distributed import ALONE, Group
 
 
 class SubspaceLoss(Protocol):
-    """A differentiable mean over the samples of a mini-batch."""
+    """A differentiable mean over the samples of a mini-batch, or the share of it of a process."""
 
     def __call__(self, z: Tensor, indices: Tensor) -> Tensor:
         """The loss of latents z (b, d), which belong to the samples `indices` (b,)."""
@@ -27,13 +28,15 @@ def energies(z: Tensor, subspaces: Subspaces) -> Tensor:
 class ResidualLoss:
     """The paper's: squared distance of every latent to the subspace that is nearest to it now."""
 
-    def __init__(self, subspaces: Subspaces) -> None:
+    def __init__(self, subspaces: Subspaces, group: Group = ALONE) -> None:
         self.subspaces = subspaces
+        self.group = group
 
     def __call__(self, z: Tensor, indices: Tensor) -> Tensor:
         """Mean squared distance to the nearest subspace."""
         nearest = energies(z, self.subspaces).amax(dim=1)
-        return (z.square().sum(dim=1) - nearest).mean()
+        (samples,) = self.group.add(len(z))
+        return (z.square().sum(dim=1) - nearest).sum() / samples
 
 
 class SeparationLoss:
@@ -54,24 +57,33 @@ class SeparationLoss:
     balance : float
         Weight of the entropy of the mean prediction of a batch, which keeps clusters from
         swallowing each other. 0 leaves it out.
+    group : Group
+        The processes that have the batch between them.
     """
 
     def __init__(
-        self, subspaces: Subspaces, labels: Tensor, temperature: float, balance: float
+        self,
+        subspaces: Subspaces,
+        labels: Tensor,
+        temperature: float,
+        balance: float,
+        group: Group = ALONE,
     ) -> None:
         self.subspaces = subspaces
         self.labels = labels
         self.temperature = temperature
         self.balance = balance
+        self.group = group
 
     def __call__(self, z: Tensor, indices: Tensor) -> Tensor:
         """Mean cross-entropy over the samples that count."""
         logits = energies(z, self.subspaces) / self.temperature
         target = self.labels[indices].to(z.device)
-        counted = (target >= 0).sum().clamp(min=1)
+        counted, samples = self.group.add(int((target >= 0).sum()), len(z))
         loss = torch.nn.functional.cross_entropy(logits, target, ignore_index=-1, reduction="sum")
-        loss = loss / counted
+        loss = loss / max(counted, 1)
         if self.balance:
-            mean = logits.softmax(dim=1).mean(dim=0)
-            loss = loss + self.balance * (mean * mean.clamp(min=1e-12).log()).sum()
+            mean = self.group.total(logits.softmax(dim=1).sum(dim=0)) / samples
+            entropy = (mean * mean.clamp(min=1e-12).log()).sum()
+            loss = loss + self.balance * self.group.once(entropy)
         return loss

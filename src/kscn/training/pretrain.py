@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
 from kscn.errors import TrainingError
+from kscn.training.checkpoint import Keeper, State, generator_states, restore_generator
+from kscn.training.distributed import ALONE, Group
 from kscn.training.losses import SubspaceLoss
 from kscn.training.memory import kept_memory
 from kscn.training.minibatches import Minibatches
@@ -37,7 +42,7 @@ class Trainer:
     autoencoder, latent : nn.Module
         `autoencoder` has encode and decode; `latent` maps codes to the latents clustered.
     batches : Minibatches
-        The samples.
+        The samples of this process, in its share of every mini-batch.
     epochs : int
         How many epochs the schedule of the learning rate spans.
     learning_rate : float
@@ -50,6 +55,15 @@ class Trainer:
         Draws the order of the samples and the augmentation.
     stage : str
         What this training is called in errors.
+    reconstruct : bool
+        False leaves the reconstruction out; `autoencoder` then needs no decode.
+    average : float, optional
+        Weights are averaged over the steps, with what was before counting this much, and `encoding`
+        holds the average.
+    group : Group
+        The processes that train together: each step is taken on all their batches.
+    keeper : Keeper
+        Told when the state of the fit may be written, also in the middle of an epoch.
     """
 
     def __init__(
@@ -64,6 +78,10 @@ class Trainer:
         augment: Augmentation,
         generator: torch.Generator,
         stage: str,
+        reconstruct: bool = True,
+        average: float | None = None,
+        group: Group = ALONE,
+        keeper: Keeper | None = None,
     ) -> None:
         self.autoencoder = autoencoder
         self.latent = latent
@@ -71,15 +89,37 @@ class Trainer:
         self.augment = augment
         self.generator = generator
         self.stage = stage
+        self.reconstruct = reconstruct
+        self.averaged: AveragedModel | None = None
+        if average is not None:
+            both = nn.ModuleList([autoencoder, latent])
+            self.averaged = AveragedModel(both, multi_avg_fn=_moving(average), use_buffers=True)
+        self.group = group
+        self.keeper = Keeper() if keeper is None else keeper
         self.epochs_done = 0
-        parameters = [*autoencoder.parameters(), *latent.parameters()]
+        # Of the epoch that is going on: steps, sums of losses, samples, the generator's state when
+        # it began, and that of torch's own where the epoch was interrupted.
+        self.steps_done = 0
+        self.totals, self.seen = torch.zeros(2, dtype=torch.float64), 0.0
+        self.order = generator.get_state()
+        self.dropout: Tensor | None = None
+        self.parameters = [*autoencoder.parameters(), *latent.parameters()]
         # One fused kernel for all parameters instead of a dozen small ones for each.
-        self.optimizer = torch.optim.Adam(parameters, lr=learning_rate, fused=True)
+        self.optimizer = torch.optim.Adam(self.parameters, lr=learning_rate, fused=True)
         self.scheduler: torch.optim.lr_scheduler.LRScheduler | None = None
         if schedule == "one-cycle":
             self.scheduler = torch.optim.lr_scheduler.OneCycleLR(
                 self.optimizer, learning_rate, total_steps=max(1, epochs * batches.per_epoch)
             )
+
+    @property
+    def encoding(self) -> tuple[nn.Module, nn.Module]:
+        """The autoencoder and latent map to encode samples by: averaged, if an average is kept."""
+        if self.averaged is None:
+            return self.autoencoder, self.latent
+        both = self.averaged.module
+        assert isinstance(both, nn.ModuleList)
+        return both[0], both[1]
 
     @kept_memory()
     def epoch(
@@ -102,7 +142,8 @@ class Trainer:
         # Dropout and the like draw from torch's global generator: seeded, and then as it was.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.generator.initial_seed() + self.epochs_done)
-            return self._epoch(loss if weight else None, weight, on_latents)
+            with self.group.normalising():
+                return self._epoch(loss if weight else None, weight, on_latents)
 
     def _epoch(
         self,
@@ -112,41 +153,133 @@ class Trainer:
     ) -> EpochLosses:
         self.autoencoder.train()
         self.latent.train()
-        totals = torch.zeros(2, dtype=torch.float64)
-        for step, (indices, clean) in enumerate(self.batches.shuffled(self.generator), start=1):
+        for indices, clean in self._rest_of_epoch():
             codes = self.autoencoder.encode(self.augment(clean, self.generator))  # type: ignore[operator]
-            restored: Tensor = self.autoencoder.decode(codes)  # type: ignore[operator]
-            # Summed over pixels: the balance with the subspace loss is per sample, as in the paper.
-            total = reconstruction = torch.nn.functional.mse_loss(
-                restored, clean, reduction="sum"
-            ) / len(clean)
+            (samples,) = self.group.add(len(clean))
+            total = reconstruction = torch.zeros(())
+            if self.reconstruct:
+                restored: Tensor = self.autoencoder.decode(codes)  # type: ignore[operator]
+                # Summed over pixels: the balance with the subspace loss is per sample, as in the
+                # paper.
+                error = nn.functional.mse_loss(restored, clean, reduction="sum")
+                total = reconstruction = error / samples
             z = self.latent(codes)
             subspace = None
             if loss is not None:
                 subspace = loss(z, indices)
                 total = reconstruction + weight * subspace
-            value = total.item()
+            self.optimizer.zero_grad(set_to_none=True)
+            total.backward()
+            shares = [total, reconstruction, torch.zeros(()) if subspace is None else subspace]
+            figures = [*(share.item() for share in shares), self.keeper.due()]
+            value, *means, pause = self.group.gradients(
+                self.parameters, torch.tensor(figures, dtype=torch.float64)
+            ).tolist()
             if value != value or value in (float("inf"), float("-inf")):
                 raise TrainingError(
-                    f"the loss became {value} in step {step} of epoch {self.epochs_done + 1} of "
-                    f"{self.stage}; lower learning_rate (or weight) and fit again."
+                    f"the loss became {value} in step {self.steps_done + 1} of epoch "
+                    f"{self.epochs_done + 1} of {self.stage}; lower learning_rate (or weight) and "
+                    "fit again."
                 )
             if on_latents is not None:
                 on_latents(z.detach())
-            self.optimizer.zero_grad(set_to_none=True)
-            total.backward()
             self.optimizer.step()
             if self.scheduler is not None:
                 self.scheduler.step()
-            totals[0] += reconstruction.item() * len(clean)
-            totals[1] += (0.0 if subspace is None else subspace.item()) * len(clean)
+            if self.averaged is not None:
+                self.averaged.update_parameters(nn.ModuleList([self.autoencoder, self.latent]))
+            self.totals += torch.tensor(means, dtype=torch.float64) * samples
+            self.seen += samples
+            self.steps_done += 1
+            if pause:
+                self.keeper.keep()
         self.epochs_done += 1
-        reconstruction_mean, subspace_mean = (totals / len(self.batches)).tolist()
+        self.steps_done = 0
+        reconstruction_mean, subspace_mean = (self.totals / self.seen).tolist()
         return EpochLosses(reconstruction_mean, subspace_mean)
+
+    def _rest_of_epoch(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The mini-batches of an epoch, or those left of it when its state was written."""
+        if self.steps_done == 0:
+            self.order = self.generator.get_state()
+            self.totals, self.seen = torch.zeros(2, dtype=torch.float64), 0.0
+            yield from self.batches.shuffled(self.generator)
+            return
+        now = self.generator.get_state()
+        self.generator.set_state(self.order)
+        batches = self.batches.shuffled(self.generator)
+        for _ in islice(batches, self.steps_done):
+            pass
+        self.generator.set_state(now)
+        if self.dropout is not None:
+            torch.set_rng_state(self.dropout)
+        yield from batches
+
+    # Checkpoints --------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """Everything that further steps depend on, besides the weights."""
+        facts: dict[str, Any] = {"epochs_done": self.epochs_done, "steps_done": self.steps_done}
+        facts["rates"] = [[g["lr"], *g["betas"]] for g in self.optimizer.param_groups]
+        if self.scheduler is not None:
+            facts["schedule"] = self.scheduler.state_dict()
+        tensors = {
+            f"optimizer.{i}.{name}": value
+            for i, entries in self.optimizer.state_dict()["state"].items()
+            for name, value in entries.items()
+        }
+        tensors["generator"] = generator_states(self.generator, self.group)
+        if self.steps_done:
+            facts["seen"] = self.seen
+            tensors["totals"] = self.totals
+            tensors["order"] = self.group.gather(self.order[None])
+            tensors["dropout"] = self.group.gather(torch.get_rng_state()[None])
+        return State(facts, tensors)
+
+    def restore(self, state: State) -> None:
+        """Go on from `state`; the weights have been put in place already."""
+        self.epochs_done, self.steps_done = state.facts["epochs_done"], state.facts["steps_done"]
+        for group, (rate, *betas) in zip(
+            self.optimizer.param_groups, state.facts["rates"], strict=True
+        ):
+            group["lr"], group["betas"] = rate, tuple(betas)
+        if self.scheduler is not None:
+            # Another number of processes may split an epoch into another number of steps.
+            total = self.scheduler.state_dict()["total_steps"]
+            saved = state.facts["schedule"]
+            passed = round(saved["last_epoch"] * total / saved["total_steps"])
+            kept = self.scheduler.state_dict() if total != saved["total_steps"] else saved
+            self.scheduler.load_state_dict({**kept, "last_epoch": passed})
+        for i, parameter in enumerate(self.parameters):
+            for name, value in state.part(f"optimizer.{i}").items():
+                # In the layout of the weights, which the fused kernel takes for granted.
+                like = value if value.ndim == 0 else parameter
+                held = torch.empty_like(like, dtype=value.dtype).copy_(value)
+                self.optimizer.state[parameter][name] = held
+        restore_generator(self.generator, state.tensors["generator"], self.group)
+        if self.steps_done:
+            self.totals, self.seen = state.tensors["totals"], state.facts["seen"]
+            if self.group.rank < len(state.tensors["order"]):
+                self.order = state.tensors["order"][self.group.rank]
+                self.dropout = state.tensors["dropout"][self.group.rank]
 
 
 def pretrain(trainer: Trainer, epochs: int, on_epoch: Callable[[int, EpochLosses], object]) -> None:
-    """Train the autoencoder alone; `on_epoch` may return True to stop."""
-    for number in range(1, epochs + 1):
-        if on_epoch(number, trainer.epoch()) is True:
+    """Train the autoencoder alone, up to `epochs`; `on_epoch` may return True to stop."""
+    while trainer.epochs_done < epochs:
+        losses = trainer.epoch()
+        if trainer.group.any(on_epoch(trainer.epochs_done, losses) is True):
             break
+        trainer.keeper.keep()
+
+
+def _moving(average: float) -> Callable[[Any, Any, Any], None]:
+    """A moving average that forgets the first steps sooner: they were far from where it goes."""
+
+    def update(averaged: Any, current: Any, steps: Any) -> None:
+        if averaged[0].is_floating_point():  # counters among the buffers have no average
+            passed = float(steps)
+            share = 1 - min(average, (1 + passed) / (10 + passed))
+            torch._foreach_lerp_(averaged, current, share)
+
+    return update

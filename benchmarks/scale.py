@@ -1,0 +1,184 @@
+"""Images per second in one process and in two, with one core each.
+
+    python benchmarks/scale.py [--processes 2] [--rounds 3]
+
+Both do the same work: epochs of kSCN (tuned network, mini-batches of 256 over all processes) and
+iterations of k-subspaces over the same samples. Rounds of one and of many processes alternate, and
+the fastest of each counts, so that other work on the machine weighs little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+IMAGES, VECTORS = 12_000, 200_000
+DIM, CLUSTERS, SUBSPACE_DIM = 80, 10, 7
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--dry", action="store_true", help="do not write results/scale.json")
+    options = parser.parse_args()
+    if options.worker:
+        work()
+        return
+    best: dict[int, dict[str, float]] = {1: {}, options.processes: {}}
+    for _ in range(options.rounds):
+        for processes, rates in best.items():
+            for name, rate in measure(processes).items():
+                rates[name] = max(rate, rates.get(name, 0.0))
+            print(processes, {name: round(rate) for name, rate in rates.items()}, flush=True)
+    one, many = best[1], best[options.processes]
+    speedup = {name: round(many[name] / one[name], 2) for name in one}
+    print("speedup", speedup)
+    if not options.dry:
+        import record
+
+        config = {"images": IMAGES, "vectors": [VECTORS, DIM], "rounds": options.rounds}
+        figures = {"samples per second": {str(n): r for n, r in best.items()}, "speedup": speedup}
+        record.write("scale", config | {"load": os.getloadavg()}, figures)
+
+
+def measure(processes: int) -> dict[str, float]:
+    """Samples per second of each kind of work, in this many processes of one thread each."""
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+        *(f"--nproc-per-node={processes}", __file__, "--worker"),
+    ]
+    ended = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    return dict(json.loads(ended.stdout.strip().splitlines()[-1]))
+
+
+def work() -> None:
+    """What every process does; the first one tells how fast it was."""
+    import torch
+    import torch.distributed as dist
+
+    from kscn.training.distributed import current_group
+
+    dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+    rates = rate("kscn", deep(), IMAGES, 2) | rate("k-subspaces", linear(), VECTORS, 4)
+    if current_group().rank == 0:
+        print(json.dumps(rates))
+    dist.destroy_process_group()
+
+
+def rate(name: str, step: Callable[[], object], samples: int, steps: int) -> dict[str, float]:
+    """Samples per second over some steps, after a first one that is not counted.
+
+    Also per second that a process computes, the busiest one counting: what the machine would do
+    with nothing else on it, but for the time that messages take.
+    """
+    import torch.distributed as dist
+
+    from kscn.training.distributed import current_group
+
+    step()
+    fastest = least = float("inf")
+    for _ in range(steps):
+        dist.barrier()
+        began, computed = time.perf_counter(), time.process_time()
+        step()
+        least = min(least, current_group().largest(time.process_time() - computed))
+        dist.barrier()
+        fastest = min(fastest, time.perf_counter() - began)
+    return {name: samples / fastest, f"{name}, computing": samples / least}
+
+
+def deep() -> Callable[[], object]:
+    """An epoch of network steps under the separation loss, encoding, and an update by SVD."""
+    import numpy as np
+    import torch
+
+    from kscn.data import as_source
+    from kscn.nn import ConvAutoencoder, InputScaling, RandomAffine, WhitenedLatent
+    from kscn.subspaces import Subspaces
+    from kscn.training.alternate import Alternation
+    from kscn.training.distributed import current_group
+    from kscn.training.minibatches import Minibatches
+    from kscn.training.pretrain import Trainer
+
+    group = current_group()
+    pixels = np.random.default_rng(0).integers(0, 255, (IMAGES, 1, 28, 28), dtype=np.uint8)
+    source = group.part(as_source(pixels))
+    torch.manual_seed(0)
+    network = ConvAutoencoder((1, 28, 28), [16, 32, 8], [5, 3, 3], batch_norm=True)
+    latent = WhitenedLatent(network.latent_dim, 30)
+    batches = Minibatches(
+        source,
+        InputScaling(torch.zeros(()), 1 / 255),
+        (1, 28, 28),
+        group.batch_size(256),
+        torch.device("cpu"),
+    )
+    trainer = Trainer(
+        network,
+        latent,
+        batches,
+        epochs=100,
+        learning_rate=1e-3,
+        schedule="constant",
+        augment=RandomAffine(),
+        generator=torch.Generator().manual_seed(group.rank),
+        stage="scaling",
+        group=group,
+    )
+    start = Subspaces(torch.linalg.qr(torch.randn(CLUSTERS, 30, 3)).Q)
+    alternation = Alternation(
+        trainer,
+        start,
+        update="svd",
+        loss="separation",
+        weight=50.0,
+        trim=0.1,
+        temperature=0.1,
+        balance=1.0,
+    )
+    return lambda: alternation.run(trainer.epochs_done + 1, 0.0, lambda _: None)
+
+
+def linear() -> Callable[[], object]:
+    """One iteration of k-subspaces over all samples, with trimming and without shortcuts."""
+    import torch
+
+    from kscn.data import as_source
+    from kscn.subspaces import Subspaces
+    from kscn.training.blocks import Blocks
+    from kscn.training.distributed import current_group
+    from kscn.training.lloyd import Lloyd
+
+    group = current_group()
+    torch.manual_seed(0)
+    samples = torch.randn(VECTORS, DIM)
+    blocks = Blocks(group.part(as_source(samples)), torch.float32, torch.device("cpu"))
+    loop = Lloyd(
+        blocks,
+        Subspaces(torch.linalg.qr(torch.randn(CLUSTERS, DIM, SUBSPACE_DIM)).Q),
+        trim=0.1,
+        weights=None,
+        pool=samples[:1000],
+        generator=torch.Generator().manual_seed(0),
+        accelerate=False,
+        group=group,
+    )
+    return lambda: loop.run(loop.number + 1, 0.0, lambda _: None)
+
+
+if __name__ == "__main__":
+    main()

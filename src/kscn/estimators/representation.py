@@ -1,0 +1,162 @@
+"""Choosing, without labels, the features in which samples lie near subspaces, and a start there.
+
+A sample of the data is described by scattering coefficients (images) or by itself (vectors) and
+reduced to principal components. How many of them, whether each is divided by its spread
+(whitening), and the dimension of the subspaces are open: too much depends on the data. So every
+candidate is tried, with many short runs of k-subspaces, and the one whose best runs agree most with
+each other is taken. A representation that supports the clustering repeats it; one that does not
+gives every run its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kscn.data import Source, as_source
+from kscn.features import FeatureChain, PCAFeatures, ScatteringFeatures
+from kscn.features.base import FeatureMap
+from kscn.subspaces import ScatterSums, Subspaces
+from kscn.subspaces.ensemble import Agreed, agree
+from kscn.subspaces.search import Problem
+
+# Samples on which components are found and representations compared.
+SAMPLE = 12_000
+# A subspace needs several members per dimension, or it fits anything.
+MEMBERS_PER_DIM = 3
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Principal components to keep, whether to whiten them, and the dimension of subspaces."""
+
+    components: int
+    whiten: bool
+    subspace_dim: int
+
+
+# What served on images and embeddings of very different kinds: many components as they are, or
+# fewer of them whitened, with subspaces of a tenth to a third of that dimension.
+CANDIDATES = (
+    Candidate(150, False, 15),
+    Candidate(60, False, 6),
+    Candidate(60, True, 20),
+    Candidate(30, True, 10),
+)
+
+
+@dataclass(frozen=True)
+class Representation:
+    """The features chosen, and the subspaces found in them on the sample."""
+
+    features: FeatureChain
+    candidate: Candidate
+    subspaces: Subspaces
+    agreement: float
+
+
+def candidates(n_samples: int, n_features: int, n_clusters: int) -> list[Candidate]:
+    """The representations to try for samples of a size; all of them fit the data."""
+    room = max(1, n_samples // (MEMBERS_PER_DIM * n_clusters))
+    found = []
+    for one in CANDIDATES:
+        components = min(one.components, n_features, max(2, n_samples // 4))
+        dim = max(1, min(one.subspace_dim * components // one.components, room, components - 1))
+        found.append(Candidate(components, one.whiten, dim))
+    return list(dict.fromkeys(found))
+
+
+def choose(
+    source: Source,
+    n_clusters: int,
+    tried: Sequence[Candidate] | None,
+    *,
+    image: bool,
+    starts: int,
+    seed: int,
+    on_record: Callable[[dict[str, Any]], object],
+) -> Representation:
+    """The representation whose best runs agree most, and the subspaces that they agree on.
+
+    Parameters
+    ----------
+    source : Source
+        All samples.
+    n_clusters : int
+        Subspaces to find.
+    tried : sequence of Candidate or None
+        What to choose from; None for `candidates`.
+    image : bool
+        Whether samples are images and get scattering features.
+    starts : int
+        Runs per candidate; the third of them with the lowest objective counts.
+    seed : int
+        Of the sample and of the runs.
+    on_record : callable
+        Hears of every run.
+    """
+    rows = np.random.default_rng(seed).permutation(len(source))[:SAMPLE]
+    rows.sort()
+    maps = ScatteringFeatures().fit(source) if image else None
+    some = source.take(rows) if maps is None else maps.source(source).take(rows)
+    few = as_source(some.reshape(len(rows), -1), name=source.name)
+    if tried is None:
+        tried = candidates(len(rows), few.shape[0], n_clusters)
+    widest = min(max(one.components for one in tried), *map(int, (len(few), few.shape[0])))
+    pca = PCAFeatures(widest, unit_norm=False).fit(few)
+    coordinates = torch.from_numpy(pca.transform(few))
+    best: tuple[Candidate, Agreed, Tensor] | None = None
+    for number, one in enumerate(tried, start=1):
+        z = _described(coordinates, pca.explained_variance_, one)
+
+        def tell(done: int, of: int, lowest: float, number: int = number) -> None:
+            on_record(
+                {
+                    "stage": "search",
+                    "representation": number,
+                    "representations": len(tried),
+                    "round": done + (number - 1) * of,
+                    "rounds": of * len(tried),
+                    "objective": lowest,
+                }
+            )
+
+        generator = torch.Generator().manual_seed(seed)
+        dims = torch.full((n_clusters,), one.subspace_dim)
+        problem = Problem(z, None, dims, affine=False, trim=0.0, generator=generator)
+        agreed = agree(problem, starts, max(1, starts // 3), report=tell)
+        if best is None or agreed.agreement > best[1].agreement:
+            best = one, agreed, z
+    assert best is not None  # there is at least one candidate
+    one, agreed, z = best
+    sums = ScatterSums(n_clusters, z.shape[1], affine=False)
+    sums.add(z.double(), agreed.labels)
+    subspaces = sums.subspaces(torch.full((n_clusters,), one.subspace_dim)).to(z.dtype, z.device)
+    shape = source.shape if maps is None else few.shape
+    steps: list[FeatureMap] = [_reduced(pca, one, shape)]
+    features = FeatureChain.of_fitted(steps if maps is None else [maps, *steps])
+    return Representation(features, one, subspaces, agreed.agreement)
+
+
+def _described(coordinates: Tensor, variance: NDArray, one: Candidate) -> Tensor:
+    """Components of the sample as a candidate has them, at unit norm."""
+    z = coordinates[:, : one.components]
+    if one.whiten:
+        spread = torch.from_numpy(np.sqrt(variance[: one.components])).to(z)
+        z = z / torch.where(spread > 1e-6 * spread[0], spread, torch.inf)
+    return torch.nn.functional.normalize(z, dim=1).contiguous()
+
+
+def _reduced(pca: PCAFeatures, one: Candidate, shape: tuple[int, ...]) -> PCAFeatures:
+    """The first components of a fitted map, without fitting again."""
+    config, arrays = pca.state()
+    params = {"n_components": one.components, "whiten": one.whiten, "unit_norm": True}
+    config = config | {"params": params, "shape": list(shape)}
+    kept = {name: arrays[name][: one.components] for name in ("components", "explained_variance")}
+    return PCAFeatures.from_state(config, arrays | kept)

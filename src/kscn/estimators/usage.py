@@ -1,0 +1,83 @@
+"""What every estimator with subspaces in a latent space can do with samples once it is fitted."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    TransformerMixin,
+)
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from kscn.estimators import validation as check
+from kscn.subspaces import Subspaces
+from kscn.training.alternate import assign
+from kscn.training.blocks import Blocks
+
+
+class LatentClusterer(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
+):
+    """Prediction by the nearest of `subspaces_` in the latent space.
+
+    A subclass says how latents are made and what its posteriors are scaled by.
+    """
+
+    device: str
+    subspaces_: NDArray
+
+    @abstractmethod
+    def _latent_blocks(self, X: Any) -> Blocks:
+        """Latents of new samples, after all checks."""
+
+    @abstractmethod
+    def _scale(self) -> float:
+        """By what residuals are divided in `predict_proba`."""
+
+    def transform(self, X: Any) -> NDArray:
+        """Latents in which the subspaces are, shape (n, d)."""
+        return np.concatenate([z.cpu().numpy() for _, z in self._latent_blocks(X)])
+
+    def predict(self, X: Any) -> NDArray:
+        """The nearest subspace of every sample, shape (n,)."""
+        return self._nearest(X)[0].numpy().astype(np.int32)
+
+    def residuals(self, X: Any) -> NDArray:
+        """Squared distance of every latent to every subspace, shape (n, k)."""
+        current = self._current()
+        pieces = [current.residuals(z).cpu().numpy() for _, z in self._latent_blocks(X)]
+        return np.concatenate(pieces)
+
+    def predict_proba(self, X: Any) -> NDArray:
+        """Posterior of every cluster, shape (n, k); the largest is at `predict(X)`.
+
+        Proportional to exp(-residual / t): t is `temperature` where the network was trained with
+        the separation loss, and twice the noise variance around the subspaces otherwise.
+        """
+        residual = self.residuals(X).astype(np.float64)
+        least = residual.min(axis=1, keepdims=True)
+        odds = np.exp(-(residual - least) / max(self._scale(), np.finfo(np.float32).tiny))
+        return odds / odds.sum(axis=1, keepdims=True)
+
+    def score_samples(self, X: Any) -> NDArray:
+        """Minus the squared distance of the latent to its subspace, shape (n,): low is odd."""
+        return -self._nearest(X)[1].numpy()
+
+    def score(self, X: Any, y: object = None) -> float:
+        """Minus the sum of squared distances to the nearest subspace."""
+        return float(self.score_samples(X).astype(np.float64).sum())
+
+    def _nearest(self, X: Any) -> tuple[Tensor, Tensor]:
+        return assign(self._latent_blocks(X), self._current())[:2]
+
+    def _current(self) -> Subspaces:
+        check_is_fitted(self, "subspaces_")
+        return Subspaces(torch.from_numpy(self.subspaces_).to(check.device(self.device)))

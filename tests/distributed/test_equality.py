@@ -1,0 +1,55 @@
+"""Two processes find what one process finds."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.linalg import subspace_angles
+
+from kscn import metrics
+
+WORKER = Path(__file__).with_name("worker.py")
+
+
+@pytest.fixture(scope="module")
+def results(torchrun, tmp_path_factory):
+    place = tmp_path_factory.mktemp("results")
+    found = {}
+    for processes in (1, 2):
+        ended = torchrun(processes, WORKER, place / f"{processes}.npz")
+        assert ended.returncode == 0, ended.errors
+        found[processes] = np.load(place / f"{processes}.npz")
+    return found
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("case", ["plain", "trim", "affine", "auto", "labels"])
+def test_k_subspaces_is_the_same_in_one_process_and_two(results, case):
+    one, many = results[1], results[2]
+    np.testing.assert_array_equal(many[f"{case}.labels"], one[f"{case}.labels"])
+    for a, b in zip(one[f"{case}.bases"], many[f"{case}.bases"], strict=True):
+        used = np.abs(a).sum(axis=0) > 0
+        assert subspace_angles(a[:, used], b[:, used]).max() < 1e-4
+    np.testing.assert_allclose(many[f"{case}.inertia"], one[f"{case}.inertia"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("case", ["svd", "grassmann", "k-means"])
+def test_a_deep_fit_is_as_good_in_two_processes(results, case):
+    one, two = (
+        metrics.clustering_accuracy(results[n]["true"], results[n][f"{case}.labels"])
+        for n in (1, 2)
+    )
+    assert one > 0.95
+    assert abs(one - two) <= 0.005
+
+
+@pytest.mark.parametrize("case", ["svd", "grassmann", "k-means"])
+def test_all_processes_hold_the_same_network(results, case):
+    first, second = results[2][f"{case}.weights"]
+    np.testing.assert_array_equal(first, second)
+
+
+def test_what_cannot_be_shared_out_is_refused(results):
+    few, batch = results[2]["refused"]
+    assert "1 samples, too few for 2 processes" in few
+    assert "batch_size=3 leaves each of 2 processes fewer than 2" in batch

@@ -1,0 +1,96 @@
+"""What every process of `test_equality.py` does; also run by itself, as one process.
+
+python worker.py RESULT.npz
+torchrun --nproc-per-node=2 worker.py RESULT.npz
+"""
+
+import os
+import sys
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from kscn import KSCN, KSubspaces, data
+from kscn.errors import InputError
+from kscn.training.distributed import current_group
+
+torch.set_num_threads(1)
+found = {}
+
+
+def linear():
+    """k-subspaces from the same start, with and without its options."""
+    samples = data.make_union_of_subspaces(3001, 4, 20, 3, noise=0.3, random_state=0)[0]
+    weights = np.random.default_rng(1).uniform(0.5, 2, len(samples))
+    labels = np.arange(len(samples)) % 4
+    cases = {
+        "plain": {},
+        "trim": {"trim": 0.1},
+        "affine": {"affine": True},
+        "auto": {"subspace_dim": "auto"},
+        "labels": {"init": labels},
+    }
+    for name, settings in cases.items():
+        model = KSubspaces(
+            4, **{"subspace_dim": 3, "n_init": 1, "tol": 0.0, "random_state": 0} | settings
+        ).fit(samples, sample_weight=weights if name == "plain" else None)
+        found[f"{name}.bases"], found[f"{name}.labels"] = model.subspaces_, model.labels_
+        found[f"{name}.inertia"] = model.inertia_
+
+
+def deep():
+    """Separable images, sorted by class, so that processes see different ones."""
+    rng = np.random.default_rng(0)
+    patterns = np.zeros((4, 2, 8, 8))
+    for i, (row, column) in enumerate(np.ndindex(2, 2)):  # a quarter of the image each
+        patterns[i, :, 4 * row :, 4 * column :][:, :4, :4] = rng.uniform(0, 1, (2, 4, 4))
+    true = np.repeat(np.arange(4), 150)
+    samples = np.einsum("nj,njhw->nhw", rng.uniform(0.2, 1, (600, 2)), patterns[true])
+    samples = (samples + 0.02 * rng.standard_normal(samples.shape)).astype(np.float32)
+    found["true"] = true
+    shared = {
+        "subspace_dim": 2,
+        "autoencoder_params": {"channels": [8, 4], "kernels": [3, 3], "batch_norm": True},
+        "pretrain_epochs": 10,
+        "epochs": 5,
+        "n_init": 2,
+        "batch_size": 60,
+        "learning_rate": 3e-3,
+    }
+    cases = {
+        "svd": {"latent": "whitened", "latent_dim": 10, "loss": "separation", "balance": 1.0},
+        "grassmann": {"update": "grassmann", "update_every": 3, "trim": 0.0},
+        "k-means": {"init": "k-means"},
+    }
+    for name, settings in cases.items():
+        model = KSCN(4, random_state=0, **shared | settings).fit(samples)
+        np.testing.assert_array_equal(model.predict(samples), model.labels_)
+        found[f"{name}.labels"], found[f"{name}.bases"] = model.labels_, model.subspaces_
+        weights = torch.cat([p.detach().flatten() for p in model.autoencoder_.parameters()])
+        found[f"{name}.weights"] = current_group().gather(weights[None]).numpy()
+
+
+def refusals():
+    """What cannot be shared out is refused in all processes alike."""
+    for call in (
+        lambda: KSubspaces(1, subspace_dim=1).fit(np.eye(current_group().size - 1, 3)),
+        lambda: KSCN(2, subspace_dim=1, batch_size=3).fit(np.random.rand(20, 6)),
+    ):
+        try:
+            call()
+        except InputError as error:
+            found.setdefault("refused", []).append(str(error))
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+    linear()
+    deep()
+    if current_group().size > 1:
+        refusals()
+    if current_group().rank == 0:
+        np.savez(sys.argv[1], **found)
+    if "RANK" in os.environ:
+        dist.destroy_process_group()

@@ -1,0 +1,200 @@
+"""`KSCNPlus`: features, start, refinement, and what it refuses."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+
+from kscn import KSCNPlus, load_model
+from kscn.data import make_union_of_subspaces
+from kscn.errors import InputError, KscnError, ModelFileError
+from kscn.estimators.representation import Candidate, candidates
+from kscn.metrics import clustering_accuracy
+
+K, N = 4, 300
+
+
+def digits():
+    """Images of the digits 0 to 3."""
+    data = load_digits()
+    few = np.flatnonzero(data.target < K)[:N]
+    return data.images[few].astype(np.float32), data.target[few]
+
+
+def quick(**params):
+    return KSCNPlus(**{"n_clusters": K, "starts": 6, "epochs": 6, "random_state": 0} | params)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = digits()
+    return quick(epochs=20, batch_size=32, starts=15).fit(X), X, y
+
+
+def test_four_digits_are_told_apart_without_labels(fitted):
+    model, _, y = fitted
+    assert clustering_accuracy(y, model.start_labels_) > 0.75
+    assert clustering_accuracy(y, model.labels_) > 0.75
+
+
+def test_what_is_fitted_has_the_shapes_it_says(fitted):
+    model, X, _ = fitted
+    assert model.labels_.shape == model.start_labels_.shape == (N,)
+    assert (np.diff(np.bincount(model.labels_, minlength=K)) <= 0).all()  # largest first
+    k, d, p = model.subspaces_.shape
+    assert (k, d) == (K, model.encoder_.latent_dim)
+    np.testing.assert_allclose(
+        model.subspaces_.transpose(0, 2, 1) @ model.subspaces_, np.eye(p)[None].repeat(k, 0),
+        atol=1e-5,
+    )  # fmt: skip
+    assert model.transform(X).shape == (N, d)
+    assert 0 < model.agreement_ <= 1
+    assert 1 <= model.n_iter_ <= 20
+    stages = [record["stage"] for record in model.history_]
+    assert stages[0] == "search" and stages[-1] == "fit" and "start" in stages
+
+
+def test_prediction_is_that_of_the_fit_and_of_each_sample_alone(fitted):
+    model, X, _ = fitted
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+    np.testing.assert_array_equal(model.predict(X[17:18]), model.labels_[17:18])
+    residuals = model.residuals(X)
+    np.testing.assert_array_equal(residuals.argmin(axis=1), model.labels_)
+    np.testing.assert_allclose(-residuals.min(axis=1), model.score_samples(X), rtol=1e-5)
+    proba = model.predict_proba(X)
+    np.testing.assert_allclose(proba.sum(axis=1), 1)
+    np.testing.assert_array_equal(proba.argmax(axis=1), model.labels_)
+
+
+def test_a_saved_model_predicts_the_same(fitted, tmp_path):
+    model, X, _ = fitted
+    model.save(tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict(X), model.labels_)
+    np.testing.assert_array_equal(again.residuals(X[:9]), model.residuals(X[:9]))
+    assert again.get_params()["n_clusters"] == K
+    assert again.agreement_ == model.agreement_
+
+
+def test_the_same_seed_gives_the_same_labels():
+    X, _ = digits()
+    state = torch.get_rng_state()
+    first, second = quick().fit_predict(X), quick().fit_predict(X)
+    np.testing.assert_array_equal(first, second)
+    torch.testing.assert_close(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("colours", [False, True])
+def test_without_refinement_the_features_decide(colours, tmp_path):
+    X, y = digits()
+    X = np.stack([X, 16 - X, X], axis=1) if colours else X
+    model = quick(refine=False).fit(X)
+    assert model.encoder_ is None
+    np.testing.assert_array_equal(model.labels_, model.start_labels_)
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+    assert clustering_accuracy(y, model.labels_) > 0.75
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load_model(tmp_path / "model").predict(X), model.labels_)
+
+
+def test_vectors_get_what_applies_to_them(tmp_path):
+    X, y, _ = make_union_of_subspaces(500, 3, 30, 3, noise=0.02, random_state=0)
+    model = quick(n_clusters=3).fit(X)
+    assert model.encoder_ is None
+    assert clustering_accuracy(y, model.labels_) > 0.95
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load_model(tmp_path / "model").predict(X), model.labels_)
+
+
+def test_features_too_large_to_keep_are_passed_once(monkeypatch):
+    X, y = digits()
+    monkeypatch.setattr("kscn.estimators.plus.KEEP_BYTES", 0)
+    model = quick(refine=False).fit(X)
+    assert clustering_accuracy(y, model.labels_) > 0.75
+    assert sum(record["stage"] == "start" for record in model.history_) == 1
+
+
+def test_a_representation_of_ones_own_is_taken():
+    X, _ = digits()
+    model = quick(components=12, whiten=True, subspace_dim=4, refine=False).fit(X)
+    assert (model.components_, model.whiten_, model.subspace_dim_) == (12, True, 4)
+    assert model.subspaces_.shape == (K, 12, 4)
+
+
+@pytest.mark.parametrize(("n", "d", "k"), [(10, 3, 2), (60, 1000, 10), (12_000, 3472, 10)])
+def test_candidates_fit_the_data(n, d, k):
+    for one in candidates(n, d, k):
+        assert 1 <= one.subspace_dim < one.components <= min(n, d)
+        assert one.subspace_dim * k <= max(n, k)
+    assert candidates(12_000, 3472, 10)[0] == Candidate(150, False, 15)
+
+
+def test_a_callback_ends_the_refinement():
+    X, _ = digits()
+    model = quick(callbacks=[lambda _, record: record["stage"] == "fit"]).fit(X)
+    assert model.n_iter_ == 1
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+
+
+def test_it_clones_with_its_parameters():
+    model = quick(augment={"kind": "affine", "angle": 5.0})
+    assert clone(model).get_params() == model.get_params()
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"n_clusters": 0}, "n_clusters=0 must be an integer of at least 1"),
+        ({"n_clusters": N + 1}, f"n_samples={N} should be >= n_clusters={N + 1}"),
+        ({"starts": 0}, "starts=0 must be an integer of at least 1"),
+        ({"epochs": "many"}, "epochs='many'"),
+        ({"refine": "yes"}, "refine='yes' must be True, False or 'auto'"),
+        ({"whiten": 2}, "whiten=2 must be True, False or 'auto'"),
+        ({"components": 12}, "belong together"),
+        ({"whiten": True}, "belong together"),
+        ({"components": 4, "subspace_dim": 4}, "must be below components"),
+        ({"trim": 1.0}, "trim=1.0"),
+        ({"temperature": 0}, "temperature=0 must be above 0"),
+        ({"balance": -1}, "balance=-1"),
+        ({"augment": "noise-free"}, "augment='noise-free' is not known"),
+        ({"callbacks": "print"}, "callbacks must be a sequence"),
+    ],
+)
+def test_impossible_settings_are_refused_in_words(params, words):
+    model = quick(**params)
+    with pytest.raises(InputError, match=words):
+        model.fit(digits()[0])
+    assert not hasattr(model, "labels_")
+
+
+def test_vectors_cannot_be_refined():
+    with pytest.raises(InputError, match="refine=True needs images"):
+        quick(refine=True).fit(np.random.default_rng(0).random((50, 6)))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_samples_that_are_no_numbers_are_refused(value):
+    X = digits()[0].copy()
+    X[200, 3, 3] = value
+    with pytest.raises(KscnError, match=r"NaN|infinity"):
+        quick().fit(X)
+
+
+def test_images_of_another_size_are_refused(fitted):
+    model, X, _ = fitted
+    with pytest.raises(InputError):
+        model.predict(X[:, :6, :6])
+
+
+def test_a_file_that_pretends_is_refused(fitted, tmp_path):
+    from kscn.modelfile import read_model, write_model
+
+    model, _, _ = fitted
+    model.save(tmp_path / "model")
+    found = read_model(tmp_path / "model")
+    params = {**found.params, "encoder": {**found.params["encoder"], "channels": [3000, 3000]}}
+    write_model(tmp_path / "other", "KSCNPlus", params, found.tensors)
+    with pytest.raises(ModelFileError, match=r"weights 'maps\.0\.weight' of its encoder"):
+        load_model(tmp_path / "other")

@@ -1,0 +1,263 @@
+"""A fit that was cut off goes on from its checkpoint to the very result of one that was not."""
+
+import functools
+
+import numpy as np
+import pytest
+from torch import nn
+
+from kscn import KSCN, KSubspaces, data, load_model
+from kscn.errors import InputError, ModelFileError
+from kscn.training import checkpoint
+
+
+@pytest.fixture(autouse=True)
+def every_state_is_written(monkeypatch):
+    """Also where a real fit would find it too early for the next one."""
+    monkeypatch.setattr(checkpoint, "SHARE", np.inf)
+    yield
+    checkpoint.STOP.withdraw()
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return np.asarray(data.load("digits").samples)[:400]
+
+
+@pytest.fixture(scope="module")
+def cloud():
+    """Subspaces in so much noise that k-subspaces needs many iterations."""
+    return data.make_union_of_subspaces(1500, 4, 12, 2, noise=0.6, random_state=0)[0]
+
+
+class CutError(Exception):
+    """What a callback raises in place of a kill."""
+
+
+class Cut:
+    """A callback that ends the fit for good at the nth record of a stage."""
+
+    def __init__(self, stage, number):
+        self.stage, self.left = stage, number
+
+    def __call__(self, model, record):
+        if record["stage"] == self.stage:
+            self.left -= 1
+            if self.left == 0:
+                raise CutError
+
+
+def deep(**settings):
+    defaults = {
+        "subspace_dim": 3,
+        "autoencoder_params": {"channels": [8, 6], "kernels": [3, 3], "batch_norm": True},
+        "pretrain_epochs": 3,
+        "epochs": 4,
+        "tol": 0.0,
+        "n_init": 1,
+        "batch_size": 64,
+        "augment": "affine",
+        "random_state": 5,
+    }
+    return KSCN(5, **defaults | settings)
+
+
+TUNED = {
+    "latent": "whitened",
+    "latent_dim": 12,
+    "loss": "separation",
+    "balance": 0.5,
+    "weight": 5.0,
+    "schedule": "one-cycle",
+    "init_dim": 4,
+    "restarts": 2,
+}
+GRASSMANN = {"update": "grassmann", "update_every": 2, "trim": 0.0}
+VARIANTS = {"paper": {}, "tuned": TUNED, "grassmann": TUNED | GRASSMANN}
+
+
+@pytest.fixture(scope="module")
+def uncut(digits):
+    """The fit of a variant that nothing happened to, made once."""
+
+    @functools.cache
+    def fitted(variant, **more):
+        return deep(**VARIANTS[variant], **more).fit(digits)
+
+    return fitted
+
+
+class Dropping(nn.Module):
+    """A network that draws from torch's own generator while it trains."""
+
+    def __init__(self):
+        super().__init__()
+        self.down = nn.Sequential(nn.Flatten(), nn.Dropout(0.2), nn.Linear(64, 16))
+        self.up = nn.Linear(16, 64)
+
+    def encode(self, images):
+        return self.down(images)
+
+    def decode(self, codes):
+        return self.up(codes).reshape(-1, 1, 8, 8)
+
+
+DROPPING = Dropping()
+
+
+def same(one, other):
+    np.testing.assert_array_equal(one.labels_, other.labels_)
+    np.testing.assert_array_equal(one.subspaces_, other.subspaces_)
+    figures = [
+        [{k: v for k, v in record.items() if "seconds" not in k} for record in model.history_]
+        for model in (one, other)
+    ]
+    assert figures[0] == figures[1]
+    assert one.n_iter_ == other.n_iter_
+
+
+# --- KSCN ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("where", [("pretrain", 2), ("start", 2), ("fit", 1), ("fit", 3)])
+def test_a_deep_fit_goes_on_to_the_same_result(digits, uncut, tmp_path, variant, where):
+    settings, whole = VARIANTS[variant], uncut(variant)
+    with pytest.raises(CutError):
+        deep(**settings, checkpoint_dir=tmp_path, callbacks=[Cut(*where)]).fit(digits)
+    stages = []
+    again = deep(
+        **settings, checkpoint_dir=tmp_path, callbacks=[lambda _, r: stages.append(r["stage"])]
+    ).fit(digits)
+    same(again, whole)
+    assert len(stages) < len(whole.history_)  # it did not begin anew
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("stage", "step"), [("pretraining", 9), ("the alternation", 17)])
+def test_a_stop_in_the_middle_of_an_epoch_loses_nothing(
+    digits, uncut, tmp_path, monkeypatch, variant, stage, step
+):
+    network = {"autoencoder": DROPPING, "autoencoder_params": None}
+    settings, whole = VARIANTS[variant] | network, uncut(variant, **network)
+    steps = {}
+
+    def counting(self):
+        trainer = self.snapshot.args[1].__self__
+        trainer = getattr(trainer, "trainer", trainer)
+        steps[trainer.stage] = steps.get(trainer.stage, 0) + 1
+        if trainer.stage == stage and steps[stage] == step:
+            checkpoint.STOP.make()
+        return due(self)
+
+    due = checkpoint.Checkpoints.due
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint.Checkpoints, "due", counting)
+        with pytest.raises(checkpoint.StoppedError, match=str(tmp_path)):
+            deep(**settings, checkpoint_dir=tmp_path).fit(digits)
+    checkpoint.STOP.withdraw()
+    again = deep(**settings, checkpoint_dir=tmp_path).fit(digits)
+    same(again, whole)
+
+
+def test_a_finished_fit_is_not_fitted_again(digits, tmp_path):
+    model = deep(checkpoint_dir=tmp_path).fit(digits)
+    heard = []
+    again = deep(checkpoint_dir=tmp_path, callbacks=[lambda *r: heard.append(r)]).fit(digits)
+    same(again, model)
+    assert heard == []
+
+
+def test_a_drawn_seed_is_part_of_the_state(digits, tmp_path):
+    with pytest.raises(CutError):
+        deep(random_state=None, checkpoint_dir=tmp_path, callbacks=[Cut("fit", 2)]).fit(digits)
+    again = deep(random_state=None, checkpoint_dir=tmp_path).fit(digits)
+    same(again, deep(random_state=again.random_state_).fit(digits))
+
+
+def test_a_damaged_checkpoint_falls_back_on_the_one_before(digits, uncut, tmp_path):
+    whole = uncut("paper")
+    with pytest.raises(CutError):
+        deep(checkpoint_dir=tmp_path, callbacks=[Cut("fit", 4)]).fit(digits)
+    states = sorted(tmp_path.glob("state-*"))
+    assert len(states) == 2
+    tensors = states[-1] / "model.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-100])
+    with pytest.warns(checkpoint.CheckpointWarning, match="cut off"):
+        again = deep(checkpoint_dir=tmp_path).fit(digits)
+    same(again, whole)
+
+
+def test_a_fit_with_other_settings_or_data_is_refused(digits, tmp_path):
+    deep(checkpoint_dir=tmp_path).fit(digits)
+    with pytest.raises(ModelFileError, match=r"weight was 0\.08 there and is 1\.0 now"):
+        deep(checkpoint_dir=tmp_path, weight=1.0).fit(digits)
+    with pytest.raises(ModelFileError, match="samples was 400 there and is 300 now"):
+        deep(checkpoint_dir=tmp_path).fit(digits[:300])
+    with pytest.raises(ModelFileError, match="another fit: first samples"):
+        deep(checkpoint_dir=tmp_path).fit(digits[::-1])
+
+
+@pytest.mark.parametrize("model", [deep, lambda **s: KSubspaces(3, subspace_dim=2, **s)])
+def test_checkpoint_arguments_that_make_no_sense_are_refused(digits, model):
+    with pytest.raises(InputError, match="checkpoint_dir=3 must be a path"):
+        model(checkpoint_dir=3).fit(digits)
+    with pytest.raises(InputError, match="checkpoint_minutes=-1"):
+        model(checkpoint_minutes=-1).fit(digits)
+
+
+def test_a_directory_that_cannot_be_made_is_refused_before_the_fit(digits, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ModelFileError, match="cannot be used"):
+        deep(checkpoint_dir=tmp_path / "file" / "below").fit(digits)
+
+
+def test_a_full_disk_costs_the_checkpoint_but_not_the_fit(digits, uncut, tmp_path, monkeypatch):
+    def full(*args):
+        raise ModelFileError("cannot write: No space left on device.")
+
+    monkeypatch.setattr(checkpoint, "write_model", full)
+    with pytest.warns(checkpoint.CheckpointWarning, match="No space left"):
+        model = deep(checkpoint_dir=tmp_path).fit(digits)
+    same(model, uncut("paper"))
+
+
+def test_the_model_file_does_not_remember_the_directory(digits, tmp_path):
+    deep(checkpoint_dir=tmp_path / "c").fit(digits).save(tmp_path / "deep")
+    KSubspaces(3, checkpoint_dir=tmp_path / "k").fit(digits).save(tmp_path / "linear")
+    assert load_model(tmp_path / "deep").checkpoint_dir is None
+    assert load_model(tmp_path / "linear").checkpoint_dir is None
+
+
+# --- KSubspaces ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"trim": 0.1}, {"affine": True}, {"subspace_dim": [1, 2, 2, 3]}]
+)
+@pytest.mark.parametrize("iteration", [1, 3])
+def test_a_linear_fit_goes_on_to_the_same_labels(cloud, tmp_path, settings, iteration):
+    def linear(**more):
+        return KSubspaces(
+            4, **{"subspace_dim": 2, "tol": 0.0, "n_init": 1, "random_state": 0} | settings, **more
+        )
+
+    whole = linear().fit(cloud)
+    assert whole.n_iter_ > 3
+    with pytest.raises(CutError):
+        linear(checkpoint_dir=tmp_path, callbacks=[Cut("fit", iteration)]).fit(cloud)
+    heard = []
+    again = linear(checkpoint_dir=tmp_path, callbacks=[lambda _, r: heard.append(r)]).fit(cloud)
+    np.testing.assert_array_equal(again.labels_, whole.labels_)
+    np.testing.assert_allclose(again.inertia_, whole.inertia_, rtol=1e-9)
+    assert again.n_iter_ == whole.n_iter_
+    assert [r.get("changed") for r in again.history_] == [r.get("changed") for r in whole.history_]
+    assert all(record["stage"] == "fit" for record in heard)  # no second search
+
+
+def test_weights_belong_to_the_fit(cloud, tmp_path):
+    weights = np.linspace(0.5, 2, len(cloud))
+    settings = {"subspace_dim": 2, "n_init": 1, "random_state": 0, "checkpoint_dir": tmp_path}
+    KSubspaces(4, **settings).fit(cloud, sample_weight=weights)
+    with pytest.raises(ModelFileError, match="sample_weight"):
+        KSubspaces(4, **settings).fit(cloud)

@@ -1,0 +1,77 @@
+"""What several runs agree on."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import normalized_mutual_info_score
+
+from kscn.data import make_union_of_subspaces
+from kscn.metrics import clustering_accuracy
+from kscn.subspaces.ensemble import agree, consensus_labels, mean_agreement, support
+from kscn.subspaces.search import Problem
+
+
+def problem(noise=0.05, seed=0, k=4, p=3, threads=None):
+    X, y, _ = make_union_of_subspaces(600, k, 20, p, noise=noise, random_state=seed)
+    z = torch.from_numpy(X.astype(np.float32))
+    generator = torch.Generator().manual_seed(seed)
+    return Problem(z, None, torch.full((k,), p), False, 0.0, generator), y
+
+
+def test_runs_that_find_the_subspaces_agree_on_them():
+    given, y = problem()
+    heard = []
+    agreed = agree(given, 12, 4, report=lambda *facts: heard.append(facts))
+    assert clustering_accuracy(y, agreed.labels.numpy()) == 1
+    assert agreed.agreement == pytest.approx(1)
+    assert (agreed.share == 1).all()
+    assert 0 < agreed.objective < 0.1
+    assert [facts[:2] for facts in heard] == [(i, 12) for i in range(1, 13)]
+    assert heard[-1][2] == agreed.objective == min(facts[2] for facts in heard)
+
+
+def test_noise_without_structure_gives_every_run_its_own_clusters():
+    z = torch.randn(600, 20, generator=torch.Generator().manual_seed(0))
+    given = Problem(z, None, torch.full((4,), 3), False, 0.0, torch.Generator().manual_seed(0))
+    assert agree(given, 12, 4).agreement < 0.3
+
+
+def test_the_number_of_threads_does_not_matter():
+    threads = torch.get_num_threads()
+    found = []
+    try:
+        for number in (1, 2):
+            torch.set_num_threads(number)
+            found.append(agree(problem(noise=0.5)[0], 6, 3))
+            assert torch.get_num_threads() == number
+    finally:
+        torch.set_num_threads(threads)
+    torch.testing.assert_close(found[0].labels, found[1].labels, rtol=0, atol=0)
+    assert found[0].agreement == found[1].agreement
+
+
+def test_a_run_with_an_accident_is_outvoted():
+    truth = torch.arange(90) // 30
+    accident = truth.clone()
+    accident[:10] = 1  # a third of one cluster merged with the next
+    renamed = torch.tensor([2, 0, 1])[truth]
+    labels = consensus_labels([accident, truth, renamed, truth], 3)
+    assert clustering_accuracy(truth.numpy(), labels.numpy()) == 1
+    held = support(labels, [accident, truth, renamed, truth])
+    torch.testing.assert_close(held[:10], torch.full((10,), 0.75))
+    assert (held[10:] == 1).all()
+
+
+def test_clusters_without_members_stay_without():
+    runs = [torch.arange(40) % 2, torch.arange(40) % 2]
+    assert set(consensus_labels(runs, 3).tolist()) == {0, 1}
+
+
+def test_agreement_is_the_mean_mutual_information_of_pairs():
+    rng = np.random.default_rng(0)
+    runs = [torch.from_numpy(rng.integers(3, size=50)) for _ in range(4)]
+    pairs = [
+        normalized_mutual_info_score(runs[i], runs[j]) for i in range(4) for j in range(i + 1, 4)
+    ]
+    assert mean_agreement(runs) == pytest.approx(np.mean(pairs))
+    assert mean_agreement(runs[:1]) == 1
