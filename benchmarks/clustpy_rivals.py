@@ -3,7 +3,7 @@
 Run with the Python of an environment of its own that has clustpy and torch (CPU), not kscn:
 
     python benchmarks/clustpy_rivals.py epochs          seconds per epoch, 70,000 images
-    python benchmarks/clustpy_rivals.py finish          to their default finish, 10,000 test images
+    python benchmarks/clustpy_rivals.py DEC DCN         to their default finish, 10,000 test images
 
 KSCN_DATA must hold mnist/ as idx files. ClustPy imports torchvision, whose wheels need a CUDA torch
 of several gigabytes; it uses it for loading and augmenting images only, neither of which happens
@@ -100,24 +100,23 @@ def epochs() -> dict[str, Any]:
     return figures
 
 
-def finish() -> dict[str, Any]:
+def finish(kind: Any) -> dict[str, Any]:
     X, y = mnist("t10k")
-    figures = {}
-    for kind in (DEC, DCN):
-        seconds, model = timed(kind, X)
-        figures[kind.__name__] = {
-            "minutes": seconds / 60,
-            "acc": accuracy(y, model.labels_),
-            "nmi": float(normalized_mutual_info_score(y, model.labels_)),
-        }
-        print(kind.__name__, figures[kind.__name__], flush=True)
+    seconds, model = timed(kind, X)
+    figures = {
+        "minutes": seconds / 60,
+        "acc": accuracy(y, model.labels_),
+        "nmi": float(normalized_mutual_info_score(y, model.labels_)),
+        "load": os.getloadavg(),
+    }
+    print(kind.__name__, figures, flush=True)
     return figures
 
 
 if __name__ == "__main__":
     path = RESULTS / "clustpy.json"
     record = json.loads(path.read_text()) if path.exists() else {}
-    for name in sys.argv[1:] or ["epochs", "finish"]:
+    for name in sys.argv[1:] or ["epochs", "DEC", "DCN"]:
         record[name] = {
             "command": f"python benchmarks/clustpy_rivals.py {name}",
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -126,6 +125,6 @@ if __name__ == "__main__":
             "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),
             "seed": 0,
-            "figures": {"epochs": epochs, "finish": finish}[name](),
+            "figures": epochs() if name == "epochs" else finish({"DEC": DEC, "DCN": DCN}[name]),
         }
         path.write_text(json.dumps(record, indent=1) + "\n")

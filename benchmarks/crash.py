@@ -34,9 +34,9 @@ from kscn.training import checkpoint
 DATA, SAMPLES, CLUSTERS = "digits", 1797, 10
 KILLS_PER_RUN = 4
 FITS = {
-    "kscn-s": "--pretrain-epochs 3 --epochs 4 --n-init 1 --batch-size 256",
-    "kscn-g": "--pretrain-epochs 3 --epochs 4 --n-init 1 --batch-size 256",
-    "k-subspaces": "--subspace-dim 3 --n-init 2 --trim 0.05",
+    "kscn-s": "--pretrain-epochs 2 --epochs 3 --n-init 1 --batch-size 256",
+    "kscn-g": "--pretrain-epochs 2 --epochs 3 --n-init 1 --batch-size 256",
+    "k-subspaces": "--subspace-dim 3 --n-init 1 --trim 0.05",
 }
 
 
