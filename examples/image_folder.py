@@ -1,0 +1,68 @@
+"""Cluster a folder of images of your own, on the command line and in Python.
+
+    python examples/image_folder.py [FOLDER] [-k 10]
+
+Without FOLDER, a small one is made of the digits that come with scikit-learn. Needs the extra
+`images`. All images must have one size, and be all grey or all in colour.
+"""
+
+import argparse
+import csv
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from kscn import data, load_model
+
+
+def main() -> None:
+    """Cluster with `kscn fit`, then sort the images into folders by cluster with the model."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("folder", type=Path, nargs="?")
+    options.add_argument("-k", "--clusters", type=int, default=10)
+    options.add_argument("--images", type=int, default=300, help="how many images to make")
+    given = options.parse_args()
+
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = given.folder or make_folder(Path(scratch) / "images", given.images)
+        run = Path(scratch) / "run"
+        # The command line: labels.csv has one line for every image, in alphabetical order.
+        kscn("fit", folder, "-k", given.clusters, "-o", run, "--method", "k-subspaces",
+             "--subspace-dim", 4, "--n-init", 2, "--seed", 0)  # fmt: skip
+        with (run / "labels.csv").open(newline="") as file:
+            labels = [int(row["label"]) for row in csv.DictReader(file)]
+
+        # The same from Python: the folder is read lazily, the model is the one of the run.
+        samples = data.load(folder).samples
+        model = load_model(run / "model")
+        assert model.predict(samples).tolist() == labels
+
+        files = sorted(folder.glob("*.png"))
+        for file, label in zip(files, labels, strict=True):
+            place = Path(scratch) / "sorted" / f"cluster-{label}"
+            place.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, place)
+        for place in sorted((Path(scratch) / "sorted").iterdir()):
+            print(f"{place.name}: {len(list(place.iterdir()))} images")
+
+
+def make_folder(folder: Path, count: int) -> Path:
+    """Write digits as grey PNG files of 8 x 8 pixels."""
+    folder.mkdir()
+    for i, pixels in enumerate(np.asarray(data.load("digits").samples)[:count]):
+        Image.fromarray(np.round(pixels * (255 / 16)).astype(np.uint8)).save(folder / f"{i:05}.png")
+    return folder
+
+
+def kscn(*args: object) -> None:
+    """Run the command as a shell would."""
+    subprocess.run([sys.executable, "-m", "kscn", *map(str, args)], check=True)
+
+
+if __name__ == "__main__":
+    main()

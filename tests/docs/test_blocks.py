@@ -1,0 +1,62 @@
+"""Every Python and console block of the README and the pages runs, in order, on small data."""
+
+from pathlib import Path
+
+import pytest
+from blocks import Block, blocks, commands
+from click.testing import CliRunner
+
+from kscn.cli import cli
+
+ROOT = Path(__file__).parents[2]
+# tables.md is generated; the blocks of scaling.md need several processes, which tests/distributed
+# starts.
+APART = {"tables.md", "scaling.md"}
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [page for page in PAGES if page.name not in APART]
+RUN = {"python", "console"}
+
+
+def runnable(page):
+    return [b for b in blocks(page.read_text(encoding="utf-8")) if b.run and b.language in RUN]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if runnable(p)], ids=lambda page: page.stem)
+def test_blocks_run(page, few_digits, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": page.stem}
+    for block in runnable(page):
+        if block.language == "python":
+            # Empty lines before it, so that a traceback names the line of the page.
+            text = "\n" * (block.line - 1) + block.text
+            exec(compile(text, str(page), "exec"), names)
+        else:
+            for args in commands(block):
+                result = CliRunner().invoke(cli, args)
+                assert result.exit_code == 0, f"{page.name}: kscn {args}: {result.output}"
+
+
+def test_pages_have_blocks_to_run():
+    with_blocks = {page.stem for page in PAGES if runnable(page)}
+    assert {"README", "quickstart", "choosing", "data", "coming-from"} <= with_blocks
+
+
+def test_blocks_are_found_with_language_line_and_mark():
+    page = "a\n```python\nx = 1\n\ny = 2\n```\n<!-- not run: slow -->\n\n"
+    page += "```console\n$ kscn demo\n```\n"
+    assert blocks(page) == [
+        Block("python", "x = 1\n\ny = 2", 3, True),
+        Block("console", "$ kscn demo", 10, False),
+    ]
+
+
+def test_commands_are_those_after_the_prompt():
+    block = Block("console", "$ kscn fit 'a b' -k 3\noutput\n$ kscn info run", 1, True)
+    assert list(commands(block)) == [["fit", "a b", "-k", "3"], ["info", "run"]]
+    with pytest.raises(ValueError, match="only kscn is run, not rm"):
+        list(commands(Block("console", "$ rm x", 1, True)))
+
+
+def test_a_block_without_an_end_is_an_error():
+    with pytest.raises(ValueError, match="line 3 has no end"):
+        blocks("a\n```python\nx = 1\n")

@@ -1,0 +1,81 @@
+"""The pages as a whole: the strict build, links, pictures, figures."""
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+@pytest.mark.slow
+def test_the_strict_build_passes(tmp_path):
+    pytest.importorskip("sphinx")
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html",
+         "-d", tmp_path / "doctrees", DOCS, tmp_path / "html"],
+        capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "html" / "cli.html").read_text(encoding="utf-8")
+    assert "--subspace-dim" in page  # the reference is that of the real command
+    assert "subspaces_" in (tmp_path / "html" / "api.html").read_text(encoding="utf-8")
+
+
+def test_the_picture_is_what_its_script_draws():
+    path = DOCS / "draw_assign_update.py"
+    spec = importlib.util.spec_from_file_location("draw_assign_update", path)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.PICTURE.read_text(encoding="utf-8") == script.draw()
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+def test_links_to_files_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        assert (DOCS / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_page_is_in_the_table_of_contents():
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    listed = {line for block in re.findall(r"```\{toctree\}(.*?)```", index, re.S)
+              for line in block.split("\n")}  # fmt: skip
+    assert {page.stem for page in DOCS.glob("*.md")} - {"index"} <= listed
+
+
+def test_the_growth_on_the_page_is_the_one_measured():
+    figures = json.loads((ROOT / "results" / "linear_growth.json").read_text())["figures"]["growth"]
+    page = (DOCS / "how-it-works.md").read_text(encoding="utf-8")
+    for row in figures:
+        line = next(line for line in page.splitlines() if line.startswith(f"| {row['n']:,} |"))
+        shown = [float(cell) for cell in line.strip("| ").split("|")[1:]]
+        measured = [row["seconds"], row["us_per_sample"], row["peak_growth_mb"]]
+        assert shown == pytest.approx(measured, rel=0.02)
+
+
+def test_weights_on_the_page_are_those_of_the_presets():
+    from kscn.estimators import presets
+
+    page = (DOCS / "choosing.md").read_text(encoding="utf-8")
+    cases = {
+        "MNIST": ("paper", "mnist", (28, 28)),
+        "Fashion-MNIST": ("paper", "fashion-mnist", (28, 28)),
+        "MNIST, Fashion-MNIST, other images": ("tuned", None, (28, 28)),
+        "digits of 8 x 8, vectors": ("tuned", "digits", (8, 8)),
+    }
+    for title, (preset, name, shape) in cases.items():
+        found = presets.parameters(preset, "kscn-s", name, shape)
+        assert f"| `{preset}` | {title} | {found['weight']:g} | {found['loss']} |" in page
+
+
+def test_clustpy_figures_on_the_page_are_those_measured():
+    figures = json.loads((ROOT / "results" / "clustpy.json").read_text())["epochs"]["figures"]
+    page = (DOCS / "coming-from.md").read_text(encoding="utf-8")
+    for name in ("DEC", "DCN"):
+        assert f"{figures[name]['pretrain_seconds_per_epoch']:.1f} s ({name})" in page
