@@ -1,7 +1,7 @@
 """Dependencies point one way, from the command line down to the mathematics, and imports are light.
 
-cli -> experiments, report -> estimators, baselines -> training -> nn, features, subspaces, data
--> metrics, modelfile, errors.
+cli -> web -> experiments, report, export -> estimators, baselines -> training -> nn, features,
+subspaces, data -> metrics, modelfile, errors.
 """
 
 import ast
@@ -22,7 +22,8 @@ LAYERS = [
     {"nn", "features", "subspaces", "data"},
     {"training"},
     {"estimators", "baselines"},
-    {"experiments", "report"},
+    {"experiments", "report", "export"},
+    {"web"},
     {"cli"},
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}

@@ -9,6 +9,8 @@ from scipy.linalg import subspace_angles
 from kscn import metrics
 
 WORKER = Path(__file__).with_name("worker.py")
+# Processes in lockstep are slow on a machine that is busy with other things.
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +24,6 @@ def results(torchrun, tmp_path_factory):
     return found
 
 
-@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("case", ["plain", "trim", "affine", "auto", "labels"])
 def test_k_subspaces_is_the_same_in_one_process_and_two(results, case):
     one, many = results[1], results[2]
@@ -39,11 +40,18 @@ def test_a_deep_fit_is_as_good_in_two_processes(results, case):
         metrics.clustering_accuracy(results[n]["true"], results[n][f"{case}.labels"])
         for n in (1, 2)
     )
-    assert one > 0.95
-    assert abs(one - two) <= 0.005
+    assert one == pytest.approx(1.0, abs=0.005)
+    assert two == pytest.approx(1.0, abs=0.005)
 
 
-@pytest.mark.parametrize("case", ["svd", "grassmann", "k-means"])
+def test_the_separation_loss_works_in_two_processes(results):
+    """Its last few percent depend on which samples meet in a batch, here as with another seed."""
+    for n in (1, 2):
+        found = metrics.clustering_accuracy(results[n]["true"], results[n]["separation.labels"])
+        assert found > 0.9
+
+
+@pytest.mark.parametrize("case", ["separation", "svd", "grassmann", "k-means"])
 def test_all_processes_hold_the_same_network(results, case):
     first, second = results[2][f"{case}.weights"]
     np.testing.assert_array_equal(first, second)

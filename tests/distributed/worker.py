@@ -59,8 +59,9 @@ def deep():
         "learning_rate": 3e-3,
     }
     cases = {
-        "svd": {"latent": "whitened", "latent_dim": 10, "loss": "separation", "balance": 1.0},
+        "separation": {"latent": "whitened", "latent_dim": 8, "loss": "separation", "balance": 1.0},
         "grassmann": {"update": "grassmann", "update_every": 3, "trim": 0.0},
+        "svd": {},
         "k-means": {"init": "k-means"},
     }
     for name, settings in cases.items():

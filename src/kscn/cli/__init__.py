@@ -17,7 +17,10 @@ from kscn import __version__
 from kscn.errors import KscnError
 
 # In the order of `kscn --help`; the command `fit` is the object `command` in kscn/cli/fit.py.
-COMMANDS = ("demo", "fit", "predict", "evaluate", "report", "info", "data", "reproduce", "figure")
+COMMANDS = (
+    "demo", "scan", "fit", "predict", "evaluate", "report", "explore", "serve", "export", "info",
+    "data", "reproduce", "figure",
+)  # fmt: skip
 
 BAD_INPUT, INTERRUPTED, BUG = 2, 130, 1
 

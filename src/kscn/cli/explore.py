@@ -1,0 +1,78 @@
+"""`kscn explore`: look through all samples of a run and correct its clusters, in a browser."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kscn.cli.rundir import Run, read_run
+from kscn.cli.serve import require_web
+from kscn.errors import DataError
+
+if TYPE_CHECKING:
+    from kscn.data import Dataset
+
+
+@click.command("explore", short_help="Browse and correct the clusters of a run.")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--data", help="The data of the run, if it is no longer where it was.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="The port on 127.0.0.1; by default any free one.",
+)
+@click.option("--open/--no-browser", "show", default=False, help="Open the page in a browser.")
+def command(run: Path, data: str | None, port: int, show: bool) -> None:
+    """Serve a page on this machine to look through the clusters of RUN and to correct them.
+
+    Clusters are browsed page by page over all samples, compared, named, merged and split, and
+    samples are moved or flagged; the result is exported as .csv or .parquet. The run itself is
+    never changed: every edit is a line of RUN/explore/edits.jsonl, and is there again next time.
+    The printed address holds a secret that the page asks for. Ctrl-C ends it.
+    """
+    opened = read_run(run)
+    labels = opened.labels()
+    require_web()
+
+    import secrets
+
+    from kscn import load_model
+    from kscn.cli.progress import working
+    from kscn.web import server
+    from kscn.web.explorer import Explorer
+    from kscn.web.exploring import explorer_app
+
+    loaded = _data(opened, data)
+    model = load_model(opened.model) if opened.has_model else None
+    with working(f"looking at {len(labels):,} samples"):
+        sizes = opened.result["sizes"]
+        explorer = Explorer(opened.path, opened.config, labels, len(sizes), model, loaded)
+    token = secrets.token_urlsafe(24)
+    listening = server.bind("127.0.0.1", port)
+    address = f"{server.address(listening)}/?token={token}"
+
+    def ready() -> None:
+        click.echo(f"exploring {run} at {address} ; Ctrl-C ends it")
+        if show:
+            click.launch(address)
+
+    try:
+        server.run(explorer_app(explorer, token), listening, ready)
+    finally:
+        explorer.close()
+
+
+def _data(run: Run, given: str | None) -> "Dataset":
+    from kscn.cli.progress import load_data
+
+    source = run.config["data"]["source"]
+    try:
+        return load_data(given or source)
+    except DataError as error:
+        if given is not None or Path(source).exists():
+            raise
+        raise DataError(
+            f"the data of {run.path} is no longer at {source} ({str(error).rstrip('.')}); say "
+            "where it is with --data."
+        ) from None

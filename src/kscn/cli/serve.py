@@ -1,0 +1,111 @@
+"""`kscn serve`: label new samples over HTTP."""
+
+from pathlib import Path
+
+import click
+
+from kscn.cli.rundir import read_run
+from kscn.errors import InputError
+
+_LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+@click.command("serve", short_help="Answer POST /predict with the model of a run.")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="The port; 0 takes any free one.",
+)
+@click.option(
+    "--token",
+    envvar="KSCN_TOKEN",
+    show_envvar=True,
+    help="Ask every request for it, as Authorization: Bearer TOKEN.",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0),
+    default=200,
+    show_default=True,
+    help="Requests per second that one client may send; 0 for no limit.",
+)
+@click.option(
+    "--max-mb",
+    type=click.FloatRange(min=0, min_open=True),
+    default=16,
+    show_default=True,
+    help="The largest body of a request, in MiB.",
+)
+@click.option(
+    "--max-wait",
+    type=click.FloatRange(0, 1000),
+    default=3,
+    show_default=True,
+    help="Milliseconds that a request waits for others to be computed with.",
+)
+@click.option(
+    "--white",
+    type=click.FloatRange(min=0, min_open=True),
+    help="What a white pixel is in the data of the run, for images sent as files.",
+)
+def command(
+    run: Path,
+    host: str,
+    port: int,
+    token: str | None,
+    rate: float,
+    max_mb: float,
+    max_wait: float,
+    white: float | None,
+) -> None:
+    """Label new samples by the model of RUN, the directory `kscn fit` wrote.
+
+    POST /predict takes JSON ({"samples": [...]}), a .npy file (application/octet-stream), or PNG
+    and JPEG images (as the body, or as files of a form), and answers with the label, its
+    probability and the residual of every sample. GET /health, /metrics and /openapi.json tell the
+    rest. Ctrl-C ends it.
+    """
+    opened = read_run(run)
+    folder = opened.model  # says why there is none, before anything heavy is imported
+    if token is not None and (not token or not token.isascii() or not token.isprintable()):
+        raise InputError("the token must be one or more printable ASCII characters; choose one.")
+    require_web()
+
+    from kscn import load_model
+    from kscn.web import server
+    from kscn.web.predicting import Predictor
+    from kscn.web.serving import MEGABYTE, prediction_app
+
+    predictor = Predictor(load_model(folder), tuple(opened.config["data"]["shape"]), white)
+    app = prediction_app(
+        predictor,
+        token=token,
+        rate=rate,
+        most_bytes=int(max_mb * MEGABYTE),
+        wait=max_wait / 1000,
+    )
+    listening = server.bind(host, port)
+    if host not in _LOCAL and token is None:
+        click.echo("kscn: warning: anybody who reaches this port is served; set --token", err=True)
+    server.run(app, listening, lambda: _tell(run, server.address(listening)))
+
+
+def _tell(run: Path, address: str) -> None:
+    click.echo(f"serving {run} at {address} (POST {address}/predict); Ctrl-C ends it")
+
+
+def require_web() -> None:
+    """Say how to install what the web commands need, if it is not there."""
+    from importlib.util import find_spec
+
+    for module, package in {
+        "fastapi": "fastapi",
+        "uvicorn": "uvicorn",
+        "python_multipart": "python-multipart",
+    }.items():
+        if find_spec(module) is None:
+            raise InputError(f"this needs the package {package}; run pip install 'kscn[serve]'.")

@@ -1,0 +1,1 @@
+"""Fitted models for other programs: one ONNX graph from samples to clusters."""

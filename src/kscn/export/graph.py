@@ -1,0 +1,88 @@
+"""A fitted model as one module, from samples as they are stored to clusters and probabilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from kscn.errors import InputError
+from kscn.estimators.linear import KSubspaces
+
+
+def noise_scale(model: Any) -> float:
+    """The t of `predict_proba`: posteriors are proportional to exp(-residual / t)."""
+    if hasattr(model, "_scale"):
+        scale = float(model._scale())
+    elif getattr(model, "loss", None) == "separation":
+        scale = float(model.temperature)
+    else:
+        scale = 2 * float(model.noise_variance_)
+    return max(scale, float(np.finfo(np.float32).tiny))
+
+
+class WholeModel(nn.Module):
+    """Scaling, encoder, latent map and subspaces of a fitted model in a row.
+
+    Residuals are computed in float64, where |z|^2 - |S_i^T z|^2 keeps enough digits for samples
+    that lie almost on a subspace; the library repairs those in float32, which takes branches that
+    a graph cannot have.
+
+    Parameters
+    ----------
+    model : KSCN or KSubspaces
+        The fitted model; its networks are used, not copied.
+    """
+
+    bases: Tensor
+    shift: Tensor
+    offsets: Tensor
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        network = getattr(model, "autoencoder_", None) or getattr(model, "encoder_", None)
+        self._flat = isinstance(model, KSubspaces)
+        if not self._flat and network is None:
+            raise InputError(
+                f"this {type(model).__name__} has no network, and its features cannot be put into "
+                "a graph; export a model that kscn-s, kscn-g or k-subspaces fitted."
+            )
+        if network is not None:
+            self._input = tuple(model._input_shape)
+            self.scaling = model.scaling_.to("cpu")
+            self.network = network.to("cpu")
+            self.latent = model.latent_.to("cpu")
+        bases = torch.from_numpy(np.asarray(model.subspaces_, dtype=np.float64))
+        self.n_clusters, d, self._p = bases.shape
+        self.register_buffer("bases", bases.permute(1, 0, 2).reshape(d, -1))  # (d, k p)
+        shift, offsets = torch.zeros(d).double(), torch.zeros(self.n_clusters, d).double()
+        if getattr(model, "offsets_", None) is not None:
+            shift = model._shift.double()
+            # Orthogonal to the bases, whichever points of the subspaces the model names.
+            offsets = torch.from_numpy(model.offsets_.astype(np.float64)) - shift
+            offsets = offsets - (bases @ (bases.mT @ offsets[..., None])).squeeze(-1)
+        self.register_buffer("shift", shift)
+        self.register_buffer("offsets", offsets.T.contiguous())  # (d, k)
+        self._scale = noise_scale(model)
+        self.eval()
+
+    def forward(self, samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Label (n,), residuals (n, k) and probabilities (n, k) of samples (n, *shape)."""
+        z = self._points(samples).double() - self.shift
+        inside = (z @ self.bases).reshape(-1, self.n_clusters, self._p)
+        residual = (
+            z.square().sum(dim=1, keepdim=True)
+            - inside.square().sum(dim=2)
+            - 2 * (z @ self.offsets)
+            + self.offsets.square().sum(dim=0)
+        ).clamp(min=0)  # (n, k)
+        probability = torch.softmax(-residual / self._scale, dim=1)
+        return residual.argmin(dim=1), residual.to(samples.dtype), probability.to(samples.dtype)
+
+    def _points(self, samples: Tensor) -> Tensor:
+        if self._flat:
+            return samples.flatten(1)
+        batch = self.scaling(samples.reshape(-1, *self._input))
+        return self.latent(self.network.encode(batch))

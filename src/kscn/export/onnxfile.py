@@ -1,0 +1,132 @@
+"""A fitted model as an ONNX file, and the proof that it gives the same clusters."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from kscn import __version__
+from kscn.errors import InputError, ModelFileError
+from kscn.estimators.linear import KSubspaces
+from kscn.export.graph import WholeModel
+
+OPSET = 17
+INPUT, OUTPUTS = "samples", ("label", "residuals", "probabilities")
+# Relative to |z|^2, what rounding acts on: distances that differ by less are a tie that it decides,
+# and an error above the second cannot be rounding.
+_TIE, _ERROR = 1e-5, 1e-3
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How the file compares with the model.
+
+    Attributes
+    ----------
+    samples : int
+        Samples compared.
+    ties : int
+        Labels that differ because two subspaces are equally near.
+    error : float
+        Largest difference of a residual, relative to the squared norm of its sample's latent.
+    """
+
+    samples: int
+    ties: int
+    error: float
+
+
+def onnx_bytes(model: Any, shape: tuple[int, ...], dtype: np.dtype | type = np.float32) -> bytes:
+    """The ONNX file of a fitted model.
+
+    Its input `samples` (n, *shape) takes values as the data stores them, any number at a time; its
+    outputs are `label` (n,), `residuals` and `probabilities` (n, k).
+
+    Parameters
+    ----------
+    model : KSCN or KSubspaces
+        The fitted model.
+    shape : tuple of int
+        Shape of one sample.
+    dtype : numpy type, default=float32
+        Of the input: float32, or float64 for values that float32 cannot tell apart.
+    """
+    onnx = _require("onnx")
+    kind = np.dtype(dtype)
+    if kind not in (np.float32, np.float64):
+        raise InputError(f"dtype={kind} cannot be the input of the graph; use float32 or float64.")
+    if int(np.prod(shape)) != model.n_features_in_:
+        raise InputError(
+            f"samples of shape {tuple(shape)} do not fit a model of {model.n_features_in_} "
+            "features; give the shape of the data it was fitted on."
+        )
+    example = torch.zeros(2, *shape, dtype=getattr(torch, kind.name))
+    file = io.BytesIO()
+    with torch.no_grad(), warnings.catch_warnings():
+        # The newer exporter needs one more package and gives the same graph.
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            WholeModel(model),
+            (example,),
+            file,  # type: ignore[arg-type]  # open files are taken too
+            dynamo=False,
+            opset_version=OPSET,
+            input_names=[INPUT],
+            output_names=list(OUTPUTS),
+            dynamic_axes={name: {0: "n"} for name in (INPUT, *OUTPUTS)},
+        )
+    made = onnx.load_from_string(file.getvalue())
+    made.producer_name, made.producer_version = "kscn", __version__
+    made.doc_string = f"{type(model).__name__}, {model.n_clusters} clusters"
+    onnx.checker.check_model(made, full_check=True)
+    return bytes(made.SerializeToString())
+
+
+def compare(content: bytes, model: Any, samples: NDArray) -> Agreement:
+    """Run the file and the model on the same samples; other labels than a tie's are refused."""
+    runtime = _require("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    kind = np.float64 if session.get_inputs()[0].type == "tensor(double)" else np.float32
+    label, residuals, _ = session.run(None, {INPUT: samples.astype(kind)})
+    expected, found = model.residuals(samples), model.predict(samples)
+    size = _energy(model, samples)
+    error = float((np.abs(residuals - expected).max(axis=1) / size).max())
+    rows = np.flatnonzero(label != found)
+    gap = np.abs(expected[rows, label[rows]] - expected[rows, found[rows]]) / size[rows]
+    wrong = int((gap > _TIE).sum())
+    if wrong or not error <= _ERROR:
+        raise ModelFileError(
+            f"the graph gives {wrong} of {len(samples)} samples another cluster than the model, "
+            f"and residuals that differ by {error:.0e}, so it was not written; this is a fault in "
+            "kscn."
+        )
+    return Agreement(len(samples), len(rows), error)
+
+
+def _energy(model: Any, samples: NDArray) -> NDArray:
+    """Squared norms of the points whose distances to subspaces are taken."""
+    if isinstance(model, KSubspaces):
+        points = samples.reshape(len(samples), -1).astype(np.float64)
+        if model._shift is not None:  # affine
+            points = points - model._shift.numpy()
+    else:
+        points = model.transform(samples).astype(np.float64)
+    return np.maximum(np.square(points).sum(axis=1), np.finfo(np.float32).tiny)
+
+
+def _require(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError:
+        raise InputError(
+            f"exporting needs the package {module}; run pip install 'kscn[onnx]'."
+        ) from None

@@ -1,0 +1,194 @@
+"""The page of `kscn explore` and what its script asks for, for whoever knows the token."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from importlib.resources import files
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from fastapi import Body, FastAPI, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from pydantic import BaseModel, Field
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kscn.web import refusals
+from kscn.web.explorer import LARGEST_PAGE, MOST_PARTS, Explorer
+from kscn.web.grouping import LONGEST_NAME
+from kscn.web.limits import same
+
+_MOST_SAMPLES = 100_000
+_POLICY = (
+    "default-src 'none'; img-src data:; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+
+
+class Name(BaseModel):
+    """Call a cluster something."""
+
+    edit: Literal["name"]
+    cluster: int
+    name: str = Field(max_length=LONGEST_NAME)
+
+
+class Merge(BaseModel):
+    """Put all members of some clusters into another."""
+
+    edit: Literal["merge"]
+    clusters: list[int] = Field(min_length=1)
+    into: int
+
+
+class Split(BaseModel):
+    """Split a cluster by k-subspaces on its members."""
+
+    edit: Literal["split"]
+    cluster: int
+    parts: int = Field(2, ge=2, le=MOST_PARTS)
+
+
+class Move(BaseModel):
+    """Put samples into another cluster."""
+
+    edit: Literal["move"]
+    samples: list[int] = Field(min_length=1, max_length=_MOST_SAMPLES)
+    cluster: int
+
+
+class Flag(BaseModel):
+    """Mark samples as wrong, or no longer."""
+
+    edit: Literal["flag"]
+    samples: list[int] = Field(min_length=1, max_length=_MOST_SAMPLES)
+    flagged: bool
+
+
+class Step(BaseModel):
+    """Take the last edit back, or make it again."""
+
+    edit: Literal["undo", "redo"]
+
+
+Edit = Annotated[Name | Merge | Split | Move | Flag | Step, Body(discriminator="edit")]
+
+
+class CookieGuard:
+    """Lets in who carries the token, in the address or in the cookie that the first page sets.
+
+    The page is bound to this machine, but other programs and other web pages are on it too: a
+    request must name this host (against names that were pointed at it), and one that changes
+    something must come from this page.
+    """
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        request = Request(scope)
+        try:
+            answer = self._check(request)
+        except refusals.RefusalError as refusal:
+            answer = refusal.response()
+        await (answer or self._app)(scope, receive, with_headers)
+
+    def _check(self, request: Request) -> Response | None:
+        host = request.headers.get("host", "")
+        if urlsplit(f"//{host}").hostname not in ("127.0.0.1", "localhost"):
+            raise refusals.RefusalError(
+                421, "this page answers on 127.0.0.1 only; open the address that was printed."
+            )
+        origin = request.headers.get("origin")
+        if origin is not None and origin != f"http://{host}":
+            raise refusals.RefusalError(403, "another page may not ask for this.")
+        cookie = f"kscn-{(request.scope.get('server') or ('', 0))[1]}"
+        given = request.query_params.get("token")
+        if not same(given or request.cookies.get(cookie, ""), self._token):
+            raise refusals.RefusalError(
+                401, "the token is missing or wrong; open the address that kscn explore printed."
+            )
+        if given is None or request.url.path != "/":
+            return None
+        # The address without the token: it stays out of the history and of screenshots.
+        answer = RedirectResponse("/", 303)
+        answer.set_cookie(cookie, self._token, httponly=True, samesite="lax")
+        return answer
+
+
+def explorer_app(explorer: Explorer, token: str) -> FastAPI:
+    """The page as an ASGI application; its functions run in threads."""
+    app = FastAPI(title="kscn explore", docs_url=None, redoc_url=None, openapi_url=None)
+    refusals.install(app)
+    app.add_middleware(CookieGuard, token=token)
+    own = files("kscn.web") / "templates"
+    style = (files("kscn.report") / "templates" / "report.css").read_text(encoding="utf-8")
+    parts: MutableMapping[str, str] = {
+        name: (own / f"explore.{name}").read_text(encoding="utf-8")
+        for name in ("html", "css", "js")
+    }
+
+    @app.get("/")
+    def page() -> HTMLResponse:
+        return HTMLResponse(parts["html"])
+
+    @app.get("/explore.css")
+    def styles() -> Response:
+        return Response(f"{style}\n{parts['css']}", media_type="text/css")
+
+    @app.get("/explore.js")
+    def script() -> Response:
+        return Response(parts["js"], media_type="text/javascript")
+
+    @app.get("/api/state")
+    def state() -> dict[str, Any]:
+        return explorer.state()
+
+    @app.get("/api/members")
+    def members(cluster: int, sort: str, page: int = 0, size: int = 60) -> dict[str, Any]:
+        return explorer.page(cluster, sort, page, size)
+
+    @app.get("/api/samples/{index}")
+    def sample(index: int, sort: str = "index", size: int = 60) -> dict[str, Any]:
+        return explorer.sample(index, sort, min(max(1, size), LARGEST_PAGE))
+
+    @app.post("/api/edits")
+    def edit(entry: Edit) -> dict[str, Any]:
+        if isinstance(entry, Split):
+            said = explorer.split(entry.cluster, entry.parts)
+        else:
+            said = explorer.edit(entry.model_dump())
+        return {"said": said, "state": explorer.state()}
+
+    @app.get("/labels.csv")
+    def labels_csv() -> StreamingResponse:
+        return StreamingResponse(explorer.csv(), media_type="text/csv", headers=_file("labels.csv"))
+
+    @app.get("/labels.parquet")
+    def labels_parquet() -> Response:
+        content = explorer.parquet()
+        kind = "application/vnd.apache.parquet"
+        return Response(content, media_type=kind, headers=_file("labels.parquet"))
+
+    return app
+
+
+def _file(name: str) -> dict[str, str]:
+    return {"Content-Disposition": f'attachment; filename="{name}"'}

@@ -1,0 +1,211 @@
+"""Clusters as people change them: names, merges, splits, moved and flagged samples.
+
+A grouping is a fold of edits over the labels of a run. Edits are plain dictionaries, the lines of
+the journal; `apply` checks one against the present grouping before it changes anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscn.errors import InputError
+
+LONGEST_NAME = 100
+# Samples that are in no cluster, as some methods leave them.
+NONE = -1
+
+
+class Grouping:
+    """Which cluster every sample is in now.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n,)
+        The clusters of the run; -1 for none.
+    n_clusters : int
+        How many the run has, empty ones included.
+
+    Attributes
+    ----------
+    labels : ndarray of int32, shape (n,)
+        The clusters now.
+    clusters : list of int
+        Their numbers, ascending. Numbers are never used twice.
+    names : dict of int to str
+        Names of clusters that have one.
+    flagged : set of int
+        Samples marked as wrong.
+    moved : set of int
+        Samples put where they are one by one.
+    home : ndarray of shape (n_clusters,)
+        The cluster that each of the run's clusters went into by merges.
+    """
+
+    def __init__(self, labels: NDArray, n_clusters: int) -> None:
+        self.labels = labels.astype(np.int32)
+        self.clusters = list(range(n_clusters))
+        self.names: dict[int, str] = {}
+        self.flagged: set[int] = set()
+        self.moved: set[int] = set()
+        self.home = np.arange(n_clusters, dtype=np.int32)
+        self._next = n_clusters
+
+    @property
+    def next_cluster(self) -> int:
+        """The number that a new cluster will get."""
+        return self._next
+
+    def members(self, cluster: int) -> NDArray:
+        """Samples of a cluster, ascending."""
+        if cluster != NONE:
+            self._cluster(cluster)
+        return np.flatnonzero(self.labels == cluster)
+
+    def sizes(self) -> dict[int, int]:
+        """Samples in every cluster, those in none last."""
+        counts = np.bincount(self.labels + 1, minlength=self._next + 1)
+        found = {cluster: int(counts[cluster + 1]) for cluster in self.clusters}
+        return found | ({NONE: int(counts[0])} if counts[0] else {})
+
+    def called(self, cluster: int) -> str:
+        """A cluster by its name or number."""
+        if cluster == NONE:
+            return "no cluster"
+        return f"“{self.names[cluster]}”" if cluster in self.names else f"cluster {cluster}"
+
+    def apply(self, edit: Mapping[str, Any]) -> str:
+        """Make an edit, or say in one sentence why it cannot be made.
+
+        Returns
+        -------
+        str
+            What was done, for people.
+        """
+        kinds: dict[str, Callable[..., str]] = {
+            "name": self._name,
+            "merge": self._merge,
+            "split": self._split,
+            "move": self._move,
+            "flag": self._flag,
+        }
+        kind = edit.get("edit")
+        if not isinstance(kind, str) or kind not in kinds:
+            raise InputError(f"there is no edit {kind!r}; use one of {', '.join(kinds)}.")
+        try:
+            return kinds[kind](**{name: value for name, value in edit.items() if name != "edit"})
+        except TypeError as error:
+            raise InputError(f"the edit {kind!r} is not complete ({error}).") from None
+
+    def _cluster(self, cluster: Any) -> int:
+        if cluster not in self.clusters or isinstance(cluster, bool):
+            raise InputError(
+                f"there is no cluster {cluster!r}; look at the list, it may have been merged."
+            )
+        return int(cluster)
+
+    def _samples(self, samples: Any) -> NDArray:
+        rows = np.asarray(samples)
+        if rows.ndim != 1 or rows.size == 0 or rows.dtype.kind not in "iu":
+            raise InputError("samples must be a list of one or more indices.")
+        if rows.min() < 0 or rows.max() >= len(self.labels):
+            raise InputError(
+                f"there are samples 0 to {len(self.labels) - 1}, and not "
+                f"{rows[(rows < 0) | (rows >= len(self.labels))][0]}."
+            )
+        return np.unique(rows)
+
+    def _name(self, cluster: int, name: str) -> str:
+        cluster = self._cluster(cluster)
+        if not isinstance(name, str) or len(name) > LONGEST_NAME:
+            raise InputError(f"a name must be text of at most {LONGEST_NAME} characters.")
+        name = " ".join(name.split())
+        taken = [other for other, used in self.names.items() if used == name and other != cluster]
+        if not name.isprintable():
+            raise InputError("a name must consist of characters that can be seen.")
+        if taken:
+            raise InputError(
+                f"cluster {taken[0]} is called {name!r} already; merge the two, or choose another "
+                "name."
+            )
+        if not name:
+            self.names.pop(cluster, None)
+            return f"cluster {cluster} has no name now"
+        self.names[cluster] = name
+        return f"cluster {cluster} is “{name}” now"
+
+    def _merge(self, clusters: list[int], into: int) -> str:
+        into = self._cluster(into)
+        if not isinstance(clusters, list) or not clusters:
+            raise InputError("clusters must be a list of those to merge.")
+        gone = {self._cluster(cluster) for cluster in clusters}
+        if into in gone:
+            raise InputError(f"cluster {into} cannot be merged into itself; choose another.")
+        told = ", ".join(self.called(cluster) for cluster in sorted(gone))
+        moved = np.isin(self.labels, list(gone))
+        self.labels[moved] = into
+        self.home[np.isin(self.home, list(gone))] = into
+        self.clusters = [cluster for cluster in self.clusters if cluster not in gone]
+        for cluster in gone:
+            self.names.pop(cluster, None)
+        return f"merged {told} into {self.called(into)}: {int(moved.sum()):,} samples moved"
+
+    def _split(self, cluster: int, parts: str, count: int) -> str:
+        members = self.members(self._cluster(cluster))
+        part = unpacked(parts)
+        used = np.unique(part)
+        if (
+            len(part) != len(members)
+            or isinstance(count, bool)
+            or not isinstance(count, int)
+            or used.tolist() != list(range(count))
+            or count < 2
+        ):
+            raise InputError(f"the parts do not fit the {len(members)} members of {cluster}.")
+        new = [cluster, *range(self._next, self._next + count - 1)]
+        self.labels[members] = np.array(new, dtype=np.int32)[part]
+        self._next += count - 1
+        self.clusters += new[1:]
+        sizes = ", ".join(f"{size:,}" for size in np.bincount(part))
+        are = "one is cluster" if count == 2 else "ones are clusters"
+        numbers = ", ".join(map(str, new[1:]))
+        return f"split {self.called(cluster)} into parts of {sizes}; the new {are} {numbers}"
+
+    def _move(self, samples: list[int], cluster: int) -> str:
+        rows, cluster = self._samples(samples), self._cluster(cluster)
+        self.labels[rows] = cluster
+        self.moved.update(rows.tolist())
+        return f"moved {_counted(rows)} to {self.called(cluster)}"
+
+    def _flag(self, samples: list[int], flagged: bool) -> str:
+        rows = self._samples(samples)
+        if not isinstance(flagged, bool):
+            raise InputError("flagged must be true or false.")
+        if flagged:
+            self.flagged.update(rows.tolist())
+            return f"flagged {_counted(rows)} as wrong"
+        self.flagged.difference_update(rows.tolist())
+        return f"took the flag from {_counted(rows)}"
+
+
+def _counted(rows: NDArray) -> str:
+    return f"sample {rows[0]}" if len(rows) == 1 else f"{len(rows):,} samples"
+
+
+def packed(part: NDArray) -> str:
+    """The part that each member goes to, as text for the journal."""
+    return base64.b64encode(zlib.compress(part.astype(np.uint8).tobytes(), 9)).decode()
+
+
+def unpacked(text: str) -> NDArray:
+    """What `packed` packed."""
+    try:
+        return np.frombuffer(zlib.decompress(base64.b64decode(text, validate=True)), np.uint8)
+    except (binascii.Error, zlib.error, ValueError, TypeError):
+        raise InputError("the parts of a split cannot be read.") from None

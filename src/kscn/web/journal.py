@@ -1,0 +1,135 @@
+"""A file of JSON lines that is only ever appended to, so that a kill at any moment costs nothing.
+
+The first line says what the entries are about. Each entry is written with its newline in one call
+and flushed to disk before it counts; a last line without newline was never acknowledged and is cut
+off when the file is opened next. A lock keeps a second process away.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kscn.errors import ModelFileError
+from kscn.modelfile import sync_directory
+
+_FORMAT, _VERSION = "kscn-explore", 1
+
+
+class Journal:
+    """Entries about one thing, in the order they were made.
+
+    Parameters
+    ----------
+    path : Path
+        The file; it and its directory are made when the first entry is written.
+    about : mapping
+        What the entries are about; a file that is about something else is refused.
+
+    Attributes
+    ----------
+    entries : list of dict
+        Those that were in the file when it was opened.
+    """
+
+    def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
+        self.path = path
+        self._head = {"format": _FORMAT, "version": _VERSION, **about}
+        self._file: int | None = None
+        self.entries: list[dict[str, Any]] = []
+        if path.exists():
+            self._open()
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Write one entry; it is on disk when this returns."""
+        try:
+            if self._file is None:
+                self._open()
+                if self.entries:
+                    self.close()
+                    raise ModelFileError(
+                        f"another process has written {self.path} meanwhile; start again to see "
+                        "its edits."
+                    )
+            assert self._file is not None
+            self._write(self._file, entry)
+        except OSError as error:
+            raise ModelFileError(
+                f"cannot write {self.path}: {error.strerror or error}; make room or rights for it, "
+                "then repeat the edit."
+            ) from error
+
+    def close(self) -> None:
+        """Let others write."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _open(self) -> None:
+        new = not self.path.exists()
+        try:
+            self.path.parent.mkdir(exist_ok=True)
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            try:
+                self._lock(file)
+                self.entries = list(self._read(file))
+                if os.fstat(file).st_size == 0:
+                    self._write(file, self._head)
+            except BaseException:
+                os.close(file)
+                raise
+            if new:
+                sync_directory(self.path.parent)
+                sync_directory(self.path.parent.parent)
+        except OSError as error:
+            raise ModelFileError(
+                f"cannot open {self.path}: {error.strerror or error}; make it readable and "
+                "writable, or explore a copy of the run."
+            ) from error
+        self._file = file
+
+    def _lock(self, file: int) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ModelFileError(
+                f"another process is editing {self.path}; use the page that it serves, or end it."
+            ) from None
+
+    def _write(self, file: int, entry: Mapping[str, Any]) -> None:
+        line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+        end = os.fstat(file).st_size
+        try:
+            if os.write(file, line) != len(line):
+                raise OSError("the disk is full")
+            os.fsync(file)
+        except OSError:
+            os.ftruncate(file, end)  # half an entry must not stand before the next
+            raise
+
+    def _read(self, file: int) -> Iterator[dict[str, Any]]:
+        content = os.pread(file, os.fstat(file).st_size, 0)
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            os.ftruncate(file, whole)
+        for number, line in enumerate(content[:whole].splitlines(), 1):
+            try:
+                entry = json.loads(line)
+                if not isinstance(entry, dict):
+                    raise ValueError("no object")
+            except (ValueError, RecursionError):
+                raise ModelFileError(
+                    f"line {number} of {self.path} is damaged; repair it, or move the file away to "
+                    "begin anew."
+                ) from None
+            if number > 1:
+                yield entry
+            elif entry != self._head:
+                raise ModelFileError(
+                    f"{self.path} holds edits of another run or version; move it away to begin "
+                    "anew."
+                )

@@ -1,0 +1,96 @@
+"""How much a client may ask for: bytes of a body, time to send it, requests per second."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from kscn.web.refusals import RefusalError
+
+# A body that takes longer than this to arrive is not waited for.
+_BODY_SECONDS = 30.0
+# Clients remembered by the rate limit; the one not seen for longest is forgotten first.
+_CLIENTS = 10_000
+
+
+def same(given: str, expected: str) -> bool:
+    """Whether two secrets are equal, in a time that does not tell where they differ."""
+    return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """The body of a request of at most `most` bytes; a longer one is refused unread."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and len(declared) < 20 and int(declared) > most:
+        raise _too_large(most)
+    try:
+        return await asyncio.wait_for(_collect(request, most), _BODY_SECONDS)
+    except asyncio.TimeoutError:
+        raise RefusalError(
+            408, f"the body did not arrive within {_BODY_SECONDS:.0f} seconds; send it faster."
+        ) from None
+    except ClientDisconnect:
+        raise RefusalError(400, "the connection ended before the body did; send it again.") from (
+            None
+        )
+
+
+async def _collect(request: Request, most: int) -> bytes:
+    pieces, size = [], 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > most:
+            raise _too_large(most)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _too_large(most: int) -> RefusalError:
+    return RefusalError(
+        413, f"the body is larger than {most:,} bytes; send fewer samples at a time."
+    )
+
+
+class RateLimit:
+    """At most `rate` requests per second of each client on average, with bursts of a second's.
+
+    A bucket per client fills at that rate and every request takes one from it.
+
+    Parameters
+    ----------
+    rate : float
+        Requests per second; 0 for no limit.
+    clock : callable
+        Seconds, ascending.
+    """
+
+    def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate
+        self._most = max(1.0, rate)
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def check(self, client: str) -> None:
+        """Count a request, or refuse it."""
+        if not self._rate:
+            return
+        now = self._clock()
+        left, when = self._buckets.pop(client, (self._most, now))
+        left = min(self._most, left + (now - when) * self._rate)
+        self._buckets[client] = (left - 1 if left >= 1 else left, now)
+        if len(self._buckets) > _CLIENTS:
+            self._buckets.popitem(last=False)
+        if left < 1:
+            wait = (1 - left) / self._rate
+            raise RefusalError(
+                429,
+                f"more than {self._rate:g} requests per second; wait {wait:.2f} s, and send more "
+                "samples in each request.",
+                {"Retry-After": str(max(1, round(wait)))},
+            )

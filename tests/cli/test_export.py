@@ -1,0 +1,50 @@
+"""`kscn export`: a checked ONNX file, or one sentence and no file."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+
+def test_the_file_labels_as_predict_does(kscn, finished, files, planes, tmp_path):
+    result = kscn("export", finished, tmp_path / "model.onnx")
+    assert result.exit_code == 0, result.output
+    assert "the clusters of 120 samples agree" in result.output
+    assert kscn("predict", finished, files / "x.npy", "-o", tmp_path / "y.csv").exit_code == 0
+    expected = np.loadtxt(tmp_path / "y.csv", delimiter=",", skiprows=1, dtype=int)[:, 1]
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    np.testing.assert_array_equal(session.run(["label"], {"samples": planes[0]})[0], expected)
+
+
+def test_without_the_data_the_check_uses_random_samples(kscn, finished, tmp_path):
+    import shutil
+
+    run = shutil.copytree(finished, tmp_path / "run")
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace("x.npy", "gone.npy"))
+    result = kscn("export", run, tmp_path / "model.onnx")
+    assert result.exit_code == 0, result.output
+    assert "64 random samples" in result.output
+
+
+def test_what_cannot_be_exported_gets_one_sentence(
+    one_sentence, kscn, finished, files, planes, tmp_path
+):
+    np.save(tmp_path / "short.npy", planes[0][:50])
+    for args, words in (
+        ((finished, tmp_path / "model.pt"), "should end in .onnx"),
+        ((tmp_path / "nothing", tmp_path / "model.onnx"), "does not exist"),
+        ((finished, tmp_path / "no" / "model.onnx"), "cannot write"),
+        ((finished, tmp_path / "m.onnx", "--data", tmp_path / "short.npy"), "has 50 samples"),
+    ):
+        assert words in one_sentence(kscn("export", *args))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["short.npy"]
+
+
+def test_labels_alone_cannot_be_exported(one_sentence, kscn, files, tmp_path):
+    made = kscn("fit", files / "xy.npz", "-k", 3, "-o", tmp_path / "r", "--method", "ssc-omp")
+    assert made.exit_code == 0, made.output
+    words = one_sentence(kscn("export", tmp_path / "r", tmp_path / "model.onnx"))
+    assert "has no model" in words
+    assert not (tmp_path / "model.onnx").exists()

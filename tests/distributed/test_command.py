@@ -1,0 +1,87 @@
+"""`torchrun -m kscn fit`: one result, one voice, and no end without a word."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from kscn.cli import cli
+from kscn.training.pretrain import Trainer
+
+pytestmark = pytest.mark.timeout(1200)
+FIT = ("-m", "kscn", "fit", "digits", "-k", 10, "--seed", 0, "--n-init", 1)
+LONG = ("--method", "kscn-s", "--pretrain-epochs", 500, "--epochs", 1)
+
+
+def workers(process):
+    """The processes that torchrun started, by rank."""
+    listed = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True, check=True
+    )
+    return sorted(int(pid) for pid in listed.stdout.split())
+
+
+def test_a_dead_process_is_named_and_the_run_goes_on_in_another_number(
+    torchrun, tmp_path, monkeypatch
+):
+    run = tmp_path / "run"
+    process = torchrun(2, *FIT, *LONG, "-o", run, wait=False)
+    while not (run / "checkpoints" / "state-000001").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    victim = workers(process)[-1]
+    os.kill(victim, signal.SIGKILL)
+    began = time.monotonic()
+    errors = process.communicate()[1]
+    assert time.monotonic() - began < 60
+    assert process.returncode != 0
+    told = [line for line in errors.splitlines() if line.startswith("kscn:")]
+    assert len(told) == 1, errors
+    assert told[0].startswith("kscn: lost process 1 (")
+    assert f"pid {victim}) of 2; go on with `kscn fit --resume {run}`" in told[0]
+    go_on = ["fit", "--resume", str(run)]
+    monkeypatch.setattr("kscn.training.pretrain.Trainer.epoch", stopping(Trainer.epoch))
+    result = CliRunner().invoke(cli, go_on)  # in one process
+    assert result.exit_code == 143
+    records = [json.loads(line) for line in (run / ".unfinished" / "history.jsonl").open()]
+    assert [record["epoch"] for record in records] == list(range(1, len(records) + 1))
+    assert len(records) > 1
+
+
+def stopping(epoch):
+    """An epoch of training in which somebody asks the process to stop."""
+
+    def stopped(self, *args):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return epoch(self, *args)
+
+    return stopped
+
+
+def test_a_mistake_is_told_once(torchrun, tmp_path):
+    ended = torchrun(2, *FIT[:3], "nonsense", "-k", 3, "-o", tmp_path / "run")
+    assert ended.returncode != 0
+    told = [line for line in ended.errors.splitlines() if line.startswith("kscn:")]
+    assert len(told) == 1, ended.errors
+    assert "'nonsense' is neither a file nor a known data set" in told[0]
+    assert not (tmp_path / "run").exists()
+
+
+def test_two_processes_write_one_run_that_one_process_has_begun(torchrun, tmp_path):
+    """The first part in one process, the rest in two."""
+    run, options = tmp_path / "run", ("--method", "k-subspaces", "--subspace-dim", "3")
+    whole = CliRunner().invoke(cli, [*map(str, FIT[2:]), *options, "-o", str(tmp_path / "whole")])
+    assert whole.exit_code == 0, whole.output
+    stage = run / ".unfinished"
+    stage.mkdir(parents=True)
+    (stage / "config.toml").write_text((tmp_path / "whole" / "config.toml").read_text())
+    ended = torchrun(2, "-m", "kscn", "fit", "--resume", run)
+    assert ended.returncode == 0, ended.errors
+    assert ended.output.count(f"wrote {run}/") == 1
+    assert set(os.listdir(run)) == {"config.toml", "history.jsonl", "labels.csv", "model"}
+    one, two = ((place / "labels.csv").read_text() for place in (tmp_path / "whole", run))
+    assert one == two

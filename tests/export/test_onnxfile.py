@@ -1,0 +1,97 @@
+"""The ONNX file gives what the model gives: run by onnxruntime, sample by sample."""
+
+import numpy as np
+import pytest
+
+from kscn import KSCN, KSubspaces, data
+from kscn.errors import InputError, ModelFileError
+
+pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+from kscn.export.graph import noise_scale  # noqa: E402
+from kscn.export.onnxfile import compare, onnx_bytes  # noqa: E402
+
+SMALL = {"pretrain_epochs": 6, "epochs": 1, "n_init": 1, "batch_size": 128, "random_state": 0}
+# Normalised between layers, so that no unit dies and no two subspaces coincide.
+CAE = {"autoencoder_params": {"channels": [8, 4], "kernels": [3, 3], "batch_norm": True}}
+SAE = {"autoencoder": "sae", "autoencoder_params": {"hidden": [32], "latent_dim": 12}}
+MODELS = {
+    "cae": lambda: KSCN(10, subspace_dim=3, **CAE, **SMALL),
+    "cae whitened": lambda: KSCN(
+        10, subspace_dim=3, latent="whitened", latent_dim=9, loss="separation", **CAE, **SMALL
+    ),
+    "sae": lambda: KSCN(10, subspace_dim=3, **SAE, **SMALL),
+    "linear": lambda: KSubspaces(10, subspace_dim=3, n_init=1, random_state=0),
+    "affine": lambda: KSubspaces(
+        10, subspace_dim=[1, 2, 3, 3, 3, 3, 3, 3, 4, 4], affine=True, n_init=1, random_state=0
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def images():
+    return np.asarray(data.load("digits").samples)
+
+
+def run(content, samples):
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    return session.run(None, {"samples": samples})
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_all_digits_get_the_labels_residuals_and_posteriors_of_the_model(images, name):
+    model = MODELS[name]().fit(images)
+    content = onnx_bytes(model, images.shape[1:])
+    label, residuals, probabilities = run(content, images.astype(np.float32))
+    np.testing.assert_array_equal(label, model.predict(images))
+    expected = model.residuals(images)
+    np.testing.assert_allclose(residuals, expected, rtol=1e-3, atol=2e-5 * expected.max())
+    np.testing.assert_allclose(probabilities, model.predict_proba(images), atol=2e-3)
+    agreement = compare(content, model, images[:50])
+    assert (agreement.samples, agreement.ties) == (50, 0)
+    assert agreement.error < 1e-4
+
+
+def test_any_number_of_samples_goes_through_at_once(images):
+    model = MODELS["linear"]().fit(images)
+    content = onnx_bytes(model, (8, 8))
+    label = model.predict(images)
+    for count in (1, 3, 500):
+        np.testing.assert_array_equal(run(content, images[:count].astype("f"))[0], label[:count])
+
+
+def test_vectors_in_double_precision_keep_what_float32_would_lose():
+    rng = np.random.default_rng(0)
+    samples = 1e6 + np.concatenate([rng.normal(size=(60, 1)) * [1, 0, 0, 0],
+                                    rng.normal(size=(60, 1)) * [0, 1, 1, 0]])  # fmt: skip
+    samples += 1e-3 * rng.normal(size=samples.shape)
+    model = KSubspaces(2, subspace_dim=1, affine=True, random_state=0).fit(samples)
+    label, residuals, _ = run(onnx_bytes(model, (4,), np.float64), samples)
+    np.testing.assert_array_equal(label, model.labels_)
+    assert residuals.dtype == np.float64
+    np.testing.assert_allclose(residuals, model.residuals(samples), rtol=1e-4, atol=1e-8)
+
+
+def test_another_model_is_told_apart(images):
+    one, other = (KSubspaces(10, subspace_dim=2, n_init=1, random_state=s) for s in (0, 1))
+    content = onnx_bytes(one.fit(images), (8, 8))
+    with pytest.raises(ModelFileError, match="another cluster"):
+        compare(content, other.fit(images), images[:200])
+
+
+def test_what_cannot_be_exported_is_refused(images):
+    model = MODELS["linear"]().fit(images[:200])
+    with pytest.raises(InputError, match="64 features"):
+        onnx_bytes(model, (9, 8))
+    with pytest.raises(InputError, match="float32 or float64"):
+        onnx_bytes(model, (8, 8), np.int64)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_noise_scale_is_that_of_the_posteriors(images, name):
+    model = MODELS[name]().fit(images[:300])
+    residual = model.residuals(images[:20]).astype(float)
+    odds = np.exp(-(residual - residual.min(axis=1, keepdims=True)) / noise_scale(model))
+    posterior = odds / odds.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(posterior, model.predict_proba(images[:20]), rtol=1e-12)

@@ -1,0 +1,322 @@
+"""The explorer and its HTTP face: right pages, kept edits, right exports, closed to strangers."""
+
+import csv
+import io
+import shutil
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("httpx")
+
+from fastapi.testclient import TestClient
+
+from kscn import KSCN, KSubspaces
+from kscn.data import Dataset, as_source
+from kscn.errors import DataError, InputError, ModelFileError
+from kscn.web.explorer import Explorer
+from kscn.web.exploring import explorer_app
+
+TOKEN = "a-secret"
+
+
+def config(samples):
+    return {
+        "run": {"method": "k-subspaces"},
+        "data": {"name": "data", "samples": len(samples), "shape": list(samples.shape[1:])},
+    }
+
+
+@pytest.fixture
+def explore(tmp_path):
+    """explore(model, samples) -> Explorer of a run in a temporary directory."""
+    opened = []
+
+    def make(model, samples, labels=None, k=None, data=None):
+        found = model.labels_ if labels is None else labels
+        made = Explorer(
+            tmp_path,
+            config(samples),
+            np.asarray(found),
+            k or model.n_clusters,
+            model,
+            Dataset(as_source(samples if data is None else data, "data"), None, "data"),
+        )
+        opened.append(made)
+        return made
+
+    yield make
+    for one in opened:
+        one.close()
+
+
+@pytest.fixture
+def explorer(explore, model, images):
+    return explore(model, images)
+
+
+@pytest.fixture
+def client(explorer):
+    made = TestClient(explorer_app(explorer, TOKEN), base_url="http://127.0.0.1:1234")
+    made.cookies.set("kscn-1234", TOKEN)
+    return made
+
+
+def everybody(explorer, cluster, sort, size=7):
+    """All pages of a cluster, one after the other."""
+    first = explorer.page(cluster, sort, 0, size)
+    pages = [explorer.page(cluster, sort, i, size) for i in range(first["pages"])]
+    assert all(len(page["members"]) <= size for page in pages)
+    return [one for page in pages for one in page["members"]]
+
+
+def test_pages_show_every_member_once_in_the_order_asked_for(explorer, model, images):
+    residual = model.residuals(images).astype(float)
+    share = residual / np.square(images.astype(float)).sum(axis=(1, 2))[:, None]
+    own = share[np.arange(120), model.labels_]
+    others = share.copy()
+    others[np.arange(120), model.labels_] = np.inf
+    gap = others.min(axis=1) - own
+    for cluster in range(4):
+        members = np.flatnonzero(model.labels_ == cluster)
+        for sort, score in (("typical", own), ("odd", -own), ("borderline", gap)):
+            shown = [one["index"] for one in everybody(explorer, cluster, sort)]
+            assert sorted(shown) == members.tolist()
+            assert (np.diff(score[shown]) > -1e-6).all()
+        shown = everybody(explorer, cluster, "index")
+        assert [one["index"] for one in shown] == members.tolist()
+        for one in shown:
+            assert one["outside"] == pytest.approx(own[one["index"]], abs=2e-6)
+            assert one["next"] == others[one["index"]].argmin()
+            assert one["picture"].startswith("data:image/png;base64,")
+
+
+def test_only_the_shown_samples_are_read(explore, model, images, monkeypatch):
+    source = as_source(images)
+    explorer = explore(model, images, data=source)
+    taken, real = [], source.take
+    monkeypatch.setattr(source, "take", lambda rows: taken.extend(rows) or real(rows))
+    shown = explorer.page(0, "typical", 0, 5)["members"]
+    assert taken == [one["index"] for one in shown] and len(taken) == 5
+
+
+def test_merged_clusters_are_no_longer_each_others_border(explorer):
+    one = everybody(explorer, 0, "index")[0]
+    explorer.edit({"edit": "merge", "clusters": [one["next"]], "into": 0})
+    again = explorer.sample(one["index"], "index", 10)
+    assert again["next"] not in (0, one["next"])
+    assert again["gap"] >= one["gap"]
+
+
+def test_a_sample_is_found_on_its_page(explorer):
+    for index in (0, 50, 119):
+        for sort in ("typical", "borderline", "index"):
+            found = explorer.sample(index, sort, 7)
+            page = explorer.page(found["cluster"], sort, found["page"], 7)
+            assert index in [one["index"] for one in page["members"]]
+
+
+def test_splitting_finds_the_planes_that_were_merged(explore):
+    rng = np.random.default_rng(0)
+    bases = np.linalg.qr(rng.standard_normal((3, 8, 2)))[0]
+    labels = np.repeat([0, 1, 2], [60, 40, 20])
+    samples = np.einsum("nij,nj->ni", bases[labels], rng.standard_normal((120, 2)))
+    model = KSubspaces(3, subspace_dim=2, random_state=0).fit(samples)
+    explorer = explore(model, samples)
+    explorer.edit({"edit": "merge", "clusters": [1], "into": 0})
+    said = explorer.split(0)
+    assert "60, 40" in said
+    now = np.array([one["cluster"] for i in range(120) for one in [explorer.sample(i, "index", 1)]])
+    assert len({*zip(now, model.labels_, strict=True)}) == 3  # one to one with the planes
+    assert set(now) == {0, 2, 3}
+
+
+def test_splitting_a_network_run_uses_its_latents(explore, images):
+    model = KSCN(
+        2, subspace_dim=2, autoencoder_params={"channels": [4], "kernels": [3]},
+        pretrain_epochs=1, epochs=1, n_init=1, random_state=0,
+    ).fit(images)  # fmt: skip
+    explorer = explore(model, images)
+    explorer.split(0, 3)
+    sizes = {one["id"]: one["size"] for one in explorer.state()["clusters"]}
+    assert set(sizes) == {0, 1, 2, 3} and sum(sizes.values()) == 120 and min(sizes.values()) > 0
+
+
+def test_splits_that_make_no_sense_are_refused(explorer):
+    for args in ((0, 1), (0, 21), (99, 2), (-1, 2)):
+        with pytest.raises(InputError):
+            explorer.split(*args)
+    explorer.edit({"edit": "move", "samples": list(range(119)), "cluster": 0})
+    explorer.edit({"edit": "move", "samples": [119], "cluster": 1})
+    with pytest.raises(InputError, match="too few"):
+        explorer.split(1)
+
+
+def test_edits_are_there_again_and_the_run_is_not_touched(
+    explore, explorer, tmp_path, model, images
+):
+    explorer.edit({"edit": "name", "cluster": 0, "name": "zeros"})
+    explorer.split(1)
+    explorer.edit({"edit": "flag", "samples": [3], "flagged": True})
+    explorer.edit({"edit": "undo"})
+    before = explorer.state()
+    explorer.close()
+    assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == ["edits.jsonl"]
+    assert explore(model, images).state() == before
+
+
+def test_edits_of_other_labels_are_refused(explore, explorer, model, images):
+    explorer.edit({"edit": "name", "cluster": 0, "name": "zeros"})
+    explorer.close()
+    with pytest.raises(ModelFileError, match="another run"):
+        other = model.labels_.copy()
+        other[0] = (other[0] + 1) % 4
+        explore(model, images, labels=other)
+
+
+def test_runs_with_labels_only_are_browsed_by_index(explore, images):
+    labels = np.arange(120) % 3 - 1
+    explorer = explore(None, images, labels=labels, k=2)
+    state = explorer.state()
+    assert list(state["sorts"]) == ["index"]
+    assert {one["id"]: one["size"] for one in state["clusters"]} == {0: 40, 1: 40, -1: 40}
+    assert [one["index"] for one in everybody(explorer, -1, "index")] == list(range(0, 120, 3))
+    explorer.edit({"edit": "move", "samples": [0], "cluster": 1})
+    explorer.split(0)
+    with pytest.raises(InputError):
+        explorer.page(0, "typical", 0, 10)
+
+
+def test_vectors_are_drawn_as_curves_and_told_by_name(explore, tmp_path):
+    rng = np.random.default_rng(0)
+    samples = np.concatenate(
+        [rng.normal(size=(20, 1)) * [1, 2, 0], rng.normal(size=(20, 1)) * [0, 1, 9]]
+    )
+    model = KSubspaces(2, subspace_dim=1, n_init=1, random_state=0).fit(samples)
+    explorer = explore(model, samples)
+    low, high = samples.min(), samples.max()
+    for one in everybody(explorer, 0, "typical"):
+        expected = (samples[one["index"]] - low) / (high - low)
+        np.testing.assert_allclose(one["curve"], expected, atol=1e-4)
+    full = explorer.sample(5, "index", 1)
+    assert [name for name, _ in full["features"]] == ["feature 0", "feature 1", "feature 2"]
+    np.testing.assert_allclose([v for _, v in full["features"]], samples[5], rtol=1e-5)
+    wide = np.repeat(samples, 100, axis=1)
+    wide_model = KSubspaces(2, subspace_dim=1, n_init=1, random_state=0).fit(wide)
+    shutil.rmtree(tmp_path / "explore", ignore_errors=True)
+    assert len(explore(wide_model, wide).page(0, "index", 0, 1)["members"][0]["curve"]) == 48
+
+
+def test_other_data_is_refused(explore, model, images):
+    with pytest.raises(DataError, match="100 samples"):
+        explore(model, images, data=images[:100])
+    with pytest.raises(DataError, match="not the samples of the run"):
+        explore(model, images, data=images[::-1].copy())
+    with pytest.raises(ModelFileError, match="other labels"):
+        explore(model, images, labels=np.full(120, 9))
+
+
+# Over HTTP ------------------------------------------------------------------------------------
+
+
+def test_everything_asks_for_the_token(explorer):
+    app = explorer_app(explorer, TOKEN)
+    paths = (
+        "/",
+        "/explore.js",
+        "/explore.css",
+        "/api/state",
+        "/labels.csv",
+        "/labels.parquet",
+        "/no",
+    )
+    client = TestClient(app, base_url="http://127.0.0.1:1234")
+    for path in paths:
+        assert client.get(path).status_code == 401
+        assert client.get(path, params={"token": "wrong"}).status_code == 401
+        assert client.get(path, headers={"cookie": "kscn-1234=wrong"}).status_code == 401
+    assert client.post("/api/edits", json={"edit": "undo"}).status_code == 401
+    first = client.get("/", params={"token": TOKEN}, follow_redirects=False)
+    assert first.status_code == 303 and first.headers["location"] == "/"
+    assert "httponly" in first.headers["set-cookie"].lower()
+    assert client.get("/").status_code == 200  # by the cookie
+    assert "default-src 'none'" in client.get("/").headers["content-security-policy"]
+    assert client.get("/no").status_code == 404
+
+
+def test_other_hosts_and_other_pages_are_turned_away(client):
+    assert client.get("/api/state", headers={"host": "evil.example:1234"}).status_code == 421
+    foreign = {"origin": "http://127.0.0.1:9999"}
+    undo = {"edit": "undo"}
+    assert client.post("/api/edits", json=undo, headers=foreign).status_code == 403
+    own = {"origin": "http://127.0.0.1:1234"}
+    answer = client.post("/api/edits", json=undo, headers=own)
+    assert answer.status_code == 422 and "nothing to undo" in answer.json()["error"]
+
+
+BAD_ADDRESSES = [
+    "/api/members",
+    "/api/members?cluster=x&sort=index",
+    "/api/members?cluster=99&sort=index",
+    "/api/members?cluster=0&sort=colour",
+    "/api/members?cluster=0&sort=index&size=100000",
+    "/api/members?cluster=0&sort=index&page=-1",
+    "/api/samples/120",
+    "/api/samples/-1",
+    "/api/samples/99999999999999999999",
+]
+BAD_EDITS = [
+    {},
+    [],
+    {"edit": "x"},
+    {"edit": "name", "cluster": 0},
+    {"edit": "name", "cluster": 10**30, "name": "x"},
+    {"edit": "split", "cluster": 0, "parts": 99},
+    {"edit": "move", "samples": [], "cluster": 0},
+    {"edit": "move", "samples": [10**30], "cluster": 0},
+    {"edit": "merge", "clusters": [0], "into": 0},
+]
+
+
+def test_what_makes_no_sense_gets_a_sentence(client):
+    for path in BAD_ADDRESSES:
+        answer = client.get(path)
+        assert answer.status_code == 422 and answer.json()["error"].endswith(".")
+    for body in BAD_EDITS:
+        answer = client.post("/api/edits", json=body)
+        assert answer.status_code == 422 and answer.json()["error"].endswith("."), answer.text
+
+
+def test_exports_hold_the_labels_as_they_are_now(client, model, images):
+    def make(**entry):
+        answer = client.post("/api/edits", json=entry)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    make(edit="name", cluster=1, name='a "quoted", name')
+    make(edit="merge", clusters=[2], into=1)
+    make(edit="move", samples=[0, 1], cluster=3)
+    make(edit="flag", samples=[4], flagged=True)
+    make(edit="name", cluster=0, name="gone")
+    make(edit="undo")
+    expected = np.where(model.labels_ == 2, 1, model.labels_)
+    expected[[0, 1]] = 3
+    answer = client.get("/labels.csv")
+    assert answer.headers["content-disposition"] == 'attachment; filename="labels.csv"'
+    header, *rows = csv.reader(io.StringIO(answer.text))
+    assert header == ["index", "original", "flagged", "name", "label"]
+    index, original, flagged, name, label = zip(*rows, strict=True)
+    assert list(map(int, index)) == list(range(120))
+    assert list(map(int, original)) == model.labels_.tolist()
+    assert [i for i, flag in enumerate(flagged) if flag == "1"] == [4]
+    assert list(map(int, label)) == expected.tolist()
+    assert set(name) == {"", 'a "quoted", name'}
+    assert all((n != "") == (c == "1") for n, c in zip(name, label, strict=True))
+
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(io.BytesIO(client.get("/labels.parquet").content))
+    assert table.column_names == header
+    assert table["label"].to_pylist() == expected.tolist()
+    assert [n or "" for n in table["name"].to_pylist()] == list(name)
+    assert np.flatnonzero(table["flagged"].to_pylist()).tolist() == [4]
