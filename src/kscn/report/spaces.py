@@ -185,6 +185,7 @@ def space_of(model: Any, shape: tuple[int, ...]) -> SampleSpace:
     """The space of a fitted model's subspaces; that of the samples where it has none."""
     if hasattr(model, "autoencoder_") and hasattr(model, "subspaces_"):
         return LatentSpace(model, shape)
-    if hasattr(model, "subspaces_"):
+    # Subspaces among features or latents without a decoder lead back to no samples.
+    if hasattr(model, "subspaces_") and not hasattr(model, "features_"):
         return PixelSpace(model, shape)
     return SampleSpace(shape)
