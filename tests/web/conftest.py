@@ -1,9 +1,24 @@
 """Small fitted models and ways to ask them over HTTP, without a network."""
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
 from kscn import KSubspaces, data
+
+
+@pytest.fixture(autouse=True)
+def loops_of_their_own(monkeypatch):
+    """asyncio.run in another thread: a browser test may have left a running loop in this one."""
+    run = asyncio.run
+
+    def elsewhere(coroutine, **options):
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(run, coroutine, **options).result()
+
+    monkeypatch.setattr(asyncio, "run", elsewhere)
 
 
 @pytest.fixture(scope="session")
