@@ -4,6 +4,7 @@ Run with the Python of an environment of its own that has clustpy and torch (CPU
 
     python benchmarks/clustpy_rivals.py epochs          seconds per epoch, 70,000 images
     python benchmarks/clustpy_rivals.py DEC DCN         to their default finish, 10,000 test images
+    python benchmarks/clustpy_rivals.py same KIND FOLDER PRETRAIN EPOCHS     for peers.py
 
 KSCN_DATA must hold mnist/ as idx files. ClustPy imports torchvision, whose wheels need a CUDA torch
 of several gigabytes; it uses it for loading and augmenting images only, neither of which happens
@@ -113,7 +114,24 @@ def finish(kind: Any) -> dict[str, Any]:
     return figures
 
 
+def same(kind: str, folder: str, pretrain: str, epochs: str) -> None:
+    """Fit the samples in folder/X.npy; seconds and labels go there too."""
+    X = np.load(f"{folder}/X.npy")
+    seconds, model = timed(
+        {"DEC": DEC, "DCN": DCN}[kind],
+        X,
+        pretrain_epochs=int(pretrain),
+        clustering_epochs=int(epochs),
+    )
+    # `labels_` are those of k-means run again on the final latents; these are the method's own.
+    np.save(f"{folder}/labels.npy", getattr(model, f"{kind.lower()}_labels_"))
+    Path(f"{folder}/seconds.json").write_text(json.dumps(seconds))
+
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["same"]:
+        same(*sys.argv[2:])
+        sys.exit()
     path = RESULTS / "clustpy.json"
     record = json.loads(path.read_text()) if path.exists() else {}
     for name in sys.argv[1:] or ["epochs", "DEC", "DCN"]:

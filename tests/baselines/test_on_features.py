@@ -52,6 +52,18 @@ def test_labels_are_those_of_the_method_on_the_latents(name):
     assert not hasattr(model, "predict")
 
 
+def test_the_network_can_learn_from_more_than_is_clustered():
+    few = quick(pretrain_on=X).fit(X[:40])
+    whole = quick().fit(X)
+    np.testing.assert_allclose(few.transform(X), whole.transform(X))
+    assert few.labels_.shape == (40,)
+
+
+def test_other_samples_for_the_network_must_be_of_the_same_kind():
+    with pytest.raises(InputError, match=r"pretrain_on has samples of shape \(15,\)"):
+        quick(pretrain_on=X[:, :15]).fit(X)
+
+
 def test_the_same_seed_gives_the_same_labels():
     np.testing.assert_array_equal(quick().fit_predict(X), quick().fit_predict(X))
 

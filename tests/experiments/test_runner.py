@@ -3,6 +3,7 @@
 import json
 import os
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -364,7 +365,7 @@ def test_a_baseline_is_a_method(monkeypatch, table, load, tmp_path):
 
 def test_a_network_from_the_cache_is_told_because_its_time_is_missing(load):
     model = Baseline(3)
-    model.history_ = [{"stage": "pretrained", "cache": "somewhere"}, {"stage": "fit"}]
+    model.history_ = [{"stage": "pretrained", "network": "sae-0123"}, {"stage": "fit"}]
     assert runner.measure(model, load("first"))["pretrained_in_cache"]
     assert not runner.measure(Baseline(3), load("first"))["pretrained_in_cache"]
 
@@ -397,3 +398,15 @@ def test_names_of_runs_are_distinct():
         for seed in (0, 1)
     ]
     assert len({cell.name for cell in cells}) == len(cells)
+
+
+def test_affinity_methods_can_have_a_network_that_knows_more_data(table, load, tmp_path):
+    other = replace(table, pretraining={"first": "second"})
+    work = Reproduction([other], ["lrr-sae", "k-means"], "tuned", [0], tmp_path, load)
+    by_method = {c.method: c for c in work.cells() if c.dataset == "first"}
+    assert by_method["lrr-sae"].pretrain_on == "second"
+    assert by_method["k-means"].pretrain_on is None
+    model = work._model(by_method["lrr-sae"], load("first"), ())
+    np.testing.assert_array_equal(np.asarray(model.pretrain_on), np.asarray(load("second").samples))
+    config = work._config(by_method["lrr-sae"], load("first"), model)
+    assert config["parameters"]["pretrain_on"] == "second"

@@ -107,7 +107,7 @@ def test_a_file_may_hold_tables_of_ones_own(tmp_path):
         ("[photos]\nclusters = 3\n[photos.digits]\nk-means = {acc = 500}", "is 500, not a number"),
         (
             "[photos]\nclusters = 3\n[photos.digits]\nsource = 5",
-            "source of photos.digits is no path",
+            "source of photos.digits is no name of data",
         ),
         ("[photos]\nclusters = 3\n[photos.'a/b']\nk-means = {}", "name 'a/b' is not letters"),
         (

@@ -14,7 +14,7 @@ from kscn.baselines.autoencoder import AutoencoderClusterer
 from kscn.baselines.base import AffinityClusterer
 from kscn.baselines.clusterer import Callbacks
 from kscn.baselines.cost import check_affordable
-from kscn.data import Source
+from kscn.data import Source, as_source
 from kscn.errors import InputError
 from kscn.estimators import network as networks
 
@@ -37,6 +37,9 @@ class OnFeatures(AutoencoderClusterer):
         The method that clusters the latents.
     method_params : mapping or None, default=None
         Its parameters, such as {"alpha": 50}, except those that are also parameters here.
+    pretrain_on : samples or None, default=None
+        What the network learns from, when it is more than the samples to be clustered (an affinity
+        cannot take as many as a network can). None for the samples themselves.
     autoencoder, autoencoder_params, layer_epochs, pretrain_epochs, batch_size, cache
         The pretrained network, as for `AutoencoderKMeans`.
     device, random_state, callbacks
@@ -61,6 +64,7 @@ class OnFeatures(AutoencoderClusterer):
         *,
         method: str = "ssc",
         method_params: Mapping[str, Any] | None = None,
+        pretrain_on: Any = None,
         autoencoder: str = "sae",
         autoencoder_params: Mapping[str, Any] | None = None,
         layer_epochs: int | str = "auto",
@@ -74,6 +78,7 @@ class OnFeatures(AutoencoderClusterer):
         self.n_clusters = n_clusters
         self.method = method
         self.method_params = method_params
+        self.pretrain_on = pretrain_on
         self.autoencoder = autoencoder
         self.autoencoder_params = autoencoder_params
         self.layer_epochs = layer_epochs
@@ -91,6 +96,12 @@ class OnFeatures(AutoencoderClusterer):
             raise InputError(f"method={self.method!r} is not known; use {', '.join(METHODS)}.")
         for name in {*SHARED} & {*(self.method_params or {})}:
             raise InputError(f"method_params holds {name!r}; give it as a parameter of its own.")
+        more = self._teaching(source)
+        if more.shape != source.shape:
+            raise InputError(
+                f"pretrain_on has samples of shape {more.shape}, those to be clustered have "
+                f"{source.shape}; give samples of the same kind."
+            )
         inside = self._inside()
         n = len(source)
         inside._check_settings(n)
@@ -98,6 +109,10 @@ class OnFeatures(AutoencoderClusterer):
             network: Any = networks.build(self.autoencoder, self.autoencoder_params, source.shape)
         cost = inside._cost(n, network.latent_dim, torch.float32.itemsize)
         check_affordable(type(inside).__name__, n, inside.max_samples, cost)
+
+    def _teaching(self, source: Source) -> Source:
+        """What the network learns from."""
+        return source if self.pretrain_on is None else as_source(self.pretrain_on)
 
     def _inside(self) -> AffinityClusterer:
         return make(
@@ -110,7 +125,7 @@ class OnFeatures(AutoencoderClusterer):
         )
 
     def _fit(self, source: Source) -> None:
-        self._pretrain(source)
+        self._pretrain(self._teaching(source))
         self.clusterer_ = self._inside().fit(self._latents(source))
         self.labels_ = self.clusterer_.labels_
         self.affinity_ = self.clusterer_.affinity_

@@ -36,7 +36,8 @@ Callback = Callable[[Any, dict[str, Any]], object]
 class Cell:
     """One run to be made: a method with a preset and a seed on a data set.
 
-    `source` is the file of a data set that is not in the catalogue.
+    `source` is the file of a data set that is not in the catalogue; `pretrain_on` the data of
+    which a network on whose features the method works is trained, if not of the data set itself.
     """
 
     dataset: str
@@ -45,6 +46,7 @@ class Cell:
     seed: int
     clusters: int
     source: str | None = None
+    pretrain_on: str | None = None
 
     @property
     def kind(self) -> tuple[str, str, str | None]:
@@ -220,7 +222,12 @@ class Reproduction:
     def _cells(self, table: Table, method: str, dataset: str) -> list[Cell]:
         preset = self._preset_of(method)
         source = table.sources.get(dataset)
-        return [Cell(dataset, method, preset, seed, table.clusters, source) for seed in self.seeds]
+        takes = "pretrain_on" in methods.accepted(method)
+        other = table.pretraining.get(dataset) if takes else None
+        return [
+            Cell(dataset, method, preset, seed, table.clusters, source, other)
+            for seed in self.seeds
+        ]
 
     def _preset_of(self, method: str) -> str | None:
         return presets.title(self.preset) if methods.has_presets(method) else None
@@ -237,6 +244,7 @@ class Reproduction:
         return self._loaded[1]
 
     def _model(self, cell: Cell, dataset: Any, callbacks: Sequence[Callback]) -> Any:
+        other = {"pretrain_on": self._load(cell.pretrain_on).samples} if cell.pretrain_on else {}
         return methods.configured(
             cell.method,
             cell.clusters,
@@ -245,6 +253,7 @@ class Reproduction:
             shape=dataset.samples.shape,
             random_state=cell.seed,
             callbacks=tuple(callbacks),
+            **other,
         )
 
     def _config(self, cell: Cell, dataset: Any, model: Any) -> dict[str, Any]:
@@ -257,6 +266,8 @@ class Reproduction:
         }
         if cell.source is not None:
             config["source"] = cell.source
+        if cell.pretrain_on is not None:
+            config["parameters"]["pretrain_on"] = cell.pretrain_on
         # As it will be read back, so that a tuple or a float's digits make no difference.
         read_back: dict[str, Any] = json.loads(json.dumps(config))
         return read_back
@@ -305,7 +316,7 @@ def _datasets(table: Table, method: str) -> list[str]:
 
 def _from_cache(model: Any) -> bool:
     """Whether the time is without pretraining, because an earlier run had kept the network."""
-    return any("cache" in record for record in getattr(model, "history_", ()))
+    return any(r.get("stage") == "pretrained" for r in getattr(model, "history_", ()))
 
 
 def _joined(*words: str | None) -> str:

@@ -40,6 +40,9 @@ class Table:
         Data set -> method -> the paper's scores, in per cent.
     sources : dict of str
         Data set -> the file it is in, for those that are not in the catalogue.
+    pretraining : dict of str
+        Data set -> the one of which affinity methods have their pretrained network, where it is
+        another.
     remarks : dict of dict of str
         Data set -> method -> one sentence on our figure, where there is something to say.
     extras : bool
@@ -51,6 +54,7 @@ class Table:
     clusters: int
     rows: dict[str, dict[str, dict[str, Any]]]
     sources: dict[str, str] = field(default_factory=dict)
+    pretraining: dict[str, str] = field(default_factory=dict)
     remarks: dict[str, dict[str, str]] = field(default_factory=dict)
     extras: bool = True
 
@@ -144,19 +148,22 @@ def _table(name: str, content: Any, remarks: dict[str, dict[str, str]]) -> Table
     )
     _check(isinstance(extras, bool), f"extras of [{name}] is neither true nor false")
     _check(bool(content), f"[{name}] has no data set, a section like [{name}.mnist]")
-    rows, sources = {}, {}
+    rows = {}
+    named: dict[str, dict[str, str]] = {"source": {}, "pretrain_on": {}}
     for dataset, section in content.items():
         where = f"{name}.{dataset}"
         _check_file_name(dataset)
         _check(isinstance(section, Mapping), f"{where} is no section of methods")
         section = dict(section)
-        if "source" in section:
-            sources[dataset] = section.pop("source")
-            _check(isinstance(sources[dataset], str), f"the source of {where} is no path")
+        for key in {*named} & {*section}:
+            named[key][dataset] = section.pop(key)
+            _check(isinstance(named[key][dataset], str), f"{key} of {where} is no name of data")
         for method, scores in section.items():
             _check_scores(scores, f"{method} in [{where}]")
         rows[dataset] = section
-    return Table(name, title, clusters, rows, sources, remarks, extras)
+    return Table(
+        name, title, clusters, rows, named["source"], named["pretrain_on"], remarks, extras
+    )
 
 
 def _check_scores(scores: Any, where: str) -> None:
