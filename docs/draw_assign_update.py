@@ -11,7 +11,8 @@ PICTURE = Path(__file__).parent / "_static" / "assign-update.svg"
 SIZE, GAP, TOP = 200, 16, 30  # of a panel, between panels, above them
 SCALE = 32  # pixels per unit
 COLOURS = ("#3f90da", "#e76300")
-GREY = "#94a4a2"
+GREY, TEXT = "#94a4a2", "#7a8088"
+COLUMNS = 2  # so that it can be read on a phone
 
 
 def make_points(count=22):
@@ -54,18 +55,20 @@ def draw():
     """The picture as text."""
     points = make_points()
     shown = list(panels())
-    width, height = len(shown) * (SIZE + GAP) - GAP, SIZE + TOP
+    width = COLUMNS * (SIZE + GAP) - GAP
+    height = len(shown) // COLUMNS * (SIZE + TOP)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'font-family="sans-serif" font-size="13" role="img">',
         "<title>k-subspaces: assign every point to the nearest line, then turn the lines</title>",
-        f'<rect width="{width}" height="{height}" fill="white"/>',
     ]
     for number, (title, labels, bases) in enumerate(shown):
-        left, middle = number * (SIZE + GAP), SIZE / 2
-        parts.append(f'<g transform="translate({left} {TOP})">')
-        parts.append(f'<text x="{middle}" y="-10" text-anchor="middle">{title}</text>')
-        parts.append(f'<rect width="{SIZE}" height="{SIZE}" fill="none" stroke="#cccccc"/>')
+        row, column = divmod(number, COLUMNS)
+        left, top, middle = column * (SIZE + GAP), row * (SIZE + TOP) + TOP, SIZE / 2
+        parts.append(f'<g transform="translate({left} {top})">')
+        # No ground, and a grey that can be read on a light page and on a dark one.
+        parts.append(f'<text x="{middle}" y="-9" text-anchor="middle" fill="{TEXT}">{title}</text>')
+        parts.append(f'<rect width="{SIZE}" height="{SIZE}" fill="none" stroke="{GREY}"/>')
         for (x, y), colour in zip(bases * 2.9 * SCALE, COLOURS, strict=True):
             parts.append(
                 f'<line x1="{middle - x:.1f}" y1="{middle + y:.1f}" x2="{middle + x:.1f}" '

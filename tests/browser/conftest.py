@@ -63,8 +63,9 @@ def _call(*args):
 
 @pytest.fixture(scope="session")
 def reports(tmp_path_factory):
-    """Pages of three small runs, by kind: labelled, unlabelled, vectors."""
-    from kscn import data
+    """Pages of four small runs, by kind: labelled, unlabelled, refined, vectors."""
+    from kscn import KSCNPlus, data
+    from kscn.estimators.representation import Candidate
 
     directory = tmp_path_factory.mktemp("reports")
     digits = data.load("digits")
@@ -82,12 +83,16 @@ def reports(tmp_path_factory):
     for kind, file, options in (
         ("labelled", "labelled.npz", ("-k", 10, "--preset", directory / "tiny.toml")),
         ("unlabelled", "unlabelled.npy", ("-k", 4, "--method", "k-subspaces", "--n-init", 1)),
+        ("refined", "unlabelled.npy", ("-k", 4, "--method", "best", "--epochs", 2)),
         ("vectors", "vectors.csv", ("-k", 3, "--subspace-dim", 2, "--n-init", 1)),
     ):
         run = directory / kind
-        _call("fit", directory / file, "-o", run, "--seed", 0, *options)
-        with pytest.MonkeyPatch.context() as patch:  # the map's method is not what is looked at
+        with pytest.MonkeyPatch.context() as patch:
+            # Neither the choice of features nor the method of the map is what is looked at.
+            patch.setattr("kscn.estimators.representation.CANDIDATES", (Candidate(30, False, 3),))
+            patch.setitem(KSCNPlus.__init__.__kwdefaults__, "starts", 4)
             patch.setattr("kscn.report.map._tsne", lambda: None)
+            _call("fit", directory / file, "-o", run, "--seed", 0, *options)
             _call("report", run)
         pages[kind] = run / "report.html"
     return pages

@@ -2,7 +2,7 @@
 
 import pytest
 
-KINDS = ["labelled", "unlabelled", "vectors"]
+KINDS = ["labelled", "unlabelled", "refined", "vectors"]
 PHONE = {"width": 360, "height": 740}
 SECTIONS = ["summary", "sizes", "map", "clusters", "angles", "training", "settings"]
 

@@ -1,14 +1,15 @@
 """Code blocks of Markdown pages: which there are, and how they are run.
 
 `python` blocks of a page share one namespace; of `console` blocks, lines that begin with `$ kscn`
-are run. A comment `<!-- not run: why -->` in the line before a block leaves it out.
+are run, those of servers as processes that last until the page ends. A comment
+`<!-- not run: why -->` in the line before a block leaves it out.
 """
 
 import re
 import shlex
 from dataclasses import dataclass
 
-FENCE = re.compile(r"^(```+)(\S*)\s*$")
+FENCE = re.compile(r"^(```+)(\S*)( .*)?$")  # directives have arguments
 NOT_RUN = re.compile(r"^<!-- not run: .+ -->$")
 
 

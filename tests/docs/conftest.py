@@ -1,5 +1,6 @@
-"""What the pages take for granted, made small: the digits are 300, and nothing is downloaded."""
+"""What the pages take for granted, made small: few digits, few epochs, and no downloads."""
 
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -8,17 +9,19 @@ import numpy as np
 import pytest
 
 import kscn.data
+from kscn import KSCNPlus
 from kscn.data import as_source
+from kscn.estimators import presets, representation
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `import blocks`
 
-FEW = 300
+FEW, FEW_EPOCHS = 200, 3
 
 
 @pytest.fixture
 def few_digits(monkeypatch):
-    """`data.load("digits")`, in Python and on the command line, gives the first 300."""
-    load = kscn.data.load
+    """In Python and on the command line, `digits` are the first 200, and fits are short."""
+    load, parameters = kscn.data.load, presets.parameters
 
     def load_few(name, *rest):
         loaded = load(name, *rest)
@@ -27,4 +30,34 @@ def few_digits(monkeypatch):
         few = as_source(np.asarray(loaded.samples)[:FEW], name="digits")
         return replace(loaded, samples=few, labels=loaded.labels[:FEW])
 
+    def short(*args):
+        found = parameters(*args)
+        epochs = {name: FEW_EPOCHS for name in ("pretrain_epochs", "epochs") if name in found}
+        return found | epochs
+
     monkeypatch.setattr(kscn.data, "load", load_few)
+    monkeypatch.setattr(presets, "parameters", short)
+    one = representation.Candidate(20, False, 3)
+    monkeypatch.setattr(representation, "CANDIDATES", (one,))
+    monkeypatch.setitem(KSCNPlus.__init__.__kwdefaults__, "starts", 4)
+
+
+@pytest.fixture
+def server():
+    """server(args) -> host:port of a `kscn explore` or `kscn serve` on a free port, ended later."""
+    running = []
+
+    def start(args):
+        command = [sys.executable, "-m", "kscn", *args, "--port", "0"]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        running.append(process)
+        line = process.stdout.readline()
+        assert "http://" in line, f"kscn {args}: {line}{process.stderr.read()}"
+        return line.split("http://")[1].split("/")[0].split()[0]
+
+    yield start
+    for process in running:
+        process.terminate()
+        process.communicate(timeout=60)

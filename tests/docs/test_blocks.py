@@ -15,6 +15,8 @@ APART = {"tables.md", "scaling.md"}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES = [page for page in PAGES if page.name not in APART]
 RUN = {"python", "console"}
+# Commands that last; a free port takes the place of the one on the page.
+SERVERS, ADDRESS = {"explore", "serve"}, "127.0.0.1:8000"
 
 
 def runnable(page):
@@ -22,31 +24,35 @@ def runnable(page):
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if runnable(p)], ids=lambda page: page.stem)
-def test_blocks_run(page, few_digits, tmp_path, monkeypatch):
+def test_blocks_run(page, few_digits, server, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = {"__name__": page.stem}
+    names, address = {"__name__": page.stem}, ADDRESS
     for block in runnable(page):
         if block.language == "python":
             # Empty lines before it, so that a traceback names the line of the page.
-            text = "\n" * (block.line - 1) + block.text
+            text = "\n" * (block.line - 1) + block.text.replace(ADDRESS, address)
             exec(compile(text, str(page), "exec"), names)
         else:
             for args in commands(block):
+                if args[0] in SERVERS:
+                    address = server(args)
+                    continue
                 result = CliRunner().invoke(cli, args)
                 assert result.exit_code == 0, f"{page.name}: kscn {args}: {result.output}"
 
 
 def test_pages_have_blocks_to_run():
     with_blocks = {page.stem for page in PAGES if runnable(page)}
-    assert {"README", "quickstart", "choosing", "data", "coming-from"} <= with_blocks
+    assert {"README", "quickstart", "after-a-run", "choosing", "data", "coming-from"} <= with_blocks
 
 
 def test_blocks_are_found_with_language_line_and_mark():
     page = "a\n```python\nx = 1\n\ny = 2\n```\n<!-- not run: slow -->\n\n"
-    page += "```console\n$ kscn demo\n```\n"
+    page += "```console\n$ kscn demo\n```\n```{image} a.svg\n:width: 1rem\n```\n"
     assert blocks(page) == [
         Block("python", "x = 1\n\ny = 2", 3, True),
         Block("console", "$ kscn demo", 10, False),
+        Block("{image}", ":width: 1rem", 13, True),
     ]
 
 

@@ -79,3 +79,16 @@ def test_clustpy_figures_on_the_page_are_those_measured():
     page = (DOCS / "coming-from.md").read_text(encoding="utf-8")
     for name in ("DEC", "DCN"):
         assert f"{figures[name]['pretrain_seconds_per_epoch']:.1f} s ({name})" in page
+
+
+def test_figures_of_the_service_and_of_the_graph_are_those_measured():
+    page = " ".join((DOCS / "after-a-run.md").read_text(encoding="utf-8").split())
+    found = json.loads((ROOT / "results" / "serve.json").read_text())["figures"]
+    told = f"{found['answered']:,} answered, {found['lost']} lost, "
+    told += f"{found['requests_per_second']:.0f} per second, 99 % within {found['p99_ms']:.0f} ms, "
+    assert told + f"{found['server_cpu_ms_per_request']:.1f} ms of processor time each" in page
+    models = json.loads((ROOT / "results" / "handover.json").read_text())["figures"]["onnx"]
+    assert {model["images"] for model in models.values()} == {10_000}
+    assert f"differ in {sum(m['different_labels'] for m in models.values())} cases" in page
+    for name in models:
+        assert f"`{name.split(',')[0]}`" in page

@@ -1,11 +1,13 @@
 """The examples run as their readers would run them, on fewer samples."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for `import warm`
+
+import warm
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # What to call each example with, and what it must say.
@@ -22,13 +24,8 @@ CALLS = {
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
 def test_example_runs(name, tmp_path):
     args, words = CALLS[name]
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / name, *map(str, args)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    assert words in done.stdout
+    process = warm.Started(EXAMPLES / name, args, cwd=tmp_path)
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert words in output
     assert list(tmp_path.iterdir()) == []  # an example leaves nothing behind

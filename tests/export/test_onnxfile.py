@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kscn import KSCN, KSubspaces, data
+from kscn import KSCN, KSCNPlus, KSubspaces, data
 from kscn.errors import InputError, ModelFileError
 
 pytest.importorskip("onnx")
@@ -16,6 +16,7 @@ SMALL = {"pretrain_epochs": 6, "epochs": 1, "n_init": 1, "batch_size": 128, "ran
 # Normalised between layers, so that no unit dies and no two subspaces coincide.
 CAE = {"autoencoder_params": {"channels": [8, 4], "kernels": [3, 3], "batch_norm": True}}
 SAE = {"autoencoder": "sae", "autoencoder_params": {"hidden": [32], "latent_dim": 12}}
+PLUS = {"components": 12, "whiten": False, "subspace_dim": 3, "starts": 2, "random_state": 0}
 MODELS = {
     "cae": lambda: KSCN(10, subspace_dim=3, **CAE, **SMALL),
     "cae whitened": lambda: KSCN(
@@ -26,6 +27,7 @@ MODELS = {
     "affine": lambda: KSubspaces(
         10, subspace_dim=[1, 2, 3, 3, 3, 3, 3, 3, 4, 4], affine=True, n_init=1, random_state=0
     ),
+    "plus, refined": lambda: KSCNPlus(10, epochs=2, **PLUS),
 }
 
 
@@ -51,6 +53,23 @@ def test_all_digits_get_the_labels_residuals_and_posteriors_of_the_model(images,
     agreement = compare(content, model, images[:50])
     assert (agreement.samples, agreement.ties) == (50, 0)
     assert agreement.error < 1e-4
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+def test_principal_components_of_vectors_are_in_the_graph(images, whiten):
+    vectors = images.reshape(len(images), -1).astype(np.float32)
+    model = KSCNPlus(10, **PLUS | {"whiten": whiten}).fit(vectors)
+    content = onnx_bytes(model, (64,))
+    label, residuals, probabilities = run(content, vectors)
+    np.testing.assert_array_equal(label, model.predict(vectors))
+    np.testing.assert_allclose(residuals, model.residuals(vectors), atol=1e-5)
+    np.testing.assert_allclose(probabilities, model.predict_proba(vectors), atol=1e-3)
+
+
+def test_scattering_without_a_network_is_refused(images):
+    model = KSCNPlus(10, refine=False, **PLUS).fit(images[:300])
+    with pytest.raises(InputError, match="refine=True"):
+        onnx_bytes(model, (8, 8))
 
 
 def test_any_number_of_samples_goes_through_at_once(images):

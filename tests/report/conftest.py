@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kscn import KSubspaces
+from kscn import KSCNPlus, KSubspaces
 from kscn.data import Dataset, as_source
 from kscn.report.contents import RunFacts
 
@@ -22,6 +22,25 @@ def planes():
 def linear(planes):
     """k-subspaces fitted on the planes."""
     return KSubspaces(3, subspace_dim=2, random_state=0).fit(planes[0])
+
+
+@pytest.fixture(scope="session")
+def bars():
+    """120 images of 12 x 12: a bar that stands or lies, at some place and of some brightness."""
+    rng = np.random.default_rng(0)
+    images = np.zeros((120, 12, 12), dtype=np.float32)
+    for i, (place, bright) in enumerate(zip(rng.integers(2, 9, 120), rng.random(120), strict=True)):
+        lying = np.zeros((12, 12))
+        lying[place : place + 2] = 0.5 + 0.5 * bright
+        images[i] = lying if i % 3 else lying.T
+    return images + 0.02 * rng.random(images.shape, dtype=np.float32)
+
+
+@pytest.fixture(scope="session")
+def refined(bars):
+    """A KSCNPlus with an encoder, fitted on the bars."""
+    return KSCNPlus(2, components=8, whiten=False, subspace_dim=2, starts=3, epochs=3,
+                    random_state=0).fit(bars)  # fmt: skip
 
 
 @pytest.fixture

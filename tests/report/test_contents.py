@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from kscn import KSubspaces, metrics
+from kscn import KSCNPlus, KSubspaces, metrics
 from kscn.errors import DataError, ModelFileError
 from kscn.report import survey as survey_module
 from kscn.report.contents import collect
 from kscn.report.palette import TEN, colours
+from kscn.report.pictures import Painter, data_uri
 from kscn.report.spaces import space_of
 from kscn.report.survey import look
 
@@ -112,6 +113,48 @@ def test_images_have_pictures_of_members_and_directions(planes, run_of):
         assert 0.99 < cluster.held <= 1
 
 
+def test_a_model_without_a_decoder_shows_members_along_its_directions(refined, bars, run_of):
+    report = collect(*run_of(refined, bars, method="best"))
+    assert report.has_subspaces and not report.decoded and report.space == "latents"
+    assert report.headline.startswith("KSCNPlus sorted 120 images into 2 clusters")
+    assert report.angles is not None
+    titles = [title for title, _ in report.curves]
+    assert "Samples that changed cluster" in titles
+    assert any(title.startswith("Start: ") for title in titles)
+    chosen = dict(report.config["Features chosen"])
+    assert (chosen["principal components"], chosen["whitened"], chosen["refined"]) == (
+        "8", "no", "yes",
+    )  # fmt: skip
+    for cluster in report.clusters:
+        members = bars[refined.labels_ == cluster.number]
+        painter = Painter((12, 12), 0.0, float(bars.max()))
+        mean = members.mean(axis=0, keepdims=True, dtype=np.float64)
+        assert cluster.mean == data_uri(painter.pixels(mean)[0])
+        assert cluster.typical and cluster.borderline and cluster.outliers and cluster.spectrum
+        known = {data_uri(picture) for picture in painter.pixels(members)}
+        for direction in cluster.directions:
+            assert {picture for picture, _ in direction.walk} <= known
+            assert direction.change
+            first, last = direction.walk[0][1], direction.walk[-1][1]
+            assert first.startswith("−") and last.startswith("+")
+
+
+def test_features_of_vectors_have_loadings_of_their_own_columns(run_of):
+    rng = np.random.default_rng(0)
+    group = np.repeat([0, 1], 80)
+    samples = 0.01 * rng.standard_normal((160, 6))
+    samples[group == 0, 1] += rng.standard_normal(80)  # only column 1 varies in one cluster
+    samples[group == 1, 4] += rng.standard_normal(80)
+    samples = samples.astype(np.float32)
+    model = KSCNPlus(2, components=4, whiten=False, subspace_dim=1, starts=4, random_state=0)
+    report = collect(*run_of(model.fit(samples), samples, method="best"))
+    assert report.space == "features" and not report.decoded
+    for cluster in report.clusters:
+        column = 1 if group[model.labels_ == cluster.number].mean() < 0.5 else 4
+        name, value = cluster.directions[0].loadings[0]
+        assert name == f"feature {column}" and abs(value) > 0.99
+
+
 def test_a_run_without_a_model_shows_labels_only(linear, planes, run_of):
     report = collect(*run_of(linear, planes[0], has_model=False))
     assert not report.has_subspaces and report.angles is None
@@ -119,6 +162,16 @@ def test_a_run_without_a_model_shows_labels_only(linear, planes, run_of):
         assert not cluster.typical and cluster.spectrum is None
         assert len(cluster.examples) == 10
         assert all(linear.labels_[m.index] == cluster.number for m in cluster.examples)
+
+
+def test_labels_alone_still_have_a_mean(planes, linear, run_of):
+    images = planes[0].reshape(-1, 2, 4)
+    report = collect(*run_of(linear, images, has_model=False))
+    painter = Painter((2, 4), float(images.min()), float(images.max()))
+    for cluster in report.clusters:
+        members = images[linear.labels_ == cluster.number]
+        mean = members.mean(axis=0, keepdims=True, dtype=np.float64)
+        assert cluster.mean == data_uri(painter.pixels(mean)[0])
 
 
 def test_affine_subspaces_and_a_single_one(planes, run_of):

@@ -161,6 +161,11 @@ def test_a_model_without_subspaces_is_refused(images):
         figures.portraits(object(), images, ["a"])
 
 
+def test_subspaces_without_a_decoder_are_left_to_the_report(refined, bars):
+    with pytest.raises(InputError, match=r"KSCNPlus has no decoder .*kscn report"):
+        figures.portraits(refined, bars, ["a", "b"])
+
+
 def test_the_mosaic_has_every_image_in_its_place():
     rows = [np.full((2, 4, 6), 3.0), np.full((1, 4, 6), 1.0)]
     mosaic = figures._mosaic(rows, 2, (4, 6), low=1.0, high=5.0)

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from kscn import KSCN, KSubspaces
-from kscn.report.spaces import LatentSpace, PixelSpace, SampleSpace, space_of
+from kscn import KSCN, KSCNPlus, KSubspaces
+from kscn.report.spaces import EncodedSpace, LatentSpace, PixelSpace, SampleSpace, space_of
 
 
 class Gain(nn.Module):
@@ -51,10 +51,11 @@ def filled(space, samples, labels, block=50):
     return space
 
 
-def test_the_space_follows_the_model(linear, deep, planes):
+def test_the_space_follows_the_model(linear, deep, refined):
     assert type(space_of(None, (8,))) is SampleSpace
     assert type(space_of(linear, (8,))) is PixelSpace
     assert type(space_of(deep("identity"), (8,))) is LatentSpace
+    assert type(space_of(refined, (12, 12))) is EncodedSpace
 
 
 def test_directions_are_the_principal_ones_of_the_members(linear, planes):
@@ -126,3 +127,26 @@ def test_points_do_not_depend_on_the_block(deep, planes):
     model = deep("whitened")
     space = LatentSpace(model, (8,))
     assert space.points(planes[0]).numpy() == pytest.approx(model.transform(planes[0]), abs=1e-6)
+
+
+def test_without_a_decoder_the_points_are_what_transform_gives(refined, bars):
+    space = filled(EncodedSpace(refined, (12, 12)), bars, refined.labels_)
+    z = refined.transform(bars).astype(np.float64)
+    assert space.name == "latents"
+    assert space.points(bars).numpy() == pytest.approx(z)
+    for i in range(2):
+        members = z[refined.labels_ == i]
+        expected = np.linalg.svd(members, compute_uv=False) ** 2
+        found = space.spectra[i][: len(expected)]
+        assert found == pytest.approx(expected[: len(found)], rel=1e-4, abs=1e-6)
+        # Along the directions, members are centred and have the spread that was promised.
+        places = space.coordinates(i, torch.from_numpy(members)).numpy()
+        spread = space.directions(i)[1].numpy()
+        assert places.mean(axis=0) == pytest.approx(0, abs=1e-6)
+        assert places.std(axis=0)[spread > 1e-6] == pytest.approx(1, abs=1e-6)
+
+
+def test_features_are_called_features(planes):
+    model = KSCNPlus(3, components=6, whiten=False, subspace_dim=2, starts=2, random_state=0)
+    space = space_of(model.fit(planes[0]), (8,))
+    assert (type(space), space.name) == (EncodedSpace, "features")

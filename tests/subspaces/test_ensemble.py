@@ -3,12 +3,21 @@
 import numpy as np
 import pytest
 import torch
+from scipy.stats import entropy
 from sklearn.metrics import normalized_mutual_info_score
 
 from kscn.data import make_union_of_subspaces
 from kscn.metrics import clustering_accuracy
-from kscn.subspaces.ensemble import agree, consensus_labels, mean_agreement, support
-from kscn.subspaces.search import Problem
+from kscn.subspaces.ensemble import (
+    _run,
+    agree,
+    consensus_labels,
+    evenness,
+    mean_agreement,
+    most_even,
+    support,
+)
+from kscn.subspaces.search import Problem, sweep
 
 
 def problem(noise=0.05, seed=0, k=4, p=3, threads=None):
@@ -75,3 +84,38 @@ def test_agreement_is_the_mean_mutual_information_of_pairs():
     ]
     assert mean_agreement(runs) == pytest.approx(np.mean(pairs))
     assert mean_agreement(runs[:1]) == 1
+
+
+def test_runs_are_kept_by_rising_objective():
+    given, _ = problem(noise=0.5)
+    runs = agree(given, 6, 3).runs
+    reached = [float(sweep(given, run, 1)[1]) for run in runs]
+    assert reached == pytest.approx(sorted(reached), rel=1e-3)
+
+
+def test_evenness_is_the_entropy_of_the_sizes():
+    assert evenness(torch.tensor([0, 1, 2, 0, 1, 2]), 3) == pytest.approx(np.log(3))
+    assert evenness(torch.tensor([1, 1, 1]), 3) == 0
+    assert evenness(torch.tensor([0, 0, 0, 1]), 2) == pytest.approx(
+        entropy([0.75, 0.25])  # SciPy's
+    )
+
+
+def test_the_most_even_of_the_better_runs_goes_on_with_more_samples():
+    given, _ = problem(noise=0.3)
+    few = Problem(
+        given.z[::3].contiguous(), None, given.dims, False, 0.0, torch.Generator().manual_seed(1)
+    )
+    heard = []
+    runs = agree(few, 9, 3).runs
+    found = most_even(given, runs, lambda *facts: heard.append(facts[:2]))
+    assert heard == [(i, 9) for i in range(1, 10)]
+    ended = sorted((_run(given, run) for run in runs), key=lambda run: run.objective)[:6]
+    expected = max(evenness(run.labels, 4) for run in ended)
+    assert evenness(found.assign(given.z)[0], 4) == pytest.approx(expected)
+
+
+def test_a_single_run_is_its_own_choice():
+    given, y = problem()
+    found = most_even(given, agree(given, 1, 1).runs)
+    assert clustering_accuracy(y, found.assign(given.z)[0].numpy()) > 0.5

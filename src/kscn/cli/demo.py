@@ -49,6 +49,7 @@ def command(output: Path) -> None:
         terminal.say(line)
     terminal.say()
     terminal.say(f"The run is in {output}/. Next:")
+    terminal.say(f"  {f'kscn report {output}':<38} one page that shows what was found")
     terminal.say(f"  {f'kscn evaluate {output}':<38} which digits are taken for which")
     terminal.say(
         f"  {'kscn fit YOUR_DATA -k 10 -o run/mine':<38} a .npy file, a folder of images, ..."

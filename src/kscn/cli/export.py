@@ -34,7 +34,7 @@ def command(run: Path, output: Path, data: str | None) -> None:
     with atomic_file(output) as file:
         from kscn import load_model
         from kscn.cli.progress import working
-        from kscn.export.onnxfile import compare, onnx_bytes
+        from kscn.export.onnxfile import INPUT, OUTPUTS, compare, onnx_bytes
 
         model = load_model(folder)
         samples, dtype, which = _samples(opened, model, data)
@@ -47,6 +47,9 @@ def command(run: Path, output: Path, data: str | None) -> None:
         f"wrote {output} ({len(content) / 1e6:.2f} MB): the clusters of {agreement.samples} {which}"
         f"{ties} agree, residuals within {agreement.error:.0e}"
     )
+    shape = ", ".join(["n", *map(str, opened.config["data"]["shape"])])
+    click.echo(f"  input   {INPUT} ({shape}), {dtype}")
+    click.echo(f"  output  {', '.join(OUTPUTS)}")
 
 
 def _samples(run: Run, model: Any, data: str | None) -> "tuple[np.ndarray, Any, str]":

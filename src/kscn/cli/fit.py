@@ -3,6 +3,7 @@
 import math
 import os
 import secrets
+import shlex
 import time
 import warnings
 from collections.abc import Iterable
@@ -477,21 +478,21 @@ def _flags(names: Iterable[str]) -> str:
 
 
 def _where_lines(output: Path, config: dict[str, Any], result: dict[str, Any]) -> list[str]:
-    """What was written and what to type next."""
+    """What was written and what to type next, as it can be pasted into a shell."""
+    run = shlex.quote(str(output))
     labels = "" if result["scores"] is not None else " --labels y.npy"
-    evaluate, info = f"  kscn evaluate {output}{labels}", f"  kscn info {output}"
-    if not config["run"]["model"]:
-        return [
+    steps = [
+        (f"report {run}", "one page that shows what was found"),
+        (f"explore {run}", "browse and correct the clusters"),
+        (f"evaluate {run}{labels}", "scores against known classes"),
+    ]
+    if config["run"]["model"]:
+        wrote = [f"wrote {output}/: {MODEL}/  {LABELS}  {HISTORY}  {CONFIG}"]
+        steps.append((f"predict {run} NEW_DATA -o labels.csv", "clusters of new samples"))
+    else:
+        wrote = [
             f"wrote {output}/: {LABELS}  {HISTORY}  {CONFIG}",
             f"no model: {config['run']['method']} keeps nothing that could label new samples",
-            "next:",
-            evaluate,
-            info,
         ]
-    return [
-        f"wrote {output}/: {MODEL}/  {LABELS}  {HISTORY}  {CONFIG}",
-        "next:",
-        evaluate,
-        f"  kscn predict {output} NEW_DATA -o labels.csv",
-        info,
-    ]
+    width = max(len(step) for step, _ in steps)
+    return [*wrote, "next:", *(f"  kscn {step:<{width}}  # {what}" for step, what in steps)]

@@ -63,6 +63,7 @@ class _TimeLeftColumn(TimeRemainingColumn):
 _STAGES = {
     "pretrain": "pretraining",
     "search": "trying starts",
+    "settle": "comparing the best starts",
     "start": "starting",
     "fit": "fitting",
 }

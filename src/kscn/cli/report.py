@@ -1,6 +1,7 @@
 """`kscn report`: one page that shows what a run found."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,10 @@ REPORT = "report.html"
     type=click.Path(path_type=Path),
     help=f"The page to write; by default {REPORT} in the run directory.",
 )
-def command(run: Path, data: str | None, labels_path: Path | None, output: Path | None) -> None:
+@click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
+def command(
+    run: Path, data: str | None, labels_path: Path | None, output: Path | None, show: bool
+) -> None:
     """Write one HTML page about RUN, the directory `kscn fit` wrote.
 
     The page is a single file that needs no network: sizes, training curves, a map with the image
@@ -41,13 +45,27 @@ def command(run: Path, data: str | None, labels_path: Path | None, output: Path 
     """
     opened = read_run(run)
     labels = opened.labels()
+    _require_templates()
     output = opened.path / REPORT if output is None else output
     # The place for the page is checked before the work, and torch is imported after it.
     with atomic_file(output) as file:
         page = _page(opened, labels, data, labels_path)
         file.write(page.encode("utf-8", "replace"))
         size = file.tell()
-    click.echo(f"wrote {output} ({size / 1e6:.1f} MB); open it in a browser")
+    advice = "" if show else "; open it in a browser"
+    click.echo(f"wrote {output} ({size / 1e6:.1f} MB){advice}")
+    if show:
+        click.launch(str(output.absolute()))
+
+
+def _require_templates() -> None:
+    """Say how to install what pages are made with, if it is not there."""
+    try:
+        import_module("jinja2")
+    except ImportError:
+        raise InputError(
+            "a report needs the package jinja2; run pip install 'kscn[report]'."
+        ) from None
 
 
 def _page(run: Run, labels: "np.ndarray", data: str | None, labels_path: Path | None) -> str:

@@ -51,12 +51,13 @@ AVERAGE = 0.99
 
 
 class KSCNPlus(LatentClusterer):
-    """The most accurate method of kscn: three stages, none of which sees a label.
+    """The method that aims at the highest accuracy: three stages, none of which sees a label.
 
     1. *Features.* Images become wavelet scattering coefficients, reduced to principal components;
        vectors are reduced directly. Which components, and the dimension of the subspaces, are
        chosen by how well many short runs of k-subspaces agree with each other.
     2. *Start.* What the best of these runs have in common, brought to convergence on all samples.
+       If they have little in common, the one with the most even clusters among the better ones.
     3. *Refinement* (images). An encoder learns to put altered views of an image into the subspace
        of the image, from the clearest images first, and its own clusters replace those of the
        start.
@@ -73,7 +74,7 @@ class KSCNPlus(LatentClusterer):
         Whether each is divided by its spread.
     subspace_dim : int or "auto", default="auto"
         Dimension of the subspaces of the start, in the space of the components.
-    starts : int, default=60
+    starts : int, default=30
         Runs of k-subspaces per representation.
     refine : bool or "auto", default="auto"
         Whether to refine; "auto" does for images.
@@ -132,7 +133,7 @@ class KSCNPlus(LatentClusterer):
         components: int | str = "auto",
         whiten: bool | str = "auto",
         subspace_dim: int | str = "auto",
-        starts: int = 60,
+        starts: int = 30,
         refine: bool | str = "auto",
         epochs: int | str = "auto",
         trim: float = 0.2,
@@ -232,7 +233,7 @@ class KSCNPlus(LatentClusterer):
         linear = KSubspaces(
             self.n_clusters,
             subspace_dim=chosen.candidate.subspace_dim,
-            init=chosen.subspaces.bases.numpy(),
+            init=chosen.start(features, self.random_state_, self._record).bases.numpy(),
             # Every iteration reads all features: one pass has to do where they are computed anew.
             max_iter=100 if kept else 1,
             tol=1e-5,

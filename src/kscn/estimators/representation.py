@@ -23,11 +23,14 @@ from kscn.data import Source, as_source
 from kscn.features import FeatureChain, PCAFeatures, ScatteringFeatures
 from kscn.features.base import FeatureMap
 from kscn.subspaces import ScatterSums, Subspaces
-from kscn.subspaces.ensemble import Agreed, agree
-from kscn.subspaces.search import Problem
+from kscn.subspaces.ensemble import Agreed, agree, most_even
+from kscn.subspaces.search import Candidates, Problem
 
 # Samples on which components are found and representations compared.
 SAMPLE = 12_000
+# Runs that are less alike than this on the sample go on with more samples.
+CLEAR = 0.9
+LARGE_SAMPLE = 70_000
 # A subspace needs several members per dimension, or it fits anything.
 MEMBERS_PER_DIM = 3
 
@@ -53,12 +56,34 @@ CANDIDATES = (
 
 @dataclass(frozen=True)
 class Representation:
-    """The features chosen, and the subspaces found in them on the sample."""
+    """The features chosen, the subspaces that runs on the sample agreed on, and all of the runs."""
 
     features: FeatureChain
     candidate: Candidate
     subspaces: Subspaces
     agreement: float
+    runs: list[Candidates]
+
+    def start(
+        self, features: Source, seed: int, on_record: Callable[[dict[str, Any]], object]
+    ) -> Subspaces:
+        """Where to begin with the features of all samples.
+
+        What the runs agreed on, if they did; else they go on with more samples, and of those with
+        equal claims the most even one is taken.
+        """
+        if self.agreement >= CLEAR:
+            return self.subspaces
+        rows = np.random.default_rng(seed).permutation(len(features))[:LARGE_SAMPLE]
+        rows.sort()
+        z = torch.from_numpy(features.take(rows)).float()
+        k = self.subspaces.n_clusters
+        problem = _problem(z, k, self.candidate, seed)
+
+        def tell(done: int, of: int, lowest: float) -> None:
+            on_record({"stage": "settle", "round": done, "rounds": of, "objective": lowest})
+
+        return most_even(problem, self.runs, tell)
 
 
 def candidates(n_samples: int, n_features: int, n_clusters: int) -> list[Candidate]:
@@ -110,7 +135,7 @@ def choose(
         tried = candidates(len(rows), few.shape[0], n_clusters)
     widest = min(max(one.components for one in tried), *map(int, (len(few), few.shape[0])))
     pca = PCAFeatures(widest, unit_norm=False).fit(few)
-    coordinates = torch.from_numpy(pca.transform(few))
+    coordinates = torch.from_numpy(pca.transform(few)).float()  # also of float64 vectors
     best: tuple[Candidate, Agreed, Tensor] | None = None
     for number, one in enumerate(tried, start=1):
         z = _described(coordinates, pca.explained_variance_, one)
@@ -127,9 +152,7 @@ def choose(
                 }
             )
 
-        generator = torch.Generator().manual_seed(seed)
-        dims = torch.full((n_clusters,), one.subspace_dim)
-        problem = Problem(z, None, dims, affine=False, trim=0.0, generator=generator)
+        problem = _problem(z, n_clusters, one, seed)
         agreed = agree(problem, starts, max(1, starts // 3), report=tell)
         if best is None or agreed.agreement > best[1].agreement:
             best = one, agreed, z
@@ -141,7 +164,13 @@ def choose(
     shape = source.shape if maps is None else few.shape
     steps: list[FeatureMap] = [_reduced(pca, one, shape)]
     features = FeatureChain.of_fitted(steps if maps is None else [maps, *steps])
-    return Representation(features, one, subspaces, agreed.agreement)
+    return Representation(features, one, subspaces, agreed.agreement, agreed.runs)
+
+
+def _problem(z: Tensor, n_clusters: int, one: Candidate, seed: int) -> Problem:
+    generator = torch.Generator().manual_seed(seed)
+    dims = torch.full((n_clusters,), one.subspace_dim)
+    return Problem(z, None, dims, affine=False, trim=0.0, generator=generator)
 
 
 def _described(coordinates: Tensor, variance: NDArray, one: Candidate) -> Tensor:

@@ -257,7 +257,7 @@ class Reproduction:
         )
 
     def _config(self, cell: Cell, dataset: Any, model: Any) -> dict[str, Any]:
-        config = {
+        config: dict[str, Any] = {
             "dataset": cell.dataset,
             "samples": len(dataset.samples),
             "method": cell.method,

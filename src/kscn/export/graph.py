@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from kscn.errors import InputError
 from kscn.estimators.linear import KSubspaces
+from kscn.features import PCAFeatures
 
 
 def noise_scale(model: Any) -> float:
@@ -23,6 +24,25 @@ def noise_scale(model: Any) -> float:
     return max(scale, float(np.finfo(np.float32).tiny))
 
 
+class Components(nn.Module):
+    """Principal components as a fitted `PCAFeatures` computes them, in float64."""
+
+    shift: Tensor
+    matrix: Tensor
+
+    def __init__(self, features: PCAFeatures) -> None:
+        super().__init__()
+        d = features.n_features_in_  # the map's own rows are filled up with zeros
+        self.register_buffer("shift", features._shift[:d].double())
+        self.register_buffer("matrix", features._matrix[:, :d].T.double().contiguous())  # (d, k)
+        self.unit_norm = features.unit_norm
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Components (n, k) of samples (n, *shape)."""
+        z = (samples.flatten(1).double() - self.shift) @ self.matrix
+        return nn.functional.normalize(z, eps=np.finfo(np.float32).tiny) if self.unit_norm else z
+
+
 class WholeModel(nn.Module):
     """Scaling, encoder, latent map and subspaces of a fitted model in a row.
 
@@ -32,7 +52,7 @@ class WholeModel(nn.Module):
 
     Parameters
     ----------
-    model : KSCN or KSubspaces
+    model : KSCN, KSCNPlus or KSubspaces
         The fitted model; its networks are used, not copied.
     """
 
@@ -43,17 +63,14 @@ class WholeModel(nn.Module):
     def __init__(self, model: Any) -> None:
         super().__init__()
         network = getattr(model, "autoencoder_", None) or getattr(model, "encoder_", None)
-        self._flat = isinstance(model, KSubspaces)
-        if not self._flat and network is None:
-            raise InputError(
-                f"this {type(model).__name__} has no network, and its features cannot be put into "
-                "a graph; export a model that kscn-s, kscn-g or k-subspaces fitted."
-            )
+        self._network = network is not None
         if network is not None:
             self._input = tuple(model._input_shape)
             self.scaling = model.scaling_.to("cpu")
             self.network = network.to("cpu")
             self.latent = model.latent_.to("cpu")
+        else:
+            self.features = _features(model)
         bases = torch.from_numpy(np.asarray(model.subspaces_, dtype=np.float64))
         self.n_clusters, d, self._p = bases.shape
         self.register_buffer("bases", bases.permute(1, 0, 2).reshape(d, -1))  # (d, k p)
@@ -82,7 +99,20 @@ class WholeModel(nn.Module):
         return residual.argmin(dim=1), residual.to(samples.dtype), probability.to(samples.dtype)
 
     def _points(self, samples: Tensor) -> Tensor:
-        if self._flat:
-            return samples.flatten(1)
+        if not self._network:
+            return self.features(samples)
         batch = self.scaling(samples.reshape(-1, *self._input))
         return self.latent(self.network.encode(batch))
+
+
+def _features(model: Any) -> nn.Module:
+    """What leads from samples to the space of the subspaces where there is no network."""
+    if isinstance(model, KSubspaces):
+        return nn.Flatten()
+    steps = list(model.features_.steps)
+    if len(steps) == 1 and isinstance(steps[0], PCAFeatures):
+        return Components(steps[0])
+    raise InputError(
+        f"this {type(model).__name__} has no network, and scattering features cannot be put into a "
+        "graph; fit with refine=True, or export a model of kscn-s, kscn-g or k-subspaces."
+    )

@@ -51,7 +51,7 @@ def onnx_bytes(model: Any, shape: tuple[int, ...], dtype: np.dtype | type = np.f
 
     Parameters
     ----------
-    model : KSCN or KSubspaces
+    model : KSCN, KSCNPlus or KSubspaces
         The fitted model.
     shape : tuple of int
         Shape of one sample.

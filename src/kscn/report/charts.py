@@ -114,6 +114,8 @@ def spectrum(values: Sequence[float], dim: int, colour: str) -> Markup:
     """
     total = sum(values)
     shares = [value / total for value in values[: max(2 * dim + 4, 16)]]
+    # Fewer members than dimensions leave eigenvalues of zero, which have no place on this scale.
+    shares = shares[:dim] + [share for share in shares[dim:] if share > 1e-9]
     floor = max(min(share for share in shares if share > 0), max(shares) * 1e-5)
     low = math.floor(math.log10(floor))
     width, height, left, top, bottom = 260, 110, 40, 8, 20
@@ -131,7 +133,7 @@ def spectrum(values: Sequence[float], dim: int, colour: str) -> Markup:
         f'<svg class="chart spectrum" viewBox="0 0 {width} {height}" role="img" '
         f'aria-label="{said}">'
     ]
-    for exponent in range(low, 1):
+    for exponent in range(0, low - 1, -1 if low > -4 else -2):
         place = y(10.0**exponent)
         parts.append(
             f'<line class="grid" x1="{left}" x2="{width - 8}" y1="{place:.1f}" y2="{place:.1f}"/>'

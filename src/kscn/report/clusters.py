@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from markupsafe import Markup
 from numpy.typing import NDArray
+from torch import Tensor
 
 from kscn.data import Dataset
 from kscn.report import charts
+from kscn.report.along import along
 from kscn.report.members import Extremes
 from kscn.report.names import feature_names
 from kscn.report.pictures import Painter, data_uri, is_image
-from kscn.report.spaces import PixelSpace, SampleSpace
+from kscn.report.spaces import Drawable, SampleSpace, SubspaceSpace
 from kscn.report.survey import Survey
 
 # Cards in full; further clusters are in the table of sizes only.
@@ -23,6 +25,8 @@ CARDS = 60
 _MEMBERS = 10
 _DIRECTIONS = 5
 _LOADINGS = 6
+# Members that are read where a mean or a direction is drawn from them, and numbers in all of them.
+_READ, _READ_NUMBERS = 400, 2**23
 # Standard deviations from the mean at which a direction is shown.
 _STOPS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 
@@ -58,7 +62,8 @@ class Direction:
     change : str
         Picture of what grows and shrinks.
     walk : list of (str, str)
-        Pictures from -2 to 2 standard deviations, each with its place in words.
+        Pictures from -2 to 2 standard deviations, or of members far one way and the other, each
+        with its place in words.
     loadings : list of (str, float)
         Features that change the most, by name, from -1 to 1.
     """
@@ -107,6 +112,8 @@ class Illustrator:
     ----------
     data : Dataset
         The samples; their file may know the names of features.
+    labels : ndarray of shape (n,)
+        Their clusters; below zero for none.
     space : SampleSpace
         Where the clusters are, with the sums of all samples.
     survey : Survey
@@ -116,9 +123,15 @@ class Illustrator:
     """
 
     def __init__(
-        self, data: Dataset, space: SampleSpace, survey: Survey, colours: list[str]
+        self,
+        data: Dataset,
+        labels: NDArray,
+        space: SampleSpace,
+        survey: Survey,
+        colours: list[str],
     ) -> None:
         self._source = data.samples
+        self._labels = labels
         self._space = space
         self._survey = survey
         self._colours = colours
@@ -127,15 +140,16 @@ class Illustrator:
             self._painter = Painter(data.samples.shape, min(0.0, survey.low), survey.high)
         else:
             self._names = feature_names(data.samples.name, int(np.prod(data.samples.shape)))
-        self._spectra = space.spectra if isinstance(space, PixelSpace) else None
+        self._spectra = space.spectra if isinstance(space, SubspaceSpace) else None
 
     @staticmethod
     def members(n_clusters: int) -> int:
         """How many members of each kind a card shows: fewer where there are many cards."""
         return _MEMBERS if n_clusters <= 20 else 6
 
-    def clusters(self, sizes: NDArray) -> list[Cluster]:
+    def clusters(self) -> list[Cluster]:
         """All clusters in order of their numbers."""
+        sizes = np.bincount(self._labels[self._labels >= 0], minlength=len(self._colours))
         total, largest = max(1, int(sizes.sum())), max(1, int(sizes.max()))
         plain = [
             Cluster(i, self._colours[i], int(size), float(size / total), float(size / largest))
@@ -143,18 +157,12 @@ class Illustrator:
         ]
         return [self._card(c) if c.number < CARDS and c.size else c for c in plain]
 
-    def examples(self, clusters: list[Cluster], labels: NDArray) -> list[Cluster]:
-        """The same clusters with a few of their members, where no subspace says which matter."""
-        chosen, count = self._survey.chosen, self.members(len(clusters))
-        return [
-            replace(c, examples=self._drawn(chosen[labels[chosen] == c.number][:count]))
-            for c in clusters
-        ]
-
     def _card(self, cluster: Cluster) -> Cluster:
         space, i = self._space, cluster.number
-        if not isinstance(space, PixelSpace):
-            return cluster
+        if not isinstance(space, SubspaceSpace):  # nothing says which members matter
+            points, samples = self._some(i)
+            shown = self._survey.chosen[points[: self.members(len(self._colours))]]
+            return replace(cluster, mean=self._mean(samples), examples=self._drawn(shown))
         dim, survey = int(space.dims[i]), self._survey
         linear = space.subspaces.offsets is None
         cluster = replace(
@@ -164,13 +172,16 @@ class Illustrator:
             typical=self._members(survey.typical, i, _outside if linear else _nothing),
             borderline=self._members(survey.borderline, i, _nearly),
             outliers=self._members(survey.outliers, i, _outside if linear else _nothing),
-            directions=self._directions(i),
         )
         if len(space.dims) == 1:  # with no other cluster, nothing is on a border
             cluster = replace(cluster, borderline=())
-        if self._painter is not None:
+        if isinstance(space, Drawable):
             middle = space.samples(i, torch.zeros(1, space.dim, dtype=torch.float64))
-            cluster = replace(cluster, mean=data_uri(self._painter.pixels(middle)[0]))
+            directions = self._walked(space, i)
+        else:
+            points, middle = self._some(i)
+            directions = self._seen(space, i, points, middle)
+        cluster = replace(cluster, mean=self._mean(middle), directions=directions)
         if self._spectra is None or not self._spectra[i].any():
             return cluster
         values = self._spectra[i].astype(float)
@@ -199,27 +210,53 @@ class Illustrator:
             Member(int(index), picture) for index, picture in zip(indices, pictures, strict=True)
         )
 
-    def _directions(self, cluster: int) -> tuple[Direction, ...]:
-        space = self._space
-        assert isinstance(space, PixelSpace)
+    def _some(self, cluster: int) -> tuple[NDArray, NDArray]:
+        """Members at random among those on the map: their points' numbers, and their samples."""
+        points = np.flatnonzero(self._labels[self._survey.chosen] == cluster)
+        most = max(1, min(_READ, _READ_NUMBERS // int(np.prod(self._source.shape))))
+        points = np.random.default_rng(0).permutation(points)[:most]
+        return points, self._source.take(self._survey.chosen[points])
+
+    def _mean(self, samples: NDArray) -> str:
+        if self._painter is None or not len(samples):
+            return ""
+        mean = samples.mean(axis=0, keepdims=True, dtype=np.float64)
+        return data_uri(self._painter.pixels(mean)[0])
+
+    def _walked(self, space: Drawable, cluster: int) -> tuple[Direction, ...]:
+        """Directions as the samples that lie on them."""
         axes, spread = space.directions(cluster)
-        variance = spread.square() / spread.square().sum().clamp(min=1e-300)
         made = []
-        for j in range(min(_DIRECTIONS, len(spread))):
-            if not float(spread[j]) > 0:
-                break
+        for j, share in _shares(spread):
             stops = torch.tensor(_STOPS, dtype=torch.float64)[:, None]
             samples = space.samples(cluster, stops * spread[j] * axes[:, j])
             change = samples[-1].astype(np.float64) - samples[0]
-            share = float(variance[j])
-            if self._painter is None:
-                made.append(Direction(share, "", [], self._loadings(change.reshape(-1))))
-                continue
-            pictures = [data_uri(picture) for picture in self._painter.pixels(samples)]
-            walk = [(p, _stop(stop)) for p, stop in zip(pictures, _STOPS, strict=True)]
-            drawn = data_uri(self._painter.change(change[None])[0])
-            made.append(Direction(share, drawn, walk, []))
+            made.append(self._direction(share, change, samples, _STOPS))
         return tuple(made)
+
+    def _seen(
+        self, space: SubspaceSpace, cluster: int, points: NDArray, samples: NDArray
+    ) -> tuple[Direction, ...]:
+        """Directions as members that lie far along them."""
+        if len(points) < 2:
+            return ()
+        z = torch.from_numpy(self._survey.points[points]).double()
+        places = space.coordinates(cluster, z).numpy()  # (m, p)
+        made = []
+        for j, share in _shares(space.directions(cluster)[1]):
+            found = along(places[:, j], samples)
+            shown = found.members
+            made.append(self._direction(share, found.change, samples[shown], places[shown, j]))
+        return tuple(made)
+
+    def _direction(
+        self, share: float, change: NDArray, samples: NDArray, places: Sequence[float] | NDArray
+    ) -> Direction:
+        if self._painter is None:
+            return Direction(share, "", [], self._loadings(change.reshape(-1)))
+        pictures = [data_uri(picture) for picture in self._painter.pixels(samples)]
+        walk = [(p, _stop(place)) for p, place in zip(pictures, places, strict=True)]
+        return Direction(share, data_uri(self._painter.change(change[None])[0]), walk, [])
 
     def _loadings(self, change: NDArray) -> list[tuple[str, float]]:
         loadings = change / max(float(np.linalg.norm(change)), 1e-300)
@@ -227,8 +264,14 @@ class Illustrator:
         return [(self._names[f], float(loadings[f])) for f in strongest]
 
 
+def _shares(spread: Tensor) -> list[tuple[int, float]]:
+    """The first directions that have any spread, with their shares of the variance."""
+    variance = spread.square() / spread.square().sum().clamp(min=1e-300)
+    return [(j, float(v)) for j, v in enumerate(variance[:_DIRECTIONS].tolist()) if v > 0]
+
+
 def _stop(stop: float) -> str:
-    return "mean" if stop == 0 else f"{stop:+.0f} sd".replace("-", "−")
+    return "mean" if stop == 0 else f"{stop:+.2g} sd".replace("-", "−")
 
 
 def _outside(share: float, other: int) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from kscn.report.clusters import Cluster, Illustrator
 from kscn.report.map import flatten, packed
 from kscn.report.palette import colours
 from kscn.report.pictures import Painter, data_uri, is_image, sheet
-from kscn.report.spaces import PixelSpace, SampleSpace, space_of
+from kscn.report.spaces import Drawable, SampleSpace, SubspaceSpace, space_of
 from kscn.report.survey import Survey, look
 from kscn.subspaces import principal_angles
 
@@ -29,6 +29,9 @@ _PICTURES, _PIXELS = 4000, 6_000_000
 _HOVER_SIDE = 32
 # A table with more rows or columns than this is left out; the command line can print it.
 _WIDEST = 60
+
+# Methods whose name on the command line says nothing in a sentence.
+_CALLED = {"best": "KSCNPlus"}
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class Contents:
     facts: list[tuple[str, str]]
     clusters: list[Cluster]
     curves: list[tuple[str, Markup]]
+    started: bool
     pretrained: bool
     numbers: tuple[list[str], list[list[str]]]
     map: dict[str, Any]
@@ -79,6 +83,7 @@ class Contents:
     scores: dict[str, float] | None
     config: dict[str, list[tuple[str, str]]]
     has_subspaces: bool
+    decoded: bool
 
 
 @dataclass(frozen=True)
@@ -133,10 +138,7 @@ def collect(
     space = space_of(run.model, data.samples.shape)
     survey = look(data.samples, labels, len(sizes), space, Illustrator.members(len(sizes)))
     colour = colours(len(sizes))
-    illustrator = Illustrator(data, space, survey, colour)
-    clusters = illustrator.clusters(np.bincount(labels[labels >= 0], minlength=len(sizes)))
-    if not isinstance(space, PixelSpace):
-        clusters = illustrator.examples(clusters, labels)
+    clusters = Illustrator(data, labels, space, survey, colour).clusters()
     scores = confusion = None
     if true is not None:
         scores = metrics.scores(true, labels)
@@ -151,6 +153,7 @@ def collect(
         facts=_facts(run, scores),
         clusters=clusters,
         curves=[(curve.title, charts.line(curve)) for curve in curves],
+        started={"start", "fit"} <= {record.get("stage") for record in run.history},
         pretrained=any(curve.break_at for curve in curves),
         numbers=course.table(run.history),
         map=_map(data, survey, flat.places, labels, true, colour),
@@ -163,7 +166,8 @@ def collect(
         confusion=confusion,
         scores=scores,
         config=_config(run),
-        has_subspaces=isinstance(space, PixelSpace),
+        has_subspaces=isinstance(space, SubspaceSpace),
+        decoded=isinstance(space, Drawable),
     )
 
 
@@ -188,15 +192,15 @@ def _headline(
     run: RunFacts, scores: Mapping[str, float] | None, survey: Survey, space: SampleSpace
 ) -> str:
     data, result = run.config["data"], run.history[-1]
-    shape = data["shape"]
+    shape, method = data["shape"], run.config["run"]["method"]
     what = "images" if is_image(tuple(shape)) else "samples"
     text = (
-        f"{run.config['run']['method']} sorted {data['samples']:,} {what} into "
+        f"{_CALLED.get(method, method)} sorted {data['samples']:,} {what} into "
         f"{len(result['sizes'])} clusters in {duration(result['seconds'])}"
     )
     if scores is not None:
         return f"{text}; {scores['acc']:.1%} of them agree with the known classes."
-    if isinstance(space, PixelSpace) and space.subspaces.offsets is None:
+    if isinstance(space, SubspaceSpace) and space.subspaces.offsets is None:
         sizes = np.asarray(result["sizes"], dtype=float)
         held = 1 - float(survey.outside @ sizes / max(1.0, sizes.sum()))
         return f"{text}; their subspaces hold {held:.1%} of the energy of the {space.name}."
@@ -279,7 +283,7 @@ def _map(
 
 
 def _angles(space: SampleSpace) -> Matrix | None:
-    if not isinstance(space, PixelSpace) or not 2 <= len(space.dims) <= _WIDEST:
+    if not isinstance(space, SubspaceSpace) or not 2 <= len(space.dims) <= _WIDEST:
         return None
     k = len(space.dims)
     names = [str(i) for i in range(k)]
@@ -330,17 +334,41 @@ def _config(run: RunFacts) -> dict[str, list[tuple[str, str]]]:
     result = run.history[-1]
     about = {
         "data": run.config["data"]["source"],
-        "created": run.config["run"].get("created"),
+        "created": _moment(run.config["run"].get("created")),
         "seed": result["seed"],
         "seconds": f"{result['seconds']:.2f}",
         "objective": result["objective"],
         result.get("unit", "iterations"): result["iterations"],
     }
     versions = {"kscn": run.config["run"].get("kscn"), **run.versions}
-    tables = {"Run": about, "Settings": run.config["parameters"], "Versions": versions}
+    tables = {
+        "Run": about,
+        "Settings": run.config["parameters"],
+        "Features chosen": _representation(run.model),
+        "Versions": versions,
+    }
     return {
         name: [(str(key), _told(value)) for key, value in table.items() if value is not None]
         for name, table in tables.items()
+        if table
+    }
+
+
+def _moment(created: str | None) -> str | None:
+    """A time as people write it: 2026-01-31 12:00:00 UTC."""
+    return created and created.replace("T", " ").replace("+00:00", " UTC")
+
+
+def _representation(model: Any) -> dict[str, Any]:
+    """What `KSCNPlus` chose by itself."""
+    if not hasattr(model, "agreement_"):
+        return {}
+    return {
+        "principal components": model.components_,
+        "whitened": model.whiten_,
+        "subspace dimension": model.subspace_dim_,
+        "agreement of runs": model.agreement_,
+        "refined": model.encoder_ is not None,
     }
 
 

@@ -19,33 +19,42 @@ _MEASURES = (
     ("changed", "Samples that changed cluster", "%"),
     ("angle", "Largest turn of a subspace", "°"),
 )
-# How a stage counts its records, and what one of them is called.
-_STAGES = {"pretrain": "pretraining", "fit": ""}
+# What a record of a stage is called; the rest is called by its counter.
+_STAGES = {"start": "start", "pretrain": "pretraining", "fit": ""}
+# Stages that are drawn together. The start has its own curves: its subspaces are in another space.
+_TOGETHER = (("start",), ("pretrain", "fit"))
 _COUNTERS = ("epoch", "iteration")
 # A longer history is thinned: a chart has no more pixels than this.
 _MOST = 300
 
 
 def series(history: Sequence[Record]) -> list[Series]:
-    """One series per measure that was recorded at least twice, over pretraining and fit."""
-    made = []
-    for field, title, unit in _MEASURES:
-        told = [
-            (record["stage"], _step(record), float(record[field]))
-            for record in history
-            if record.get("stage") in _STAGES and _is_number(record.get(field))
-        ]
-        told = told[:: -(-len(told) // _MOST) or 1]
-        if len(told) < 2:
-            continue
-        stages, steps, values = zip(*told, strict=True)
-        begins = stages.index("fit") if "fit" in stages else 0
-        made.append(Series(title, unit, steps, values, begins or None))
-    return made
+    """One series per measure that was recorded at least twice: of the start, then of the fit."""
+    made = [_series(history, stages, measure) for stages in _TOGETHER for measure in _MEASURES]
+    return [one for one in made if one is not None]
+
+
+def _series(
+    history: Sequence[Record], stages: tuple[str, ...], measure: tuple[str, str, str]
+) -> Series | None:
+    field, title, unit = measure
+    told = [
+        (record["stage"], _step(record), float(record[field]))
+        for record in history
+        if record.get("stage") in stages and _is_number(record.get(field))
+    ]
+    told = told[:: -(-len(told) // _MOST) or 1]
+    if len(told) < 2:
+        return None
+    drawn, steps, values = zip(*told, strict=True)
+    begins = drawn.index("fit") if "fit" in drawn else 0
+    if stages == ("start",):
+        title = f"Start: {title[0].lower()}{title[1:]}"
+    return Series(title, unit, steps, values, begins or None)
 
 
 def table(history: Sequence[Record]) -> tuple[list[str], list[list[str]]]:
-    """The same numbers as a table: header, and a row per epoch of either stage."""
+    """The same numbers as a table: header, and a row per iteration or epoch of every stage."""
     records = [record for record in history if record.get("stage") in _STAGES]
     records = records[:: -(-len(records) // _MOST) or 1]
     measures = [m for m in _MEASURES if any(_is_number(record.get(m[0])) for record in records)]

@@ -210,13 +210,16 @@ def portraits(
     """
     import torch
 
-    from kscn.report.spaces import LatentSpace, PixelSpace
+    from kscn.report.spaces import Drawable, space_of
 
-    if not hasattr(model, "subspaces_"):
-        raise InputError(f"{type(model).__name__} has no subspaces to draw; use kscn-s or kscn-g.")
     shape = images.shape[1:]
-    make = LatentSpace if hasattr(model, "autoencoder_") else PixelSpace
-    space = make(model, shape)
+    space = space_of(model, shape)
+    if not isinstance(space, Drawable):
+        what = "decoder" if hasattr(model, "subspaces_") else "subspaces"
+        raise InputError(
+            f"{type(model).__name__} has no {what} to draw with; use kscn-s, kscn-g or "
+            "k-subspaces, or look at the members that `kscn report` shows."
+        )
     residuals = model.residuals(images)
     labels = residuals.argmin(axis=1)
     points = space.add(images, torch.from_numpy(labels)).numpy()

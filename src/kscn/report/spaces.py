@@ -38,8 +38,8 @@ class SampleSpace:
         return self.points(rows)
 
 
-class PixelSpace(SampleSpace):
-    """Samples as they are, near the subspaces of a `KSubspaces` model.
+class SubspaceSpace(SampleSpace):
+    """Where samples are points near the subspaces of a model.
 
     Attributes
     ----------
@@ -106,13 +106,50 @@ class PixelSpace(SampleSpace):
         axes = self.subspaces.bases[cluster, :, :p] @ rotation.flip(-1)
         return axes, values.flip(-1).clamp(min=0).sqrt()
 
+    def coordinates(self, cluster: int, points: Tensor) -> Tensor:
+        """Where points (m, d) are along `directions`, in standard deviations from the mean."""
+        axes, spread = self.directions(cluster)
+        mean = self._first[cluster] / self.counts[cluster].clamp(min=1)
+        return (points - mean) @ axes / spread.clamp(min=1e-300)
+
+
+class PixelSpace(SubspaceSpace):
+    """Samples as they are, near the subspaces of a `KSubspaces` model."""
+
     def samples(self, cluster: int, steps: Tensor) -> NDArray:
         """Samples (m, *shape) at the mean of a cluster's members moved by steps (m, d)."""
         mean = self._first[cluster] / self.counts[cluster].clamp(min=1)
         return (mean + steps).reshape(len(steps), *self.shape).numpy()
 
 
-class LatentSpace(PixelSpace):
+class EncodedSpace(SubspaceSpace):
+    """What a model makes of samples: its features, or the latents of its network.
+
+    By itself it is a way in only. A `KSCNPlus` has no decoder that would lead back to samples.
+    """
+
+    def __init__(self, model: Any, shape: tuple[int, ...]) -> None:
+        super().__init__(model, shape)
+        self._model = model
+        self._sums = ScatterSums(len(self.counts), self.dim, affine=False)
+        network = getattr(model, "autoencoder_", None) or getattr(model, "encoder_", None)
+        self.name = "features" if network is None else "latents"
+
+    @property
+    def spectra(self) -> NDArray:
+        """Eigenvalues of each cluster's scatter, descending."""
+        return self._sums.spectra().numpy()
+
+    def points(self, rows: NDArray) -> Tensor:
+        """Features or latents (n, d) in float64 of samples (n, *shape)."""
+        return torch.from_numpy(self._model.transform(rows)).double()
+
+    def _add_points(self, z: Tensor, labels: Tensor) -> None:
+        super()._add_points(z, labels)
+        self._sums.add(z, labels)
+
+
+class LatentSpace(EncodedSpace):
     """The latents of a `KSCN` model, with the way back through its decoder.
 
     Whitened latents are unit vectors, normalize(W c + b) of codes c, which cannot be inverted
@@ -121,20 +158,11 @@ class LatentSpace(PixelSpace):
     the one nearest to the mean.
     """
 
-    name = "latents"
-
     def __init__(self, model: Any, shape: tuple[int, ...]) -> None:
         super().__init__(model, shape)
-        self._model = model
         self._encode = Encoder(model.autoencoder_, IdentityLatent())
-        self._sums = ScatterSums(len(self.counts), self.dim, affine=False)
         self._codes: Tensor | None = None  # (k, code) sums
         self._lengths = torch.zeros_like(self.counts)
-
-    @property
-    def spectra(self) -> NDArray:
-        """Eigenvalues of each cluster's scatter, descending."""
-        return self._sums.spectra().numpy()
 
     def points(self, rows: NDArray) -> Tensor:
         """Latents (n, d) in float64 of samples (n, *shape)."""
@@ -154,7 +182,6 @@ class LatentSpace(PixelSpace):
         codes = self._codes_of(rows)
         z = self._latents(codes)
         self._add_points(z, labels)
-        self._sums.add(z, labels)
         if self._codes is None:
             self._codes = torch.zeros(len(self.counts), codes.shape[1], dtype=torch.float64)
         inside = labels >= 0
@@ -181,11 +208,14 @@ class LatentSpace(PixelSpace):
             return scaling.inverse(restored).numpy()
 
 
+# The spaces that lead from a subspace back to samples.
+Drawable = PixelSpace | LatentSpace
+
+
 def space_of(model: Any, shape: tuple[int, ...]) -> SampleSpace:
     """The space of a fitted model's subspaces; that of the samples where it has none."""
-    if hasattr(model, "autoencoder_") and hasattr(model, "subspaces_"):
+    if not hasattr(model, "subspaces_"):
+        return SampleSpace(shape)
+    if hasattr(model, "autoencoder_"):
         return LatentSpace(model, shape)
-    # Subspaces among features or latents without a decoder lead back to no samples.
-    if hasattr(model, "subspaces_") and not hasattr(model, "features_"):
-        return PixelSpace(model, shape)
-    return SampleSpace(shape)
+    return EncodedSpace(model, shape) if hasattr(model, "features_") else PixelSpace(model, shape)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kscn.data import Source
 from kscn.errors import DataError
 from kscn.report.members import Extremes
-from kscn.report.spaces import PixelSpace, SampleSpace
+from kscn.report.spaces import SampleSpace, SubspaceSpace
 
 # Samples that are in memory at once, and numbers in all of them together.
 _BLOCK_ROWS, _BLOCK_NUMBERS = 8192, 2**22
@@ -80,7 +80,7 @@ def look(
         z = space.add(rows, torch.from_numpy(here))
         begin, end = np.searchsorted(chosen, (first, first + len(rows)))
         points[begin:end] = z[torch.from_numpy(chosen[begin:end] - first)].numpy()
-        if not isinstance(space, PixelSpace):
+        if not isinstance(space, SubspaceSpace):
             continue
         own, second, other, nearest = _distances(space, z, here)
         tipped += int((nearest != here)[here >= 0].sum())
@@ -111,7 +111,7 @@ def _choice(n_samples: int, dim: int, seed: int) -> NDArray:
 
 
 def _distances(
-    space: PixelSpace, z: torch.Tensor, labels: NDArray
+    space: SubspaceSpace, z: torch.Tensor, labels: NDArray
 ) -> tuple[NDArray, NDArray, NDArray, NDArray]:
     """Of every sample: distance to its own and to the nearest other subspace, both numbers.
 

@@ -5,6 +5,11 @@ it says little about which clustering is right. Single runs then differ by ten p
 What the lowest ones agree on varies far less: every run has its accidents (a group split in two,
 two groups merged), but seldom the same ones.
 
+Where they do not agree, the objective ties between clusterings of different kinds, and neither it
+nor a vote finds the right one. Of those, one that shares the samples out evenly is right more often
+than one with a few large clusters and some small: groups that were merged make a large one, and
+groups that were split make small ones.
+
 How much the runs agree also says how well the data, in this representation and with subspaces of
 this dimension, supports a clustering at all. That is a way to choose between representations
 without labels.
@@ -12,20 +17,29 @@ without labels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from kscn.subspaces.bases import Subspaces
-from kscn.subspaces.search import Problem, initial_candidates, mutual_information, sweep
+from kscn.subspaces.search import (
+    Candidates,
+    Problem,
+    initial_candidates,
+    mutual_information,
+    sweep,
+)
 
 # A run ends when a burst of sweeps lowers its objective by less than a share STILL.
 BURST, BURSTS = 8, 12
 STILL = 2e-4
 VOTE_ITERATIONS = 20
+# Share of the runs, by their objective on more samples, of which the most even one is taken.
+TIED = 2 / 3
 
 Report = Callable[[int, int, float], None]
 
@@ -44,12 +58,15 @@ class Agreed:
         Mean normalised mutual information between two of the best runs.
     objective : float
         The lowest of all runs, as a share of the samples' squared norms.
+    runs : list of Candidates
+        Where every run ended, by rising objective.
     """
 
     labels: Tensor
     share: Tensor
     agreement: float
     objective: float
+    runs: list[Candidates] = field(repr=False)
 
 
 def agree(
@@ -64,34 +81,87 @@ def agree(
     One run per core, without threads of its own. `report` hears (runs done, of how many, lowest
     objective). The result does not depend on timing.
     """
-    threads = torch.get_num_threads()
     seeds = torch.randint(2**62, (starts,), generator=problem.generator).tolist()
-    energy = float(problem.norms.double().sum()) or 1.0
 
-    def run(seed: int) -> tuple[float, Tensor]:
-        torch.set_num_threads(1)  # of this thread
+    def start(seed: int) -> Run:
         own = replace(problem, generator=torch.Generator().manual_seed(seed))
-        return _run(own, init)
+        return _run(own, initial_candidates(own, init, 1))
 
-    ended: list[tuple[float, Tensor]] = []
+    ended = sorted(_side_by_side(start, seeds, problem, report), key=lambda run: run.objective)
+    best = [run.labels for run in ended[:kept]]
+    labels = consensus_labels(best, problem.k)
+    lowest = ended[0].objective / _energy(problem)
+    candidates = [run.candidate for run in ended]
+    return Agreed(labels, support(labels, best), mean_agreement(best), lowest, candidates)
+
+
+def most_even(
+    problem: Problem, runs: list[Candidates], report: Report = lambda *_: None
+) -> Subspaces:
+    """Bring runs to an end on more samples; of those tied by objective, the most even one.
+
+    Parameters
+    ----------
+    problem : Problem
+        More samples than the runs have seen.
+    runs : list of Candidates
+        Where they stand.
+    report : callable
+        Hears (runs done, of how many, lowest objective).
+    """
+    ended = _side_by_side(lambda run: _run(problem, run), runs, problem, report)
+    ended.sort(key=lambda run: run.objective)
+    tied = ended[: max(1, round(TIED * len(ended)))]
+    found = max(tied, key=lambda run: round(evenness(run.labels, problem.k), 9)).candidate
+    return Subspaces(found.bases[0], None if found.offsets is None else found.offsets[0])
+
+
+def evenness(labels: Tensor, k: int) -> float:
+    """Entropy of the shares of k clusters, log k when all are of the same size."""
+    share = torch.bincount(labels, minlength=k).double() / len(labels)
+    return float(-torch.special.xlogy(share, share).sum())
+
+
+@dataclass(frozen=True)
+class Run:
+    """Where a run ended."""
+
+    objective: float
+    labels: Tensor
+    candidate: Candidates
+
+
+def _side_by_side(
+    work: Callable[[Any], Run], inputs: Sequence[Any], problem: Problem, report: Report
+) -> list[Run]:
+    """One run per core, without threads of its own; in the order of the inputs."""
+    threads = torch.get_num_threads()
+    energy = _energy(problem)
+
+    def alone(given: Any) -> Run:
+        torch.set_num_threads(1)  # of this thread
+        return work(given)
+
+    ended: list[Run] = []
     lowest = float("inf")
-    pool = ThreadPoolExecutor(min(threads, starts))
+    pool = ThreadPoolExecutor(min(threads, len(inputs)))
     try:
-        for objective, labels in pool.map(run, seeds):
-            ended.append((objective, labels))
-            lowest = min(lowest, objective / energy)
-            report(len(ended), starts, lowest)
+        for run in pool.map(alone, inputs):
+            ended.append(run)
+            lowest = min(lowest, run.objective / energy)
+            report(len(ended), len(inputs), lowest)
     finally:  # also on Ctrl-C
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(threads)  # new threads take the number that was set last
-    best = [labels for _, labels in sorted(ended, key=lambda entry: entry[0])[:kept]]
-    labels = consensus_labels(best, problem.k)
-    return Agreed(labels, support(labels, best), mean_agreement(best), lowest)
+    return ended
 
 
-def _run(problem: Problem, init: str) -> tuple[float, Tensor]:
-    """One start, swept until it stands still: its objective and labels."""
-    candidate = initial_candidates(problem, init, 1)
+def _energy(problem: Problem) -> float:
+    return float(problem.norms.double().sum()) or 1.0
+
+
+def _run(problem: Problem, candidate: Candidates) -> Run:
+    """A start, swept until it stands still."""
     before = float("inf")
     for _ in range(BURSTS):
         candidate, objective = sweep(problem, candidate, BURST)
@@ -100,7 +170,8 @@ def _run(problem: Problem, init: str) -> tuple[float, Tensor]:
             break
         before = now
     offsets = None if candidate.offsets is None else candidate.offsets[0]
-    return now, Subspaces(candidate.bases[0], offsets).assign(problem.z)[0]
+    labels = Subspaces(candidate.bases[0], offsets).assign(problem.z)[0]
+    return Run(now, labels, candidate)
 
 
 def consensus_labels(runs: list[Tensor], k: int) -> Tensor:

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from kscn.data import Source
 from kscn.errors import DataError
-from kscn.estimators.linear import KSubspaces
-from kscn.report.spaces import PixelSpace
+from kscn.report.spaces import SubspaceSpace, space_of
 
 # Subspaces remembered per sample: its own and the next, with one to spare for merged clusters.
 _KEPT = 3
@@ -73,21 +72,18 @@ def measure(source: Source, labels: NDArray, model: Any) -> Nearness:
     model : estimator or None
         The model of the run, if it has one.
     """
-    space = PixelSpace(model, source.shape) if hasattr(model, "subspaces_") else None
-    kept = 0 if space is None else min(_KEPT, len(space.dims))
+    space = space_of(model, source.shape)
+    kept = min(_KEPT, len(space.dims))
     clusters = np.empty((len(source), kept), dtype=np.int32)
     distances = np.empty((len(source), kept), dtype=np.float32)
     low, high, tipped = np.inf, -np.inf, 0
     rows_at_once = max(1, min(_BLOCK_ROWS, _BLOCK_NUMBERS // int(np.prod(source.shape))))
     for first, rows in source.batches(rows_at_once):
         low, high = min(low, float(rows.min())), max(high, float(rows.max()))
-        if space is None:
+        if not isinstance(space, SubspaceSpace):
             continue
         here = slice(first, first + len(rows))
-        if isinstance(model, KSubspaces):
-            residual = _shares(space, space.points(rows))
-        else:
-            residual = _shares(space, torch.from_numpy(model.transform(rows)).double())
+        residual = _shares(space, space.points(rows))
         nearest = residual.argmin(axis=1)
         own = np.where(labels[here] >= 0, labels[here], nearest)
         tipped += int((nearest != own).sum())
@@ -105,7 +101,7 @@ def measure(source: Source, labels: NDArray, model: Any) -> Nearness:
     return Nearness(clusters, distances, low, high)
 
 
-def _shares(space: PixelSpace, z: Tensor) -> NDArray:
+def _shares(space: SubspaceSpace, z: Tensor) -> NDArray:
     """Distances of points (n, d) to all subspaces, (n, k)."""
     residual = space.subspaces.residuals(z)
     if space.subspaces.offsets is None:  # otherwise faint samples would all be typical
