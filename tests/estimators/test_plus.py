@@ -9,6 +9,7 @@ from sklearn.datasets import load_digits
 from kscn import KSCNPlus, load_model
 from kscn.data import make_union_of_subspaces
 from kscn.errors import InputError, KscnError, ModelFileError
+from kscn.estimators import representation
 from kscn.estimators.representation import Candidate, candidates
 from kscn.metrics import clustering_accuracy
 
@@ -106,6 +107,19 @@ def test_vectors_get_what_applies_to_them(tmp_path):
     np.testing.assert_array_equal(model.predict(X), model.labels_)
     model.save(tmp_path / "model")
     np.testing.assert_array_equal(load_model(tmp_path / "model").predict(X), model.labels_)
+
+
+def test_vectors_of_double_precision_are_taken_too():
+    X, y, _ = make_union_of_subspaces(400, K, 20, 3, noise=0.05, random_state=0)
+    assert clustering_accuracy(y, quick().fit(X.astype(np.float64)).labels_) > 0.9
+
+
+def test_runs_that_disagree_go_on_with_more_samples():
+    noise = np.random.default_rng(0).standard_normal((500, 12)).astype(np.float32)
+    model = quick().fit(noise)
+    assert model.agreement_ < representation.CLEAR
+    settled = [record for record in model.history_ if record["stage"] == "settle"]
+    assert [record["round"] for record in settled] == [1, 2, 3, 4, 5, 6]
 
 
 def test_features_too_large_to_keep_are_passed_once(monkeypatch):
