@@ -3,9 +3,9 @@
     python benchmarks/affinity.py [METHOD ...]
 
 The points are the 10,000 test images of MNIST as the pretrained SAE encodes them. Every method has
-a process of its own, so that its peak of memory is its own; `idle_mb` is that of a process that only
-reads the points, which is most of what ours needs. `k-subspaces` is ours on the points, `kscn-s` ours on the images, its
-pretraining counted. Run alone on the machine; about half an hour.
+a process of its own, so that its peak of memory is its own; `idle_mb` is that of a process that
+only reads the points, which is most of what ours needs. `k-subspaces` is ours on the points,
+`kscn-s` ours on the images, its pretraining counted. Run alone on the machine; about half an hour.
 """
 
 from __future__ import annotations
