@@ -4,7 +4,9 @@
 
 Both do the same work: epochs of kSCN (tuned network, mini-batches of 256 over all processes) and
 iterations of k-subspaces over the same samples. Rounds of one and of many processes alternate, and
-the fastest of each counts, so that other work on the machine weighs little.
+the fastest of each counts, so that other work on the machine weighs little. A third kind of round,
+"apart", has as many processes that share the work but no word: cores share caches and memory, so
+what these reach is the most that any exchange of messages could leave.
 """
 
 from __future__ import annotations
@@ -16,6 +18,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kscn.training.distributed import Group
 
 IMAGES, VECTORS = 12_000, 200_000
 DIM, CLUSTERS, SUBSPACE_DIM = 80, 10, 7
@@ -25,34 +31,38 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--worker", choices=["together", "apart"], help=argparse.SUPPRESS)
     parser.add_argument("--dry", action="store_true", help="do not write results/scale.json")
     options = parser.parse_args()
     if options.worker:
-        work()
+        work(apart=options.worker == "apart")
         return
-    best: dict[int, dict[str, float]] = {1: {}, options.processes: {}}
+    many = str(options.processes)
+    best: dict[str, dict[str, float]] = {"1": {}, many: {}, f"{many} apart": {}}
     for _ in range(options.rounds):
-        for processes, rates in best.items():
-            for name, rate in measure(processes).items():
+        for kind, rates in best.items():
+            for name, rate in measure(*kind.split()).items():
                 rates[name] = max(rate, rates.get(name, 0.0))
-            print(processes, {name: round(rate) for name, rate in rates.items()}, flush=True)
-    one, many = best[1], best[options.processes]
-    speedup = {name: round(many[name] / one[name], 2) for name in one}
+            print(kind, {name: round(rate) for name, rate in rates.items()}, flush=True)
+    speedup = {
+        kind: {name: round(rate / best["1"][name], 2) for name, rate in rates.items()}
+        for kind, rates in best.items()
+        if kind != "1"
+    }
     print("speedup", speedup)
     if not options.dry:
         import record
 
         config = {"images": IMAGES, "vectors": [VECTORS, DIM], "rounds": options.rounds}
-        figures = {"samples per second": {str(n): r for n, r in best.items()}, "speedup": speedup}
+        figures = {"samples per second": best, "speedup": speedup}
         record.write("scale", config | {"load": os.getloadavg()}, figures)
 
 
-def measure(processes: int) -> dict[str, float]:
+def measure(processes: str, how: str = "together") -> dict[str, float]:
     """Samples per second of each kind of work, in this many processes of one thread each."""
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-        *(f"--nproc-per-node={processes}", __file__, "--worker"),
+        *(f"--nproc-per-node={processes}", __file__, "--worker", how),
     ]
     ended = subprocess.run(
         command,
@@ -64,17 +74,18 @@ def measure(processes: int) -> dict[str, float]:
     return dict(json.loads(ended.stdout.strip().splitlines()[-1]))
 
 
-def work() -> None:
+def work(apart: bool) -> None:
     """What every process does; the first one tells how fast it was."""
     import torch
     import torch.distributed as dist
 
-    from kscn.training.distributed import current_group
+    from kscn.training.distributed import ALONE, current_group
 
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
-    rates = rate("kscn", deep(), IMAGES, 2) | rate("k-subspaces", linear(), VECTORS, 4)
-    if current_group().rank == 0:
+    group = ALONE if apart else current_group()
+    rates = rate("kscn", deep(group), IMAGES, 2) | rate("k-subspaces", linear(group), VECTORS, 4)
+    if dist.get_rank() == 0:
         print(json.dumps(rates))
     dist.destroy_process_group()
 
@@ -101,7 +112,7 @@ def rate(name: str, step: Callable[[], object], samples: int, steps: int) -> dic
     return {name: samples / fastest, f"{name}, computing": samples / least}
 
 
-def deep() -> Callable[[], object]:
+def deep(group: Group) -> Callable[[], object]:
     """An epoch of network steps under the separation loss, encoding, and an update by SVD."""
     import numpy as np
     import torch
@@ -114,9 +125,8 @@ def deep() -> Callable[[], object]:
     from kscn.training.minibatches import Minibatches
     from kscn.training.pretrain import Trainer
 
-    group = current_group()
     pixels = np.random.default_rng(0).integers(0, 255, (IMAGES, 1, 28, 28), dtype=np.uint8)
-    source = group.part(as_source(pixels))
+    source = current_group().part(as_source(pixels))
     torch.manual_seed(0)
     network = ConvAutoencoder((1, 28, 28), [16, 32, 8], [5, 3, 3], batch_norm=True)
     latent = WhitenedLatent(network.latent_dim, 30)
@@ -124,7 +134,7 @@ def deep() -> Callable[[], object]:
         source,
         InputScaling(torch.zeros(()), 1 / 255),
         (1, 28, 28),
-        group.batch_size(256),
+        current_group().batch_size(256),
         torch.device("cpu"),
     )
     trainer = Trainer(
@@ -153,7 +163,7 @@ def deep() -> Callable[[], object]:
     return lambda: alternation.run(trainer.epochs_done + 1, 0.0, lambda _: None)
 
 
-def linear() -> Callable[[], object]:
+def linear(group: Group) -> Callable[[], object]:
     """One iteration of k-subspaces over all samples, with trimming and without shortcuts."""
     import torch
 
@@ -163,10 +173,10 @@ def linear() -> Callable[[], object]:
     from kscn.training.distributed import current_group
     from kscn.training.lloyd import Lloyd
 
-    group = current_group()
     torch.manual_seed(0)
     samples = torch.randn(VECTORS, DIM)
-    blocks = Blocks(group.part(as_source(samples)), torch.float32, torch.device("cpu"))
+    part = current_group().part(as_source(samples))
+    blocks = Blocks(part, torch.float32, torch.device("cpu"))
     loop = Lloyd(
         blocks,
         Subspaces(torch.linalg.qr(torch.randn(CLUSTERS, DIM, SUBSPACE_DIM)).Q),

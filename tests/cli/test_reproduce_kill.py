@@ -2,9 +2,15 @@
 
 import json
 import os
+import sys
 import time
+from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for `import warm`
+
+import warm
 
 SEEDS = 4
 # Writing takes a while, so that a kill can arrive in the middle of it.
@@ -12,18 +18,15 @@ SLOW_DISK = """
 import os, time
 sync = os.fsync
 def slow(file):
-    time.sleep(0.3)
+    time.sleep(0.2)
     sync(file)
 os.fsync = slow
 """
 
 
 @pytest.fixture
-def call(files, tmp_path, monkeypatch):
-    """Arguments of the command for a table of four runs, on a slow disk."""
-    (tmp_path / "slow").mkdir()
-    (tmp_path / "slow" / "sitecustomize.py").write_text(SLOW_DISK)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "slow"))
+def call(files, tmp_path):
+    """Arguments of the command for a table of four runs."""
     table = tmp_path / "tiny.toml"
     table.write_text(
         f"[tiny]\nclusters = 3\n[tiny.planes]\nsource = '{files / 'xy.npz'}'\n"
@@ -52,7 +55,7 @@ def wait_until(condition, process):
         time.sleep(0.01)
 
 
-def test_kills_at_any_moment_cost_at_most_the_run_that_was_going(call, start, kscn, tmp_path):
+def test_kills_at_any_moment_cost_at_most_the_run_that_was_going(call, kscn, tmp_path):
     reference, out = tmp_path / "reference", tmp_path / "out"
     undisturbed = kscn(*call, "--out", reference)
     assert undisturbed.exit_code == 0, undisturbed.output
@@ -64,7 +67,7 @@ def test_kills_at_any_moment_cost_at_most_the_run_that_was_going(call, start, ks
     ]
     known = {}
     for moment in moments:
-        process = start(*call, "--out", out)
+        process = warm.Started(warm.COMMAND, [*call, "--out", out], before=SLOW_DISK)
         wait_until(moment, process)
         process.kill()  # SIGKILL
         output = process.communicate()[0]

@@ -3,10 +3,8 @@
 import fcntl
 import json
 import os
-import resource
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -14,46 +12,85 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 import kscn as package
 from kscn.cli import rundir
 from kscn.errors import ModelFileError
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for `import warm`
+
+import warm
+
 NAMES = {"config.toml", "history.jsonl", "labels.csv", "model"}
-FIT = ("digits", "-k", 10, "--seed", 3)
 DEEP = ("--method", "kscn-s", "--pretrain-epochs", 3, "--epochs", 3, "--n-init", 1)
 LINEAR = ("--method", "k-subspaces", "--subspace-dim", 3, "--n-init", 1)
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+DIGITS = 300
 
 
 @pytest.fixture(scope="module")
-def whole(kscn, tmp_path_factory):
-    """Runs that nothing happened to, by method."""
+def digits(tmp_path_factory):
+    """Some digits as a file, in images of 16 x 16."""
+    path = tmp_path_factory.mktemp("digits") / "digits.npy"
+    images = load_digits().images[:DIGITS].astype(np.uint8)
+    np.save(path, images.repeat(2, axis=1).repeat(2, axis=2))
+    return path
+
+
+@pytest.fixture(scope="module")
+def fits(digits):
+    """Commands by name; the linear fit has to have some iterations to be stopped in."""
+    shared = ("-k", 10, "--seed", 3)
+    return {
+        "deep": ("fit", digits, *shared, *DEEP),
+        "linear": ("fit", "digits", *shared, *LINEAR),
+    }
+
+
+@pytest.fixture(scope="module")
+def whole(kscn, fits, tmp_path_factory):
+    """Runs that nothing happened to, by name."""
     place = tmp_path_factory.mktemp("whole")
-    for name, options in (("deep", DEEP), ("linear", LINEAR)):
-        result = kscn("fit", *FIT, *options, "-o", place / name)
+    for name, fit in fits.items():
+        result = kscn(*fit, "-o", place / name)
         assert result.exit_code == 0, result.output
     return place
 
 
+@pytest.fixture
+def start():
+    """Start a command in a process of its own, and end it with the test."""
+    running = []
+
+    def begin(*args, before=""):
+        running.append(warm.Started(warm.COMMAND, args, before))
+        return running[-1]
+
+    yield begin
+    for process in running:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
 # A fit that waits in its second record of a stage, after states were written for the first.
 WAITS = """
-import sys, time
-from kscn.cli import interrupt, main, rundir
+import time
+from kscn.cli import interrupt, rundir
 from kscn.training import checkpoint
 checkpoint.SHARE = float("inf")
 interrupt.GRACE = 60
-stage, seen = sys.argv[1], []
+seen = []
 record = rundir.RunWriter.record
 def record_and_wait(self, line):
     record(self, line)
     seen.append(line["stage"])
-    if seen.count(stage) == 2:
+    if line["stage"] == {stage!r} and seen.count({stage!r}) == 2:
         (self.path / "waiting").touch()
-        time.sleep(3)
-        (self.path / "waiting").unlink()
+        while (self.path / "waiting").exists():
+            time.sleep(0.02)
 rundir.RunWriter.record = record_and_wait
-sys.argv = ["kscn", *sys.argv[2:]]
-main()
 """
 
 
@@ -68,32 +105,31 @@ def records(run):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "stage", "how"),
+    ("name", "stage", "how"),
     [
-        ("deep", DEEP, "pretrain", signal.SIGTERM),
-        ("linear", LINEAR, "fit", signal.SIGINT),
-        ("deep", DEEP, "fit", signal.SIGKILL),
+        ("deep", "pretrain", signal.SIGTERM),
+        ("linear", "fit", signal.SIGINT),
+        ("deep", "fit", signal.SIGKILL),
     ],
 )
 def test_a_stopped_run_goes_on_to_the_same_labels(
-    start, kscn, whole, tmp_path, name, options, stage, how
+    start, kscn, fits, whole, tmp_path, name, stage, how
 ):
     run = tmp_path / "run"
-    process = start(stage, "fit", *FIT, *options, "-o", run, code=WAITS)
+    process = start(*fits[name], "-o", run, before=WAITS.format(stage=stage))
     wait_for(run / "waiting", process)
-    for busy in (("--resume", run), (*FIT, *LINEAR, "-o", run, "--overwrite")):
-        assert "another process is writing" in kscn("fit", *busy).stderr
+    for busy in (("fit", "--resume", run), (*fits["linear"], "-o", run, "--overwrite")):
+        assert "another process is writing" in kscn(*busy).stderr
     process.send_signal(how)
+    (run / "waiting").unlink()
     errors = process.communicate()[1]
-    if how == signal.SIGKILL:
-        (run / "waiting").unlink()  # the lock died with its process
-    else:
+    if how != signal.SIGKILL:  # else the lock dies with its process
         assert process.returncode == 128 + how
         assert errors.strip() == f"kscn: interrupted; go on with `kscn fit --resume {run}`"
     told = kscn("info", run)
     assert told.exit_code == 2
     assert f"go on with `kscn fit --resume {run}`" in told.stderr
-    again = kscn("fit", *FIT, *options, "-o", run)
+    again = kscn(*fits[name], "-o", run)
     assert again.exit_code == 2
     assert "did not finish; go on with" in again.stderr
     result = kscn("fit", "--resume", run)
@@ -214,29 +250,25 @@ def test_a_kill_between_two_moves_is_made_up_for(kscn, whole, tmp_path, monkeypa
 # --- no space, no permission ---------------------------------------------------------------------
 
 
-def test_a_disk_that_is_full_gets_one_sentence_and_loses_nothing(whole, tmp_path):
+# No file can grow beyond this: the model's 30 kB do not fit, config and history do.
+FULL = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))"
+
+
+def test_a_disk_that_is_full_gets_one_sentence_and_loses_nothing(start, fits, whole, tmp_path):
     run = shutil.copytree(whole / "linear", tmp_path / "run")
     before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
-    command = [sys.executable, "-m", "kscn", "fit", *FIT, *DEEP, "-o", run, "--overwrite"]
-    result = subprocess.run(
-        [str(part) for part in command],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        # No file can grow beyond this: the model's 30 kB do not fit, config and history do.
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000)),
-    )
-    assert result.returncode == 2, result.stderr
-    assert "File too large" in result.stderr.strip().splitlines()[-1]
+    process = start(*fits["deep"], "-o", run, "--overwrite", before=FULL)
+    errors = process.communicate()[1]
+    assert process.returncode == 2, errors
+    assert "File too large" in errors.strip().splitlines()[-1]
     assert {file: file.read_bytes() for file in before} == before
     assert not list(run.glob("model/*.part*"))
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs a directory that nobody can write")
-def test_a_directory_that_cannot_be_written_gets_one_sentence(kscn, one_sentence, finished):
-    fit = ("fit", *FIT, *LINEAR, "-o", "/proc/kscn-run")  # root is refused there too
-    assert "cannot write" in one_sentence(kscn(*fit))
+def test_a_directory_that_cannot_be_written_gets_one_sentence(kscn, fits, one_sentence, finished):
+    # root is refused there too
+    assert "cannot write" in one_sentence(kscn(*fits["linear"], "-o", "/proc/kscn-run"))
     predict = ("predict", finished, "digits", "-o", "/proc/labels.csv")
     assert "cannot write" in one_sentence(kscn(*predict))
 
@@ -244,14 +276,11 @@ def test_a_directory_that_cannot_be_written_gets_one_sentence(kscn, one_sentence
 # --- many kills ----------------------------------------------------------------------------------
 
 
-def test_a_few_kills_at_random_moments_cost_nothing():
+def test_a_few_kills_at_random_moments_cost_nothing(digits):
     """The small version of `benchmarks/crash.py`, which runs this hundreds of times."""
-    script = Path(__file__).parents[2] / "benchmarks" / "crash.py"
-    result = subprocess.run(
-        [sys.executable, str(script), "--kills", "6", "--dry"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert result.returncode == 0, result.stderr
+    small = f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r}); import crash as c; "
+    small += f"c.DATA, c.SAMPLES = {str(digits)!r}, {DIGITS}; c.main()"
+    process = warm.Started(os.devnull, ["--kills", "6", "--dry"], before=small)
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert "same labels" in output

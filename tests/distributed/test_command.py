@@ -8,12 +8,13 @@ import time
 
 import pytest
 from click.testing import CliRunner
+from warm import COMMAND
 
 from kscn.cli import cli
 from kscn.training.pretrain import Trainer
 
 pytestmark = pytest.mark.timeout(1200)
-FIT = ("-m", "kscn", "fit", "digits", "-k", 10, "--seed", 0, "--n-init", 1)
+FIT = ("fit", "digits", "-k", 10, "--seed", 0, "--n-init", 1)
 LONG = ("--method", "kscn-s", "--pretrain-epochs", 500, "--epochs", 1)
 
 
@@ -29,7 +30,7 @@ def test_a_dead_process_is_named_and_the_run_goes_on_in_another_number(
     torchrun, tmp_path, monkeypatch
 ):
     run = tmp_path / "run"
-    process = torchrun(2, *FIT, *LONG, "-o", run, wait=False)
+    process = torchrun(2, COMMAND, *FIT, *LONG, "-o", run, wait=False)
     while not (run / "checkpoints" / "state-000001").exists():
         assert process.poll() is None, process.communicate()
         time.sleep(0.1)
@@ -63,7 +64,7 @@ def stopping(epoch):
 
 
 def test_a_mistake_is_told_once(torchrun, tmp_path):
-    ended = torchrun(2, *FIT[:3], "nonsense", "-k", 3, "-o", tmp_path / "run")
+    ended = torchrun(2, COMMAND, "fit", "nonsense", "-k", 3, "-o", tmp_path / "run")
     assert ended.returncode != 0
     told = [line for line in ended.errors.splitlines() if line.startswith("kscn:")]
     assert len(told) == 1, ended.errors
@@ -71,15 +72,15 @@ def test_a_mistake_is_told_once(torchrun, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_two_processes_write_one_run_that_one_process_has_begun(torchrun, tmp_path):
+def test_two_processes_write_one_run_that_one_process_has_begun(cold_torchrun, tmp_path):
     """The first part in one process, the rest in two."""
     run, options = tmp_path / "run", ("--method", "k-subspaces", "--subspace-dim", "3")
-    whole = CliRunner().invoke(cli, [*map(str, FIT[2:]), *options, "-o", str(tmp_path / "whole")])
+    whole = CliRunner().invoke(cli, [*map(str, FIT), *options, "-o", str(tmp_path / "whole")])
     assert whole.exit_code == 0, whole.output
     stage = run / ".unfinished"
     stage.mkdir(parents=True)
     (stage / "config.toml").write_text((tmp_path / "whole" / "config.toml").read_text())
-    ended = torchrun(2, "-m", "kscn", "fit", "--resume", run)
+    ended = cold_torchrun(2, "-m", "kscn", "fit", "--resume", run)
     assert ended.returncode == 0, ended.errors
     assert ended.output.count(f"wrote {run}/") == 1
     assert set(os.listdir(run)) == {"config.toml", "history.jsonl", "labels.csv", "model"}

@@ -1,10 +1,8 @@
-"""What every process of `test_equality.py` does; also run by itself, as one process.
+"""What every process of `test_equality.py` does; `everything` by itself is one process.
 
-python worker.py RESULT.npz
 torchrun --nproc-per-node=2 worker.py RESULT.npz
 """
 
-import os
 import sys
 
 import numpy as np
@@ -15,7 +13,6 @@ from kscn import KSCN, KSubspaces, data
 from kscn.errors import InputError
 from kscn.training.distributed import current_group
 
-torch.set_num_threads(1)
 found = {}
 
 
@@ -84,14 +81,20 @@ def refusals():
             found.setdefault("refused", []).append(str(error))
 
 
-if __name__ == "__main__":
-    if "RANK" in os.environ:
-        dist.init_process_group("gloo")
+def everything():
+    """What this process finds, alone or with others."""
+    found.clear()
     linear()
     deep()
     if current_group().size > 1:
         refusals()
+    return found
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    results = everything()
     if current_group().rank == 0:
-        np.savez(sys.argv[1], **found)
-    if "RANK" in os.environ:
-        dist.destroy_process_group()
+        np.savez(sys.argv[1], **results)
+    dist.destroy_process_group()

@@ -15,6 +15,7 @@ from torch import nn
 
 from kscn import KSCN, load_model
 from kscn.errors import InputError, ModelFileError
+from kscn.estimators import network
 from kscn.modelfile import MANIFEST_NAME, TENSORS_NAME, read_model, write_model
 from kscn.nn import ConvAutoencoder, DenseAutoencoder
 
@@ -284,6 +285,9 @@ def set_in(group, name, value):
         set_in("autoencoder", "config", {"shape": [1, 2, 2]}),
         set_in("autoencoder", "config", {"size": 3}),
         set_in("fitted", "n_iter", "many"),
+        set_in("fitted", "n_iter", "very\nmany " * 1000),
+        set_in("fitted", "input_shape", [1, 9, 9]),
+        set_in("fitted", "input_shape", [64]),
         lambda params, tensors: params.pop("params"),
         lambda params, tensors: params.pop("fitted"),
         lambda params, tensors: params.pop("autoencoder"),
@@ -297,6 +301,43 @@ def test_parts_that_do_not_fit_together_are_refused(saved, change):
     with pytest.raises(ModelFileError, match="model file") as caught:
         load_model(saved)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("config", "shape"),
+    [
+        ({"channels": [60_000, 60_000], "kernels": [5, 3]}, [1, 8, 8]),  # 130 GB of weights
+        ({"channels": [6, 4], "kernels": [5, 3], "shape": [1, 2**20, 2**20]}, [1, 2**20, 2**20]),
+        ({"channels": [1] * 100_000, "kernels": [3] * 100_000}, [1, 8, 8]),
+    ],
+)
+def test_a_network_that_a_file_pretends_to_hold_is_not_allocated(saved, monkeypatch, config, shape):
+    devices = []
+
+    def made(**settings):
+        devices.append(torch.get_default_device().type)
+        return ConvAutoencoder(**settings)
+
+    monkeypatch.setitem(network.AUTOENCODERS, "cae", made)
+    load_model(saved)
+    assert devices.pop() == "cpu"  # only what fits gets memory
+    model = read_model(saved)
+    model.params["autoencoder"]["config"] = {"shape": shape} | config
+    model.params["fitted"]["input_shape"] = shape
+    write_model(saved, model.kind, model.params, model.tensors)
+    with pytest.raises(ModelFileError, match="does not describe a KSCN"):
+        load_model(saved)
+    assert set(devices) <= {"meta"}
+
+
+def test_a_module_of_your_own_is_not_tried_on_absurd_samples(saved_own):
+    _, path = saved_own
+    model = read_model(path)
+    model.params["fitted"]["input_shape"] = [1, 2**20, 2**20]
+    write_model(path, model.kind, model.params, model.tensors)
+    with pytest.raises(ModelFileError, match="samples have 1099511627776 values"):
+        load_model(path, autoencoder=Own())
 
 
 def test_a_model_that_was_cut_off_or_changed_is_refused(saved):

@@ -179,6 +179,7 @@ def set_param(name, value):
         lambda params, tensors: params["params"].pop("affine"),
         lambda params, tensors: params["fitted"].pop("inertia"),
         lambda params, tensors: params["fitted"].update(n_iter="many"),
+        lambda params, tensors: params["fitted"].update(n_iter="very\nmany " * 1000),
     ],
 )
 def test_parts_that_do_not_fit_together_are_refused(saved, change):
@@ -186,6 +187,7 @@ def test_parts_that_do_not_fit_together_are_refused(saved, change):
     with pytest.raises(ModelFileError, match="does not describe a KSubspaces model") as caught:
         load_model(saved)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
 
 
 def test_a_model_that_was_cut_off_is_refused(saved):

@@ -193,7 +193,7 @@ def test_gradients_with_batch_norm_are_those_of_one_batch(monkeypatch):
         network.train()
         mine = split(images, group)
         (n,) = group.add(len(mine))
-        with group.normalising():
+        with group.normalising(network):
             loss = (network(mine) - mine).square().sum() / n
             # A loss of the batch as a whole, which every process computes.
             mean = group.total(network.encode(mine).sum(dim=0)) / n
@@ -209,3 +209,32 @@ def test_gradients_with_batch_norm_are_those_of_one_batch(monkeypatch):
         torch.testing.assert_close(found[0], grads, rtol=1e-3, atol=1e-4)
         torch.testing.assert_close(found[1], figures, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(found[2], running, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"affine": False}, {"momentum": None}, {"track_running_stats": False}]
+)
+def test_batch_norm_is_that_of_all_batches_together(monkeypatch, settings):
+    """Whatever the options of the layer; and afterwards it is an ordinary one again."""
+    x = torch.randn(9, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x[:3] = 1000 + 10 * x[:3]  # processes see different things, far from zero
+    upstream = torch.randn(x.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(1))
+
+    def pass_through(group):
+        layer = torch.nn.BatchNorm1d(4, **settings).double()
+        mine = split(x, group).clone().requires_grad_()
+        with group.normalising(torch.nn.Sequential(layer)):
+            for _ in range(2):
+                out = layer(mine)
+        out.backward(split(upstream, group))
+        assert "forward" not in vars(layer)
+        layer.eval()
+        return out.detach(), mine.grad, list(layer.buffers()), layer(x).detach()
+
+    out, grad, buffers, after = pass_through(ALONE)
+    found = together(3, pass_through, monkeypatch)
+    torch.testing.assert_close(torch.cat([part[0] for part in found]), out)
+    torch.testing.assert_close(torch.cat([part[1] for part in found]), grad)
+    for part in found:
+        torch.testing.assert_close(part[2], buffers)
+        torch.testing.assert_close(part[3], after)

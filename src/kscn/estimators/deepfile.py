@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -23,6 +24,8 @@ from kscn.nn import (
 from kscn.subspaces import Subspaces
 
 EstimatorType = TypeVar("EstimatorType")
+# Of one sample: far above any image, and still little to try a network on.
+MOST_VALUES = 2**26
 KINDS: dict[type[nn.Module], str] = {ConvAutoencoder: "cae", DenseAutoencoder: "sae"}
 
 
@@ -71,15 +74,16 @@ def read_deep(
     try:
         fitted, arrays = model.params["fitted"], model.tensors
         estimator = cls(**model.params["params"])
-        module = _module(model.params["autoencoder"], autoencoder)
-        network.load_weights(module, network.part(arrays, "autoencoder"), "the model file")
+        shape = fitted["input_shape"]
+        if math.prod(shape) > MOST_VALUES:
+            raise ValueError(f"its samples have {math.prod(shape)} values")
+        weights = network.part(arrays, "autoencoder")
+        module, codes = _module(model.params["autoencoder"], autoencoder, weights, shape)
         latent = _latent(network.part(arrays, "latent"))
         scale = network.part(arrays, "scaling")
         scaling = InputScaling(torch.from_numpy(scale["shift"]), float(scale["factor"]))
         bases = arrays["subspaces"]
-        module.eval()
         latent.eval()
-        codes = network.checked_run(module, torch.zeros(2, *fitted["input_shape"]))
         with torch.no_grad():
             width = latent(torch.zeros(1, codes)).shape[1]
         fault = Subspaces(torch.from_numpy(bases)).fault(1e-3)
@@ -108,8 +112,9 @@ def read_deep(
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         if isinstance(error, (ModelFileError, InputError)):
             raise
+        told = " ".join(str(error).split())[:300]
         raise ModelFileError(
-            f"The model file does not describe a KSCN model ({error}); save it again."
+            f"The model file does not describe a KSCN model ({told}); save it again."
         ) from error
     if autoencoder is not None:
         state["autoencoder"] = autoencoder
@@ -117,22 +122,48 @@ def read_deep(
     return estimator
 
 
-def _module(described: Mapping[str, Any], given: nn.Module | None) -> nn.Module:
+def _module(
+    described: Mapping[str, Any],
+    given: nn.Module | None,
+    weights: Mapping[str, Any],
+    shape: list[int],
+) -> tuple[nn.Module, int]:
+    """The network with its weights, and the length of its codes of samples of `shape`."""
     if described["kind"] == "custom":
         if given is None:
             raise InputError(
                 f"this model was trained with a network of your own, {described['name']}; open it "
                 f"with load_model(path, autoencoder={described['name']}(...))."
             )
-        return network.build(given, None, ())
+        module = network.build(given, None, ())
+        network.load_weights(module, weights, "the model file")
+        return module, network.checked_run(module, torch.zeros(2, *shape))
     if given is not None:
         raise InputError(
             f"this model brings its own {described['name']}; open it without autoencoder=."
         )
+    make, config = network.AUTOENCODERS[described["kind"]], described["config"]
+    if any(isinstance(value, list) and len(value) > len(weights) for value in config.values()):
+        raise ValueError("it has weights for fewer layers than it describes")
     try:
-        return network.AUTOENCODERS[described["kind"]](**described["config"])
+        # Without memory first: a network that a file only pretends to hold is never allocated.
+        with torch.device("meta"):
+            like = make(**config)
+        _check_shapes(like, weights)
+        takes = [config["n_features"]] if "n_features" in config else list(config["shape"])
+        if takes != list(shape):
+            raise ValueError(f"its network takes {takes} and its samples are {list(shape)}")
+        module = make(**config)
     except InputError as error:  # the file's fault, not the caller's
         raise ValueError(error) from error
+    network.load_weights(module, weights, "the model file")
+    return module.eval(), int(module.latent_dim)
+
+
+def _check_shapes(like: nn.Module, weights: Mapping[str, Any]) -> None:
+    for name, tensor in like.state_dict().items():
+        if name not in weights or tuple(weights[name].shape) != tuple(tensor.shape):
+            raise ValueError(f"the weights {name!r} are missing or of another shape")
 
 
 def _latent(weights: Mapping[str, Any]) -> nn.Module:

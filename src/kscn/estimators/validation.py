@@ -305,8 +305,9 @@ def rebuild(cls: type[EstimatorType], model: ModelFile) -> EstimatorType:
         if fitted["feature_names"]:
             state["feature_names_in_"] = np.array(fitted["feature_names"], dtype=object)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
+        told = " ".join(str(error).split())[:300]
         raise ModelFileError(
-            f"The model file does not describe a KSubspaces model ({error}); save it again."
+            f"The model file does not describe a KSubspaces model ({told}); save it again."
         ) from error
     vars(estimator).update(state)
     return estimator

@@ -102,8 +102,8 @@ class Group:
         """Add up the gradients of all processes, in place, and return the sum of `figures`."""
         return figures
 
-    def normalising(self) -> AbstractContextManager[object]:
-        """A context in which BatchNorm normalises by the batches of all processes together."""
+    def normalising(self, *modules: nn.Module) -> AbstractContextManager[object]:
+        """While open, BatchNorm in `modules` goes by the batches of all processes together."""
         return nullcontext()
 
 

@@ -142,7 +142,7 @@ class Trainer:
         # Dropout and the like draw from torch's global generator: seeded, and then as it was.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.generator.initial_seed() + self.epochs_done)
-            with self.group.normalising():
+            with self.group.normalising(self.autoencoder, self.latent):
                 return self._epoch(loss if weight else None, weight, on_latents)
 
     def _epoch(
@@ -155,7 +155,7 @@ class Trainer:
         self.latent.train()
         for indices, clean in self._rest_of_epoch():
             codes = self.autoencoder.encode(self.augment(clean, self.generator))  # type: ignore[operator]
-            (samples,) = self.group.add(len(clean))
+            samples = self._samples(len(clean))
             total = reconstruction = torch.zeros(())
             if self.reconstruct:
                 restored: Tensor = self.autoencoder.decode(codes)  # type: ignore[operator]
@@ -197,6 +197,13 @@ class Trainer:
         self.steps_done = 0
         reconstruction_mean, subspace_mean = (self.totals / self.seen).tolist()
         return EpochLosses(reconstruction_mean, subspace_mean)
+
+    def _samples(self, own: int) -> float:
+        """Samples of this step in all processes, from our `own`; only the last has to be asked."""
+        if self.steps_done < self.batches.per_epoch - 1:
+            return own * self.group.size
+        (samples,) = self.group.add(own)
+        return samples
 
     def _rest_of_epoch(self) -> Iterator[tuple[Tensor, Tensor]]:
         """The mini-batches of an epoch, or those left of it when its state was written."""

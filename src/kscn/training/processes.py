@@ -14,7 +14,7 @@ from kscn.errors import InputError
 from kscn.nn import InputScaling
 from kscn.subspaces import ScatterSums
 from kscn.training.distributed import Group, Part
-from kscn.training.sharednorm import SharedStatistics
+from kscn.training.sharednorm import shared_statistics
 
 # Digits of a distance that one round of the search for a cut settles.
 DIGIT_BITS = 8
@@ -163,8 +163,8 @@ class _Processes(Group):
         )
         return pieces[-1].to(figures)
 
-    def normalising(self) -> AbstractContextManager[object]:
-        return SharedStatistics()
+    def normalising(self, *modules: nn.Module) -> AbstractContextManager[object]:
+        return shared_statistics(*modules)
 
 
 def processes() -> Group:
