@@ -72,7 +72,10 @@ def test_a_mistake_is_told_once(torchrun, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_two_processes_write_one_run_that_one_process_has_begun(cold_torchrun, tmp_path):
+@pytest.mark.parametrize("start", ["warm", pytest.param("cold", marks=pytest.mark.slow)])
+def test_two_processes_write_one_run_that_one_process_has_begun(
+    torchrun, cold_torchrun, tmp_path, start
+):
     """The first part in one process, the rest in two."""
     run, options = tmp_path / "run", ("--method", "k-subspaces", "--subspace-dim", "3")
     whole = CliRunner().invoke(cli, [*map(str, FIT), *options, "-o", str(tmp_path / "whole")])
@@ -80,7 +83,10 @@ def test_two_processes_write_one_run_that_one_process_has_begun(cold_torchrun, t
     stage = run / ".unfinished"
     stage.mkdir(parents=True)
     (stage / "config.toml").write_text((tmp_path / "whole" / "config.toml").read_text())
-    ended = cold_torchrun(2, "-m", "kscn", "fit", "--resume", run)
+    if start == "warm":
+        ended = torchrun(2, COMMAND, "fit", "--resume", run)
+    else:
+        ended = cold_torchrun(2, "-m", "kscn", "fit", "--resume", run)
     assert ended.returncode == 0, ended.errors
     assert ended.output.count(f"wrote {run}/") == 1
     assert set(os.listdir(run)) == {"config.toml", "history.jsonl", "labels.csv", "model"}

@@ -57,9 +57,8 @@ def deep():
     }
     cases = {
         "separation": {"latent": "whitened", "latent_dim": 8, "loss": "separation", "balance": 1.0},
-        "grassmann": {"update": "grassmann", "update_every": 3, "trim": 0.0},
+        "grassmann": {"update": "grassmann", "update_every": 3, "trim": 0.0, "init": "k-means"},
         "svd": {},
-        "k-means": {"init": "k-means"},
     }
     for name, settings in cases.items():
         model = KSCN(4, random_state=0, **shared | settings).fit(samples)

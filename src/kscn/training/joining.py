@@ -25,7 +25,7 @@ from kscn.errors import KscnError
 from kscn.training.distributed import ALONE, Group, current_group
 
 # Seconds between signs of life, and without one until a process counts as dead.
-BEAT, SILENCE = 2.0, 20.0
+BEAT, SILENCE = 1.0, 20.0
 # A slow process is not a dead one: for dead ones there is the above.
 PATIENCE = timedelta(minutes=30)
 
