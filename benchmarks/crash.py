@@ -102,15 +102,16 @@ class Crash:
             args.append("--overwrite")
         kills = 0
         for _ in range(KILLS_PER_RUN):
-            if is_unfinished(run):
-                args = ["fit", "--resume", str(run)]
             code = self.run(args, self.rng.uniform(0, 0.6 * self.seconds[method]))
             kills += code == -signal.SIGKILL
             self.look_through(run, replaces)
             if code == 0:
                 break
+            if is_unfinished(run):
+                args = ["fit", "--resume", str(run)]
+            elif args[1] == "--resume" or (not replaces and (run / "config.toml").is_file()):
+                break  # the kill came after everything was in place
         else:
-            args = ["fit", "--resume", str(run)] if is_unfinished(run) else args
             assert self.run(args) == 0, f"{method}: cannot go on"
             self.seen["resumed"] += args[1] == "--resume"
         labels = (run / "labels.csv").read_bytes()
