@@ -109,9 +109,15 @@ def test_vectors_get_what_applies_to_them(tmp_path):
     np.testing.assert_array_equal(load_model(tmp_path / "model").predict(X), model.labels_)
 
 
-def test_vectors_of_double_precision_are_taken_too():
+def test_vectors_of_double_precision_are_taken_too(monkeypatch):
     X, y, _ = make_union_of_subspaces(400, K, 20, 3, noise=0.05, random_state=0)
-    assert clustering_accuracy(y, quick().fit(X.astype(np.float64)).labels_) > 0.9
+    X = X.astype(np.float64)
+    model = quick().fit(X)
+    assert clustering_accuracy(y, model.labels_) > 0.9
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+    monkeypatch.setattr("kscn.estimators.plus.KEEP_BYTES", 0)
+    streamed = quick().fit(X)
+    assert (streamed.predict(X) == streamed.labels_).mean() > 0.99  # of sums in other precision
 
 
 def test_runs_that_disagree_go_on_with_more_samples():

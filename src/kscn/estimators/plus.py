@@ -229,7 +229,7 @@ class KSCNPlus(LatentClusterer):
         features = self.features_.source(source)
         kept = len(features) * features.row_bytes <= KEEP_BYTES
         if kept:
-            features = as_source(np.asarray(features), name=features.name)
+            features = as_source(np.asarray(features, np.float32), name=features.name)
         linear = KSubspaces(
             self.n_clusters,
             subspace_dim=chosen.candidate.subspace_dim,
@@ -313,7 +313,8 @@ class KSCNPlus(LatentClusterer):
     def _keep(self, found: Subspaces, labels: NDArray, inertia: float) -> None:
         self.labels_ = labels.astype(np.int32)
         self.inertia_ = inertia
-        self.subspaces_ = found.bases.cpu().numpy()
+        # Latents are float32 whatever the samples are, and products want one precision.
+        self.subspaces_ = found.bases.float().cpu().numpy()
         self.subspace_dims_ = found.dims.cpu().numpy()
         free = found.ambient_dim - self.subspace_dims_[self.labels_]
         self.noise_variance_ = inertia / max(1, int(free.sum()))
