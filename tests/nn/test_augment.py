@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kscn.nn import NoAugmentation, RandomAffine, RandomNoise
+from kscn.nn import NoAugmentation, RandomAffine, RandomElastic, RandomNoise
 
 STILL = {"angle": 0.0, "shear": 0.0, "scale": 0.0, "shift": 0.0}
 
@@ -33,11 +33,11 @@ def test_without_strength_images_stay_what_they_are(dtype, h, w):
 
 
 @pytest.mark.parametrize("shape", [(4, 1, 8, 8), (3, 3, 9, 14), (1, 2, 28, 28)])
-@pytest.mark.parametrize("flip", [False, True])
-def test_shapes_types_and_ranges_stay(shape, flip):
+@pytest.mark.parametrize("augment", [RandomAffine(), RandomAffine(flip=True), RandomElastic()])
+def test_shapes_types_and_ranges_stay(shape, augment):
     for dtype in (torch.float32, torch.float64):
         x = images(*shape, dtype=dtype)
-        out = RandomAffine(flip=flip)(x, seeded())
+        out = augment(x, seeded())
         assert out.shape == x.shape
         assert out.dtype == dtype
         assert out.isfinite().all()
@@ -46,7 +46,7 @@ def test_shapes_types_and_ranges_stay(shape, flip):
         assert not torch.equal(out, x)
 
 
-@pytest.mark.parametrize("augment", [RandomAffine(flip=True), RandomNoise()])
+@pytest.mark.parametrize("augment", [RandomAffine(flip=True), RandomElastic(), RandomNoise()])
 def test_a_seed_repeats_and_another_does_not(augment):
     x = images()
     before = x.clone()
@@ -114,3 +114,18 @@ def test_noise_is_a_share_of_the_signal():
     ratio = noise.square().mean().sqrt() / x.square().mean().sqrt()
     assert float(ratio) == pytest.approx(0.2, rel=0.03)
     assert torch.equal(RandomNoise(level=0.0)(x, seeded()), x)
+
+
+def test_bending_moves_neighbours_alike_and_distant_parts_differently():
+    h = w = 32
+    down, across = torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")
+    x = torch.stack([down, across]).float()[None].expand(64, 2, h, w)  # pixels hold their place
+    moved = RandomAffine(**STILL, bend=0.02)(x, seeded()) - x
+    inner = moved[:, :, 6:-6, 6:-6]  # what comes from beyond the border is zero
+    assert 0.01 * h < inner.std() < 0.03 * h
+    steps = inner.diff(dim=2).abs()
+    assert steps.max() < 0.6  # smooth: no pixel overtakes the next
+    apart = torch.corrcoef(torch.stack([inner[:, 0, 0, 0], inner[:, 0, -1, -1]]))[0, 1]
+    near = torch.corrcoef(torch.stack([inner[:, 0, 0, 0], inner[:, 0, 1, 1]]))[0, 1]
+    assert near > 0.95
+    assert apart.abs() < 0.4

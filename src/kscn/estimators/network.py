@@ -13,10 +13,21 @@ from torch import Tensor, nn
 from kscn.data import Source
 from kscn.errors import InputError, ModelFileError
 from kscn.modelfile import read_model
-from kscn.nn import ConvAutoencoder, DenseAutoencoder, NoAugmentation, RandomAffine, RandomNoise
+from kscn.nn import (
+    ConvAutoencoder,
+    DenseAutoencoder,
+    NoAugmentation,
+    RandomAffine,
+    RandomElastic,
+    RandomNoise,
+)
 
 AUTOENCODERS = {"cae": ConvAutoencoder, "sae": DenseAutoencoder}
-AUGMENTATIONS: dict[str, Callable[..., Any]] = {"affine": RandomAffine, "noise": RandomNoise}
+AUGMENTATIONS: dict[str, Callable[..., Any]] = {
+    "affine": RandomAffine,
+    "elastic": RandomElastic,
+    "noise": RandomNoise,
+}
 _COLOURS = (1, 3, 4)
 
 
@@ -128,8 +139,8 @@ def augmentation(
             "table with one of them as 'kind' and its settings, or a function (batch, generator) "
             "-> batch."
         )
-    if kind == "affine" and len(shape) != 3:
-        raise InputError("augment='affine' needs images; use 'noise' for vectors.")
+    if kind in ("affine", "elastic") and len(shape) != 3:
+        raise InputError(f"augment={kind!r} needs images; use 'noise' for vectors.")
     try:
         return AUGMENTATIONS[kind](**settings)
     except TypeError as error:

@@ -1,6 +1,6 @@
 """Learned maps: autoencoders, the map from their latent to the one clustered, augmentation."""
 
-from kscn.nn.augment import NoAugmentation, RandomAffine, RandomNoise
+from kscn.nn.augment import NoAugmentation, RandomAffine, RandomElastic, RandomNoise
 from kscn.nn.cae import ConvAutoencoder
 from kscn.nn.encoder import ConvEncoder
 from kscn.nn.latent import IdentityLatent, UnitLatent, WhitenedLatent
@@ -15,6 +15,7 @@ __all__ = [
     "InputScaling",
     "NoAugmentation",
     "RandomAffine",
+    "RandomElastic",
     "RandomNoise",
     "UnitLatent",
     "WhitenedLatent",

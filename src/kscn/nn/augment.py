@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -17,9 +18,13 @@ class NoAugmentation:
         return samples
 
 
+# A bent image is moved at KNOTS x KNOTS points, and smoothly between them.
+KNOTS = 4
+
+
 @dataclass(frozen=True)
 class RandomAffine:
-    """Turn, shear, scale and shift every image of a batch a little, each by its own draw.
+    """Turn, shear, scale, shift and bend every image of a batch a little, each by its own draw.
 
     Parameters
     ----------
@@ -33,6 +38,9 @@ class RandomAffine:
         Largest shift, as a share of the image's side.
     flip : bool
         Mirror left and right every second image. Off where a mirror image means something else.
+    bend : float
+        Standard deviation of a smooth displacement that differs over the image, as a share of its
+        side.
     """
 
     angle: float = 15.0
@@ -40,6 +48,7 @@ class RandomAffine:
     scale: float = 0.15
     shift: float = 0.075
     flip: bool = False
+    bend: float = 0.0
 
     def __call__(self, samples: Tensor, generator: torch.Generator) -> Tensor:
         """Changed copies of images (n, c, h, w)."""
@@ -58,6 +67,11 @@ class RandomAffine:
         grid = torch.nn.functional.affine_grid(
             torch.stack([top, low], 1), list(samples.shape), align_corners=False
         )
+        if self.bend:
+            knots = torch.randn(n, KNOTS, KNOTS, 2, generator=generator).to(samples)
+            down, across = (_between_knots(size).to(samples) for size in samples.shape[-2:])
+            rows = torch.einsum("hi,nijc->nhjc", 2 * self.bend * down, knots)
+            grid += torch.einsum("wj,nhjc->nhwc", across, rows)
         return torch.nn.functional.grid_sample(samples, grid, align_corners=False)
 
 
@@ -71,3 +85,20 @@ class RandomNoise:
         """Noisy copies of samples of any shape."""
         noise = torch.randn(samples.shape, generator=generator).to(samples)
         return samples + self.level * samples.square().mean().sqrt() * noise
+
+
+@dataclass(frozen=True)
+class RandomElastic(RandomAffine):
+    """`RandomAffine` that also bends: strokes and outlines vary as they do between writers."""
+
+    bend: float = 0.03
+
+
+@lru_cache
+def _between_knots(size: int) -> Tensor:
+    """Cubic weights of the knots for each of `size` pixels, shape (size, KNOTS)."""
+    knots = torch.eye(KNOTS)[:, None]
+    between = torch.nn.functional.interpolate(
+        knots[:, :, None], size=(1, size), mode="bicubic", align_corners=True
+    )
+    return between[:, 0, 0].T.contiguous()
