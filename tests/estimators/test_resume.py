@@ -173,6 +173,9 @@ def test_a_stop_in_the_middle_of_an_epoch_loses_nothing(
         with pytest.raises(checkpoint.StoppedError, match=str(tmp_path)):
             deep(**settings, checkpoint_dir=tmp_path).fit(digits)
     checkpoint.STOP.withdraw()
+    record = {"pretraining": "pretrain", "the alternation": "fit"}[stage]
+    with pytest.raises(CutError):  # killed again before the next state
+        deep(**settings, checkpoint_dir=tmp_path, callbacks=[Cut(record, 1)]).fit(digits)
     again = deep(**settings, checkpoint_dir=tmp_path).fit(digits)
     same(again, whole)
 

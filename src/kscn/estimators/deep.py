@@ -287,7 +287,7 @@ class KSCN(LatentClusterer):
             saved=saved,
         )
         progress.enter("fit", alternation.state)
-        if saved is None:
+        if saved is None:  # else it is on disk, with what torch's generator was within an epoch
             progress.keeper.keep()
         return alternation
 
