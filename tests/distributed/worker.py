@@ -93,6 +93,7 @@ def refusals():
     for call in (
         lambda: KSubspaces(1, subspace_dim=1).fit(np.eye(current_group().size - 1, 3)),
         lambda: KSCN(2, subspace_dim=1, batch_size=3).fit(np.random.rand(20, 6)),
+        lambda: KSCNPlus(2, batch_size=3).fit(np.random.rand(20, 6, 6)),
     ):
         try:
             call()

@@ -202,6 +202,7 @@ class KSCNPlus(LatentClusterer):
         self._input_shape = network.image_shape(source.shape) or source.shape
         image = len(self._input_shape) == 3
         check.plus_parameters(self, place(source)[1], image)
+        group.batch_size(self.batch_size)  # what cannot be shared out is refused before the search
         progress = PlusProgress.begin(self, source, group)
         self.encoder_: ConvEncoder | None = None
 
