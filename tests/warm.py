@@ -21,6 +21,7 @@ FORKS.set_forkserver_preload(
         "kscn.cli.reproduce",
         "kscn.estimators.deep",
         "kscn.estimators.linear",
+        "kscn.estimators.plus",
         "kscn.experiments.methods",
         "kscn.training.joining",
         "scipy.optimize",

@@ -24,6 +24,7 @@ import warm
 
 NAMES = {"config.toml", "history.jsonl", "labels.csv", "model"}
 DEEP = ("--method", "kscn-s", "--pretrain-epochs", 3, "--epochs", 3, "--n-init", 1)
+BEST = ("--method", "best", "--epochs", 3)
 LINEAR = ("--method", "k-subspaces", "--subspace-dim", 3, "--n-init", 1)
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 DIGITS = 300
@@ -42,7 +43,9 @@ def digits(tmp_path_factory):
 def fits(digits):
     """Commands by name; the linear fit has to have some iterations to be stopped in."""
     shared = ("-k", 10, "--seed", 3)
+    np.save(digits.with_name("few.npy"), np.load(digits)[:100, ::2, ::2])
     return {
+        "best": ("fit", digits.with_name("few.npy"), "-k", 3, "--seed", 3, *BEST),
         "deep": ("fit", digits, *shared, *DEEP),
         "linear": ("fit", "digits", *shared, *LINEAR),
     }
@@ -110,6 +113,7 @@ def records(run):
         ("deep", "pretrain", signal.SIGTERM),
         ("linear", "fit", signal.SIGINT),
         ("deep", "fit", signal.SIGKILL),
+        ("best", "fit", signal.SIGTERM),
     ],
 )
 def test_a_stopped_run_goes_on_to_the_same_labels(

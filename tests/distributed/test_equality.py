@@ -49,13 +49,31 @@ def test_the_separation_loss_works_in_two_processes(results):
         assert found > 0.9
 
 
-@pytest.mark.parametrize("case", ["separation", "svd", "grassmann"])
+def test_a_refined_fit_begins_alike_and_ends_as_good_in_two_processes(results):
+    np.testing.assert_array_equal(results[2]["plus.start"], results[1]["plus.start"])
+    for n in (1, 2):
+        found = metrics.clustering_accuracy(results[n]["true"], results[n]["plus.labels"])
+        assert found == pytest.approx(1.0, abs=0.005)
+
+
+def test_runs_that_disagree_settle_alike_in_two_processes(results):
+    one, two = results[1], results[2]
+    assert "settle" in one["noise.stages"]
+    np.testing.assert_array_equal(two["noise.stages"], one["noise.stages"])
+    np.testing.assert_array_equal(two["noise.labels"], one["noise.labels"])
+    for a, b in zip(one["noise.bases"], two["noise.bases"], strict=True):
+        assert subspace_angles(a, b).max() < 1e-4
+
+
+@pytest.mark.parametrize("case", ["separation", "svd", "grassmann", "plus"])
 def test_all_processes_hold_the_same_network(results, case):
     first, second = results[2][f"{case}.weights"]
     np.testing.assert_array_equal(first, second)
 
 
 def test_what_cannot_be_shared_out_is_refused(results):
-    few, batch = results[2]["refused"]
+    few, *batches = results[2]["refused"]
     assert "1 samples, too few for 2 processes" in few
-    assert "batch_size=3 leaves each of 2 processes fewer than 2" in batch
+    assert len(batches) == 2
+    for told in batches:
+        assert "batch_size=3 leaves each of 2 processes fewer than 2" in told

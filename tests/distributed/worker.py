@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from kscn import KSCN, KSubspaces, data
+from kscn import KSCN, KSCNPlus, KSubspaces, data
 from kscn.errors import InputError
 from kscn.training.distributed import current_group
 
@@ -36,7 +36,7 @@ def linear():
         found[f"{name}.inertia"] = model.inertia_
 
 
-def deep():
+def images():
     """Separable images, sorted by class, so that processes see different ones."""
     rng = np.random.default_rng(0)
     patterns = np.zeros((4, 2, 8, 8))
@@ -44,8 +44,13 @@ def deep():
         patterns[i, :, 4 * row :, 4 * column :][:, :4, :4] = rng.uniform(0, 1, (2, 4, 4))
     true = np.repeat(np.arange(4), 150)
     samples = np.einsum("nj,njhw->nhw", rng.uniform(0.2, 1, (600, 2)), patterns[true])
-    samples = (samples + 0.02 * rng.standard_normal(samples.shape)).astype(np.float32)
-    found["true"] = true
+    samples = samples + 0.02 * rng.standard_normal(samples.shape)
+    return samples.astype(np.float32), true
+
+
+def deep():
+    """Network and subspaces together, in three variants."""
+    samples, found["true"] = images()
     shared = {
         "subspace_dim": 2,
         "autoencoder_params": {"channels": [8, 4], "kernels": [3, 3], "batch_norm": True},
@@ -68,11 +73,27 @@ def deep():
         found[f"{name}.weights"] = current_group().gather(weights[None]).numpy()
 
 
+def plus():
+    """The same images refined, and noise, in which runs do not agree."""
+    samples, _ = images()
+    settings = {"components": 8, "whiten": False, "subspace_dim": 2, "starts": 6, "batch_size": 60}
+    model = KSCNPlus(4, epochs=5, random_state=0, **settings).fit(samples)
+    np.testing.assert_array_equal(model.predict(samples), model.labels_)
+    found["plus.start"], found["plus.labels"] = model.start_labels_, model.labels_
+    weights = torch.cat([p.flatten() for p in model.encoder_.parameters()])
+    found["plus.weights"] = current_group().gather(weights[None]).numpy()
+    noise = np.random.default_rng(0).standard_normal((301, 8))
+    model = KSCNPlus(4, random_state=0, **settings).fit(noise)
+    found["noise.labels"], found["noise.bases"] = model.labels_, model.subspaces_
+    found["noise.stages"] = [record["stage"] for record in model.history_]
+
+
 def refusals():
     """What cannot be shared out is refused in all processes alike."""
     for call in (
         lambda: KSubspaces(1, subspace_dim=1).fit(np.eye(current_group().size - 1, 3)),
         lambda: KSCN(2, subspace_dim=1, batch_size=3).fit(np.random.rand(20, 6)),
+        lambda: KSCNPlus(2, batch_size=3).fit(np.random.rand(20, 6, 6)),
     ):
         try:
             call()
@@ -85,6 +106,7 @@ def everything():
     found.clear()
     linear()
     deep()
+    plus()
     if current_group().size > 1:
         refusals()
     return found

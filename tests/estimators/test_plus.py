@@ -6,10 +6,11 @@ import torch
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 
-from kscn import KSCNPlus, load_model
-from kscn.data import make_union_of_subspaces
+from kscn import KSCNPlus, KSubspaces, load_model
+from kscn.data import as_source, make_union_of_subspaces
 from kscn.errors import InputError, KscnError, ModelFileError
 from kscn.estimators import representation
+from kscn.estimators.plus import _doubt
 from kscn.estimators.representation import Candidate, candidates
 from kscn.metrics import clustering_accuracy
 
@@ -149,6 +150,15 @@ def test_candidates_fit_the_data(n, d, k):
         assert 1 <= one.subspace_dim < one.components <= min(n, d)
         assert one.subspace_dim * k <= max(n, k)
     assert candidates(12_000, 3472, 10)[0] == Candidate(150, False, 15)
+
+
+def test_samples_between_two_subspaces_are_the_most_doubtful():
+    linear = KSubspaces(2, subspace_dim=1, init=np.eye(3)[:2, :, None], random_state=0)
+    linear.fit(np.eye(3)[[0, 0, 1, 1]])
+    samples = np.array([[1, 0, 0], [1, 0.9, 0], [0.5, 1, 0], [1, 1, 0]])
+    # Gaps between the squared distances: 1, 1 - 0.81, 1 - 0.25 and 0.
+    expected = [1, 1 / 0.19, 1 / 0.75, np.inf]
+    np.testing.assert_allclose(_doubt(linear, as_source(samples)).numpy(), expected)
 
 
 def test_a_callback_ends_the_refinement():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from kscn import KSCN, KSubspaces, data, load_model
+from kscn import KSCN, KSCNPlus, KSubspaces, data, load_model
 from kscn.errors import InputError, ModelFileError
 from kscn.training import checkpoint
 
@@ -60,6 +60,20 @@ def deep(**settings):
         "random_state": 5,
     }
     return KSCN(5, **defaults | settings)
+
+
+def plus(**settings):
+    """Few runs in one representation, and a start that is held for one epoch of three."""
+    defaults = {
+        "components": 12,
+        "whiten": True,
+        "subspace_dim": 4,
+        "starts": 3,
+        "epochs": 3,
+        "batch_size": 32,
+        "random_state": 5,
+    }
+    return KSCNPlus(5, **defaults | settings)
 
 
 TUNED = {
@@ -159,6 +173,9 @@ def test_a_stop_in_the_middle_of_an_epoch_loses_nothing(
         with pytest.raises(checkpoint.StoppedError, match=str(tmp_path)):
             deep(**settings, checkpoint_dir=tmp_path).fit(digits)
     checkpoint.STOP.withdraw()
+    record = {"pretraining": "pretrain", "the alternation": "fit"}[stage]
+    with pytest.raises(CutError):  # killed again before the next state
+        deep(**settings, checkpoint_dir=tmp_path, callbacks=[Cut(record, 1)]).fit(digits)
     again = deep(**settings, checkpoint_dir=tmp_path).fit(digits)
     same(again, whole)
 
@@ -201,7 +218,7 @@ def test_a_fit_with_other_settings_or_data_is_refused(digits, tmp_path):
         deep(checkpoint_dir=tmp_path).fit(digits[::-1])
 
 
-@pytest.mark.parametrize("model", [deep, lambda **s: KSubspaces(3, subspace_dim=2, **s)])
+@pytest.mark.parametrize("model", [deep, plus, lambda **s: KSubspaces(3, subspace_dim=2, **s)])
 def test_checkpoint_arguments_that_make_no_sense_are_refused(digits, model):
     with pytest.raises(InputError, match="checkpoint_dir=3 must be a path"):
         model(checkpoint_dir=3).fit(digits)
@@ -228,8 +245,109 @@ def test_a_full_disk_costs_the_checkpoint_but_not_the_fit(digits, uncut, tmp_pat
 def test_the_model_file_does_not_remember_the_directory(digits, tmp_path):
     deep(checkpoint_dir=tmp_path / "c").fit(digits).save(tmp_path / "deep")
     KSubspaces(3, checkpoint_dir=tmp_path / "k").fit(digits).save(tmp_path / "linear")
-    assert load_model(tmp_path / "deep").checkpoint_dir is None
-    assert load_model(tmp_path / "linear").checkpoint_dir is None
+    plus(checkpoint_dir=tmp_path / "p", refine=False).fit(digits).save(tmp_path / "plus")
+    for name in ("deep", "linear", "plus"):
+        assert load_model(tmp_path / name).checkpoint_dir is None
+
+
+# --- KSCNPlus -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def few(digits):
+    """Five mini-batches."""
+    return digits[:160]
+
+
+@pytest.fixture(scope="module")
+def refined(few):
+    """The fit that nothing happened to."""
+    return plus().fit(few)
+
+
+def same_refined(one, other):
+    same(one, other)
+    np.testing.assert_array_equal(one.start_labels_, other.start_labels_)
+    assert one.agreement_ == other.agreement_
+    for a, b in zip(
+        one.encoder_.state_dict().values(), other.encoder_.state_dict().values(), strict=True
+    ):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+@pytest.mark.parametrize("where", [("search", 2), ("fit", 1), ("fit", 2)])
+def test_a_refined_fit_goes_on_to_the_same_result(few, refined, tmp_path, where):
+    with pytest.raises(CutError):
+        plus(checkpoint_dir=tmp_path, callbacks=[Cut(*where)]).fit(few)
+    heard = []
+    again = plus(checkpoint_dir=tmp_path, callbacks=[lambda _, r: heard.append(r["stage"])])
+    same_refined(again.fit(few), refined)
+    assert again.features_.transform(few[:9]).shape == (9, 12)
+    if where[0] == "fit":
+        assert set(heard) == {"fit"}  # no second search
+
+
+@pytest.mark.parametrize("step", [3, 13])  # in the epoch that holds the start, and the last
+def test_a_stop_within_an_epoch_of_the_refinement_loses_nothing(
+    few, refined, tmp_path, monkeypatch, step
+):
+    left = step
+
+    def counting(self):
+        nonlocal left
+        left -= self.snapshot.args[0] == "fit"
+        if left == 0:
+            checkpoint.STOP.make()
+        return due(self)
+
+    due = checkpoint.Checkpoints.due
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint.Checkpoints, "due", counting)
+        with pytest.raises(checkpoint.StoppedError, match=str(tmp_path)):
+            plus(checkpoint_dir=tmp_path).fit(few)
+    checkpoint.STOP.withdraw()
+    same_refined(plus(checkpoint_dir=tmp_path).fit(few), refined)
+
+
+def test_a_stop_in_the_search_is_heard_at_the_next_run(few, tmp_path):
+    heard = []
+
+    def stop(_, record):
+        heard.append(record)
+        checkpoint.STOP.make()
+
+    with pytest.raises(checkpoint.StoppedError, match=str(tmp_path)):
+        plus(checkpoint_dir=tmp_path, callbacks=[stop]).fit(few)
+    assert len(heard) == 1
+
+
+@pytest.mark.parametrize("refine", [True, False])
+def test_a_finished_refined_fit_is_not_fitted_again(few, tmp_path, refine):
+    """Nor one that a callback has ended."""
+    enough = [lambda _, record: record["stage"] == "fit"]
+    model = plus(checkpoint_dir=tmp_path, refine=refine, callbacks=enough).fit(few)
+    for _ in range(2):
+        heard = []
+        again = plus(checkpoint_dir=tmp_path, refine=refine, callbacks=[heard.append]).fit(few)
+        same(again, model)
+        assert heard == []
+        np.testing.assert_array_equal(again.predict(few), model.labels_)
+
+
+def test_a_refined_fit_with_other_settings_or_data_is_refused(few, tmp_path):
+    plus(checkpoint_dir=tmp_path, refine=False).fit(few)
+    with pytest.raises(ModelFileError, match="starts was 3 there and is 4 now"):
+        plus(checkpoint_dir=tmp_path, refine=False, starts=4).fit(few)
+    with pytest.raises(ModelFileError, match="samples was 160 there and is 150 now"):
+        plus(checkpoint_dir=tmp_path, refine=False).fit(few[:150])
+
+
+def test_a_drawn_seed_is_part_of_the_state_of_a_refined_fit(few, tmp_path):
+    settings = {"random_state": None, "refine": False, "checkpoint_dir": tmp_path}
+    with pytest.raises(CutError):
+        plus(**settings, callbacks=[Cut("start", 1)]).fit(few)
+    again = plus(**settings).fit(few)
+    same(again, plus(random_state=again.random_state_, refine=False).fit(few))
 
 
 # --- KSubspaces ---------------------------------------------------------------------------------

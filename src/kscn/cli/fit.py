@@ -75,7 +75,7 @@ class SubspaceDim(click.ParamType):
 )
 @click.option(
     "--method",
-    help="kscn-s, kscn-g, k-subspaces or a baseline; by default kscn-s for images and "
+    help="kscn-s, kscn-g, best, k-subspaces or a baseline; by default kscn-s for images and "
     "k-subspaces for vectors.",
 )
 @click.option(

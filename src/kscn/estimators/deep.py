@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -12,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
@@ -24,15 +21,14 @@ from kscn.estimators import validation as check
 from kscn.estimators.deepfile import read_deep, write_deep
 from kscn.estimators.deepstart import find_subspaces, renamed
 from kscn.estimators.deepstate import DeepProgress
-from kscn.estimators.labels import canonical_order
+from kscn.estimators.labels import numbered
 from kscn.estimators.sums import check_size
 from kscn.estimators.usage import LatentClusterer
 from kscn.modelfile import ModelFile
 from kscn.nn import IdentityLatent, WhitenedLatent
 from kscn.subspaces import Subspaces
-from kscn.training.alternate import Alternation, Epoch, assign
+from kscn.training.alternate import Alternation, Epoch
 from kscn.training.blocks import Blocks
-from kscn.training.checkpoint import identity, keeper
 from kscn.training.distributed import ALONE, Group, current_group, place, send_module
 from kscn.training.latents import Encoder, block_rows, each_alone, encode, evaluating, moments
 from kscn.training.minibatches import Minibatches
@@ -249,9 +245,9 @@ class KSCN(LatentClusterer):
         for name in ("subspaces_", "labels_"):  # a fit that fails leaves no mixture of old and new
             if hasattr(self, name):
                 delattr(self, name)
-        n = place(source)[1]
-        check.deep_parameters(self, n)
-        progress = self._begin(source, n, group)
+        check.deep_parameters(self, place(source)[1])
+        self.latent_: nn.Module = IdentityLatent()
+        progress = DeepProgress.begin(self, source, group)
         batches = self._build(source, group)
         progress.restore_networks()
         if not progress.past("pretrain"):
@@ -266,24 +262,10 @@ class KSCN(LatentClusterer):
             alternation.run(self.epochs, self.tol, self._on_epoch)
             progress.enter("finish", alternation.state)
             progress.keeper.keep()
-        self._finish(alternation)
+        self.autoencoder_.eval()
+        self.latent_.eval()
+        self._keep(*numbered(alternation))
         return self
-
-    def _begin(self, source: Source, n: int, group: Group) -> DeepProgress:
-        """Whether this fit is new, and where to go on if it is not."""
-        check.checkpoints(self)
-        keeping = keeper(self.checkpoint_dir, self.checkpoint_minutes, group)
-        saved = keeping.load(identity(self.get_params(deep=False), source, n))
-        self.random_state_ = group.agree_int(check.seed(self.random_state))
-        self.history_: list[dict[str, Any]] = []
-        self.latent_ = IdentityLatent()
-        self.n_iter_ = 0
-        if saved is not None:
-            self.random_state_, self.history_ = saved.facts["seed"], saved.facts["history"]
-            self.n_iter_ = sum(record["stage"] == "fit" for record in self.history_)
-        progress = DeepProgress(self, keeping, saved, group)
-        self._began = time.perf_counter() - progress.seconds
-        return progress
 
     def _alternation(
         self, batches: Minibatches, start: Subspaces, progress: DeepProgress
@@ -305,7 +287,8 @@ class KSCN(LatentClusterer):
             saved=saved,
         )
         progress.enter("fit", alternation.state)
-        progress.keeper.keep()
+        if saved is None:  # else it is on disk, with what torch's generator was within an epoch
+            progress.keeper.keep()
         return alternation
 
     def fit_predict(self, X: Any, y: object = None) -> NDArray:
@@ -418,44 +401,7 @@ class KSCN(LatentClusterer):
             progress=progress,
         )
 
-    def _finish(self, alternation: Alternation) -> None:
-        """Canonical numbers, and labels that are exactly what `predict` will say."""
-        group = alternation.group
-        found, labels = alternation.subspaces, alternation.labels
-        for _ in range(2):  # renumbering can tip a tie and with it a size; see KSubspaces
-            order = canonical_order(group.gather(labels).numpy(), self.n_clusters)
-            if (order == np.arange(self.n_clusters)).all():
-                break
-            found = found.reordered(torch.from_numpy(order).to(found.bases.device))
-            blocks = Blocks(alternation.latents, torch.float32, found.bases.device)
-            labels, alternation.distance = assign(blocks, found)[:2]
-        self.autoencoder_.eval()
-        self.latent_.eval()
-        self.labels_ = group.gather(labels).numpy().astype(np.int32)
-        (self.inertia_,) = group.add(float(alternation.distance.double().sum()))
-        self.subspaces_: NDArray = found.bases.cpu().numpy()
-        self.subspace_dims_ = found.dims.cpu().numpy()
-        d, dims = found.ambient_dim, self.subspace_dims_[self.labels_]
-        self.noise_variance_ = self.inertia_ / max(1, int((d - dims).sum()))
-        self._n_features_out = d
-        missing = self.n_clusters - len(np.unique(self.labels_))
-        if missing:
-            warnings.warn(
-                f"{missing} of the {self.n_clusters} clusters ended up empty; the data may hold "
-                "fewer distinct groups than n_clusters.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-
     # Callbacks ----------------------------------------------------------------------------------
-
-    def _record(self, record: dict[str, Any]) -> bool:
-        record["seconds"] = time.perf_counter() - self._began
-        self.history_.append(record)
-        stop = False
-        for callback in self.callbacks:  # every one is called, also after one asked to stop
-            stop |= callback(self, record) is True
-        return stop
 
     def _on_start(self, _: object, record: dict[str, Any]) -> bool:
         return self._record(renamed(record))

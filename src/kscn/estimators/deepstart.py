@@ -90,7 +90,7 @@ def _best_of(
     def state() -> State:
         facts = {"searches": done, "inertia": best.inertia} if best is not None else {}
         tensors = {} if best is None else {"best.bases": best.bases, "best.labels": best.labels}
-        return State(facts, tensors | progress.generators())
+        return State(facts, tensors)
 
     progress.enter("start", state)
     progress.keeper.keep()

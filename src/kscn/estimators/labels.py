@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kscn.subspaces import Subspaces
+from kscn.training.alternate import Alternation, assign
 from kscn.training.blocks import Blocks, check_finite
 
 # Labels looked at together where all at once would cost memory.
@@ -39,3 +40,27 @@ def canonical_order(labels: NDArray, n_clusters: int, weights: Tensor | None = N
         piece = labels[begin : begin + PIECE][::-1]
         first[piece] = np.arange(begin + len(piece) - 1, begin - 1, -1)
     return np.lexsort((first, -sizes))
+
+
+def numbered(alternation: Alternation) -> tuple[Subspaces, NDArray, float]:
+    """What an alternation has found, in canonical order: exactly what `predict` will say.
+
+    Returns
+    -------
+    subspaces : Subspaces
+    labels : ndarray of shape (n,)
+        Of the samples of all processes.
+    inertia : float
+        Sum of all squared distances.
+    """
+    group, found, labels = alternation.group, alternation.subspaces, alternation.labels
+    distance, k = alternation.distance, found.n_clusters
+    for _ in range(2):  # renumbering can tip a tie and with it a size; see KSubspaces
+        order = canonical_order(group.gather(labels).numpy(), k)
+        if (order == np.arange(k)).all():
+            break
+        found = found.reordered(torch.from_numpy(order).to(found.bases.device))
+        blocks = Blocks(alternation.latents, torch.float32, found.bases.device)
+        labels, distance = assign(blocks, found)[:2]
+    (inertia,) = group.add(float(distance.double().sum()))
+    return found, group.gather(labels).numpy(), inertia

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
@@ -20,16 +19,19 @@ from torch import Tensor
 from kscn.data import Source, as_source
 from kscn.estimators import network
 from kscn.estimators import validation as check
-from kscn.estimators.labels import canonical_order
+from kscn.estimators.labels import numbered
 from kscn.estimators.linear import KSubspaces
 from kscn.estimators.plusfile import read_plus, write_plus
+from kscn.estimators.plusstate import PlusProgress, Start, agreed
 from kscn.estimators.representation import Candidate, Representation, choose
 from kscn.estimators.usage import LatentClusterer
 from kscn.modelfile import ModelFile
-from kscn.nn import ConvEncoder, InputScaling, UnitLatent
+from kscn.nn import ConvEncoder, UnitLatent
 from kscn.subspaces import Subspaces
-from kscn.training.alternate import Epoch, assign
+from kscn.training.alternate import Epoch
 from kscn.training.blocks import Blocks
+from kscn.training.checkpoint import State
+from kscn.training.distributed import ALONE, Group, current_group, place, send_module
 from kscn.training.latents import Encoder, encode
 from kscn.training.minibatches import Minibatches
 from kscn.training.pretrain import Trainer
@@ -38,7 +40,7 @@ from kscn.training.refine import Refinement
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Features of all samples are kept in memory up to this size; larger ones are computed once.
+# Features are kept in memory up to this size per process; larger ones are computed once.
 KEEP_BYTES = 2**30
 # Latent dimensions shared out between the subspaces of the refined network, and at most per one.
 LATENT_DIM, MOST_DIM = 80, 8
@@ -96,6 +98,14 @@ class KSCNPlus(LatentClusterer):
         Torch device; "auto" takes a GPU when there is one.
     random_state : int, RandomState or None, default=None
         Seed of everything random. The one used is recorded in `random_state_`.
+    checkpoint_dir : path, optional
+        Where the state of a fit is written while it goes on: when the start is found, after every
+        epoch of the refinement (that takes more than a second), and within longer ones. A fit that
+        finds the state of the same fit there (same settings, same data) goes on from it, to the
+        same result; the search for a start is begun anew if it was not done. The last state stays;
+        remove the directory to begin anew.
+    checkpoint_minutes : float, default=10
+        At most this long passes between two states of the refinement.
     callbacks : sequence of callables, default=()
         Called as `callback(estimator, record)` with each history record; one that returns True
         during the refinement ends it.
@@ -144,6 +154,8 @@ class KSCNPlus(LatentClusterer):
         learning_rate: float = 3e-3,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        checkpoint_minutes: float = 10.0,
         callbacks: Iterable[Callable[[Any, dict[str, Any]], object]] = (),
     ) -> None:
         self.n_clusters = n_clusters
@@ -161,6 +173,8 @@ class KSCNPlus(LatentClusterer):
         self.learning_rate = learning_rate
         self.device = device
         self.random_state = random_state
+        self.checkpoint_dir = checkpoint_dir
+        self.checkpoint_minutes = checkpoint_minutes
         self.callbacks = callbacks
 
     # Fitting ------------------------------------------------------------------------------------
@@ -173,39 +187,89 @@ class KSCNPlus(LatentClusterer):
         X : array-like, memmap, torch.Tensor, torch Dataset, data.Source or path
             Images (n, h, w) or (n, c, h, w), or vectors (n, d).
         y : ignored
+
+        Notes
+        -----
+        Where torch.distributed is initialised, all its processes must call this with the same X.
+        Each reads its own contiguous part and takes its share of every mini-batch; all end with
+        the same model and the labels of all samples.
         """
-        source = check.open_samples(self, X, reset=True)
+        group = current_group()
+        source = group.part(check.open_samples(self, X, reset=True))
         for name in ("subspaces_", "labels_"):  # a fit that fails leaves no mixture of old and new
             if hasattr(self, name):
                 delattr(self, name)
         self._input_shape = network.image_shape(source.shape) or source.shape
         image = len(self._input_shape) == 3
-        check.plus_parameters(self, len(source), image)
-        self.random_state_ = check.seed(self.random_state)
-        self.history_: list[dict[str, Any]] = []
-        self._began = time.perf_counter()
+        check.plus_parameters(self, place(source)[1], image)
+        group.batch_size(self.batch_size)  # what cannot be shared out is refused before the search
+        progress = PlusProgress.begin(self, source, group)
         self.encoder_: ConvEncoder | None = None
-        self.n_iter_ = 0
 
-        chosen = self._choose(source, image)
-        linear, features = self._start(source, chosen)
-        self.start_labels_ = linear.labels_
-        if self.refine is True or (self.refine == "auto" and image):
-            self._refine(source, linear, features)
+        refined = self.refine is True or (self.refine == "auto" and image)
+        start = progress.start
+        if start is None:
+            start = progress.start = self._start(source, image, refined, progress)
+        self.start_labels_ = start.labels
+        if refined:
+            refinement = self._refine(source, start, progress)
+            self._keep(*numbered(refinement))
         else:
-            self._keep(
-                Subspaces(torch.from_numpy(linear.subspaces_)), linear.labels_, linear.inertia_
-            )
+            progress.enter("finish", lambda: State({}))
+            progress.keeper.keep(always=True)
+            self._keep(start.subspaces, start.labels, start.inertia)
         return self
 
     def fit_predict(self, X: Any, y: object = None) -> NDArray:
         """Fit and return `labels_`."""
         return self.fit(X).labels_
 
-    def _choose(self, source: Source, image: bool) -> Representation:
+    def _start(self, source: Source, image: bool, refined: bool, progress: PlusProgress) -> Start:
+        """k-subspaces on the features of all samples, from what short runs agree on."""
+        group = progress.group
+
+        def hear(record: dict[str, Any]) -> bool:
+            stop = self._record(record)
+            progress.keeper.keep()  # a point to stop at
+            return stop
+
+        progress.enter("start", lambda: State({}))
+        chosen = self._choose(source, image, group, hear)
+        features = self.features_.source(source)
+        largest_part = -(-place(source)[1] // group.size)  # the same number in all processes
+        kept = largest_part * features.row_bytes <= KEEP_BYTES
+        if kept:
+            features = as_source(np.asarray(features, np.float32), name=features.name)
+        features = group.holding(features)
+        begin = group.agree_on(chosen.start(features, self.random_state_, hear, group))
+        linear = KSubspaces(
+            self.n_clusters,
+            subspace_dim=chosen.candidate.subspace_dim,
+            init=begin.bases.numpy(),
+            # Every iteration reads all features: one pass has to do where they are computed anew.
+            max_iter=100 if kept else 1,
+            tol=1e-5,
+            device=self.device,
+            random_state=self.random_state_,
+            callbacks=[lambda _, record: hear({**record, "stage": "start"})],
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            linear.fit(features)
+        found = Subspaces(torch.from_numpy(linear.subspaces_))
+        doubt = group.gather(_doubt(linear, features)) if refined else None
+        return Start(found, linear.labels_, linear.inertia_, doubt)
+
+    def _choose(
+        self,
+        source: Source,
+        image: bool,
+        group: Group,
+        on_record: Callable[[dict[str, Any]], object],
+    ) -> Representation:
         tried = None
         if not isinstance(self.components, str):
-            tried = [Candidate(self.components, self.whiten is True, int(self.subspace_dim))]
+            tried = [Candidate(int(self.components), self.whiten is True, int(self.subspace_dim))]
         chosen = choose(
             source,
             self.n_clusters,
@@ -213,8 +277,10 @@ class KSCNPlus(LatentClusterer):
             image=image,
             starts=self.starts,
             seed=self.random_state_,
-            on_record=self._record,
+            on_record=on_record,
+            group=group,
         )
+        chosen = agreed(chosen, group)
         self.features_ = chosen.features
         self.components_, self.whiten_, self.subspace_dim_ = (
             chosen.candidate.components,
@@ -224,64 +290,10 @@ class KSCNPlus(LatentClusterer):
         self.agreement_ = chosen.agreement
         return chosen
 
-    def _start(self, source: Source, chosen: Representation) -> tuple[KSubspaces, Source]:
-        """k-subspaces on the features of all samples, from what the runs agreed on."""
-        features = self.features_.source(source)
-        kept = len(features) * features.row_bytes <= KEEP_BYTES
-        if kept:
-            features = as_source(np.asarray(features, np.float32), name=features.name)
-        linear = KSubspaces(
-            self.n_clusters,
-            subspace_dim=chosen.candidate.subspace_dim,
-            init=chosen.start(features, self.random_state_, self._record).bases.numpy(),
-            # Every iteration reads all features: one pass has to do where they are computed anew.
-            max_iter=100 if kept else 1,
-            tol=1e-5,
-            device=self.device,
-            random_state=self.random_state_,
-            callbacks=[lambda _, record: self._record({**record, "stage": "start"})],
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            linear.fit(features)
-        return linear, features
-
-    def _refine(self, source: Source, linear: KSubspaces, features: Source) -> None:
-        device = check.device(self.device)
-        self.scaling_ = InputScaling.of(source, image=True).to(device)
-        batches = self._batches(source)
-        k = self.n_clusters
-        p = max(2, min(MOST_DIM, LATENT_DIM // k))
-        # Not torch's global generator: the user's own random numbers stay as they were.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.random_state_)
-            encoder = ConvEncoder(self._input_shape, k * p).to(device)
-        epochs = self._epochs(len(source))
-        trainer = Trainer(
-            encoder,
-            UnitLatent(),
-            batches,
-            epochs=epochs,
-            learning_rate=self.learning_rate,
-            schedule="one-cycle",
-            augment=network.augmentation(self.augment, self._input_shape),
-            generator=torch.Generator().manual_seed(self.random_state_),
-            stage="the refinement",
-            reconstruct=False,
-            average=AVERAGE,
-        )
-        # Orthogonal to each other to begin with, in coordinates that the network can choose.
-        bases = torch.eye(k * p).view(k * p, k, p).permute(1, 0, 2).contiguous()
-        refinement = Refinement(
-            trainer,
-            Subspaces(bases).to(torch.float32, device),
-            torch.from_numpy(linear.labels_),
-            _doubt(linear, features),
-            hold=max(1, round(HOLD * epochs)),
-            trim=self.trim,
-            temperature=self.temperature,
-            balance=self.balance,
-        )
+    def _refine(self, source: Source, start: Start, progress: PlusProgress) -> Refinement:
+        """The refinement, brought to its end."""
+        epochs = self._epochs(place(source)[1])
+        refinement = self._refinement(source, start, epochs, progress)
 
         def on_epoch(epoch: Epoch) -> bool:
             self.n_iter_ = epoch.number
@@ -291,59 +303,81 @@ class KSCNPlus(LatentClusterer):
                 {"stage": "fit", "epoch": facts.pop("number"), "epochs": epochs, **facts}
             )
 
-        refinement.run(epochs, 0.0, on_epoch)
-        averaged, self.latent_ = trainer.encoding
+        if not progress.past("fit"):
+            progress.enter("fit", refinement.state)
+            if not progress.past("start"):
+                progress.keeper.keep(always=True)  # the start took long to find
+            refinement.run(epochs, 0.0, on_epoch)
+            progress.enter("finish", refinement.state)
+            progress.keeper.keep()
+        averaged, self.latent_ = refinement.trainer.encoding
         assert isinstance(averaged, ConvEncoder)
         self.encoder_ = averaged.eval().requires_grad_(False)
-        found, labels, distance = refinement.subspaces, refinement.labels, refinement.distance
-        for _ in range(2):  # renumbering can tip a tie and with it a size; see KSubspaces
-            order = canonical_order(labels.numpy(), k)
-            if (order == np.arange(k)).all():
-                break
-            found = found.reordered(torch.from_numpy(order).to(found.bases.device))
-            blocks = Blocks(refinement.latents, torch.float32, found.bases.device)
-            labels, distance = assign(blocks, found)[:2]
-        self._keep(found, labels.numpy(), float(distance.double().sum()))
+        return refinement
+
+    def _refinement(
+        self, source: Source, start: Start, epochs: int, progress: PlusProgress
+    ) -> Refinement:
+        """The refinement, where it begins or where it was."""
+        device, group = check.device(self.device), progress.group
+        self.scaling_ = group.scaling(source, image=True).to(device)
+        k = self.n_clusters
+        p = max(2, min(MOST_DIM, LATENT_DIM // k))
+        # Not torch's global generator: the user's own random numbers stay as they were.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.random_state_)
+            encoder = ConvEncoder(self._input_shape, k * p).to(device)
+        send_module(group, [encoder])
+        progress.train(encoder)
+        trainer = Trainer(
+            encoder,
+            UnitLatent(),
+            self._batches(source, group),
+            epochs=epochs,
+            learning_rate=self.learning_rate,
+            schedule="one-cycle",
+            augment=network.augmentation(self.augment, self._input_shape),
+            generator=progress.generator,
+            stage="the refinement",
+            reconstruct=False,
+            average=AVERAGE,
+            group=group,
+            keeper=progress.keeper,
+        )
+        # Orthogonal to each other to begin with, in coordinates that the network can choose.
+        subspaces = Subspaces(torch.eye(k * p).view(k * p, k, p).permute(1, 0, 2).contiguous())
+        saved = progress.saved if progress.past("start") else None
+        if saved is not None:
+            trainer.restore(saved)
+            subspaces = progress.subspaces()
+        assert start.doubt is not None
+        first, _ = place(source)
+        own = slice(first, first + len(source))
+        return Refinement(
+            trainer,
+            subspaces.to(torch.float32, device),
+            torch.from_numpy(start.labels)[own],
+            start.doubt[own],
+            hold=max(1, round(HOLD * epochs)),
+            trim=self.trim,
+            temperature=self.temperature,
+            balance=self.balance,
+            saved=saved,
+        )
 
     def _epochs(self, n: int) -> int:
         if not isinstance(self.epochs, str):
             return self.epochs
         return max(FEWEST_EPOCHS, min(MOST_EPOCHS, -(-STEPS * self.batch_size // n)))
 
-    def _keep(self, found: Subspaces, labels: NDArray, inertia: float) -> None:
-        self.labels_ = labels.astype(np.int32)
-        self.inertia_ = inertia
-        # Latents are float32 whatever the samples are, and products want one precision.
-        self.subspaces_ = found.bases.float().cpu().numpy()
-        self.subspace_dims_ = found.dims.cpu().numpy()
-        free = found.ambient_dim - self.subspace_dims_[self.labels_]
-        self.noise_variance_ = inertia / max(1, int(free.sum()))
-        self._n_features_out = found.ambient_dim
-        missing = self.n_clusters - len(np.unique(self.labels_))
-        if missing:
-            warnings.warn(
-                f"{missing} of the {self.n_clusters} clusters ended up empty; the data may hold "
-                "fewer distinct groups than n_clusters.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-
-    def _record(self, record: dict[str, Any]) -> bool:
-        record["seconds"] = time.perf_counter() - self._began
-        self.history_.append(record)
-        stop = False
-        for callback in self.callbacks:  # every one is called, also after one asked to stop
-            stop |= callback(self, record) is True
-        return stop
-
     # Using the fitted model ---------------------------------------------------------------------
 
     def _scale(self) -> float:
         return self.temperature if self.encoder_ is not None else 2 * self.noise_variance_
 
-    def _batches(self, source: Source) -> Minibatches:
-        device = check.device(self.device)
-        return Minibatches(source, self.scaling_, self._input_shape, self.batch_size, device)
+    def _batches(self, source: Source, group: Group = ALONE) -> Minibatches:
+        device, size = check.device(self.device), group.batch_size(self.batch_size)
+        return Minibatches(source, self.scaling_, self._input_shape, size, device)
 
     def _latent_blocks(self, X: Any) -> Blocks:
         check_is_fitted(self, "subspaces_")
@@ -377,11 +411,15 @@ class KSCNPlus(LatentClusterer):
 
 
 def _doubt(linear: KSubspaces, features: Source) -> Tensor:
-    """Minus the gap between the nearest and the second nearest subspace of every sample, (n,)."""
+    """One over the gap between the nearest and the second nearest subspace of every sample, (n,).
+
+    Not negative, as what is compared across processes has to be.
+    """
     if linear.n_clusters == 1:
         return torch.zeros(len(features))
     pieces = []
     for _, rows in features.batches(2**16):
         nearest = torch.from_numpy(linear.residuals(rows)).topk(2, dim=1, largest=False).values
-        pieces.append(nearest[:, 0] - nearest[:, 1])
+        # In float64 different gaps have different inverses.
+        pieces.append(1 / (nearest[:, 1] - nearest[:, 0]).double())
     return torch.cat(pieces)

@@ -33,7 +33,8 @@ FACTS = (
 def write_plus(estimator: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted KSCNPlus; see `KSCNPlus.save`."""
     params = estimator.get_params(deep=False)
-    del params["callbacks"], params["device"]  # of the run
+    for name in ("callbacks", "device", "checkpoint_dir", "checkpoint_minutes"):  # of the run
+        del params[name]
     params["random_state"] = estimator.random_state_
     if callable(params["augment"]):
         params["augment"] = "affine"  # a function cannot be saved, and prediction does not need it

@@ -25,6 +25,8 @@ from kscn.features.base import FeatureMap
 from kscn.subspaces import ScatterSums, Subspaces
 from kscn.subspaces.ensemble import Agreed, agree, most_even
 from kscn.subspaces.search import Candidates, Problem
+from kscn.training.blocks import Blocks, working_dtype
+from kscn.training.distributed import ALONE, Group, own_rows, place
 
 # Samples on which components are found and representations compared.
 SAMPLE = 12_000
@@ -65,18 +67,20 @@ class Representation:
     runs: list[Candidates]
 
     def start(
-        self, features: Source, seed: int, on_record: Callable[[dict[str, Any]], object]
+        self,
+        features: Source,
+        seed: int,
+        on_record: Callable[[dict[str, Any]], object],
+        group: Group = ALONE,
     ) -> Subspaces:
-        """Where to begin with the features of all samples.
+        """Where to begin with the features of all samples, of which each process holds a part.
 
         What the runs agreed on, if they did; else they go on with more samples, and of those with
         equal claims the most even one is taken.
         """
         if self.agreement >= CLEAR:
             return self.subspaces
-        rows = np.random.default_rng(seed).permutation(len(features))[:LARGE_SAMPLE]
-        rows.sort()
-        z = torch.from_numpy(features.take(rows)).float()
+        z = _sample(features, LARGE_SAMPLE, seed, group).float()
         k = self.subspaces.n_clusters
         problem = _problem(z, k, self.candidate, seed)
 
@@ -106,13 +110,14 @@ def choose(
     starts: int,
     seed: int,
     on_record: Callable[[dict[str, Any]], object],
+    group: Group = ALONE,
 ) -> Representation:
     """The representation whose best runs agree most, and the subspaces that they agree on.
 
     Parameters
     ----------
     source : Source
-        All samples.
+        All samples, or the part of this process.
     n_clusters : int
         Subspaces to find.
     tried : sequence of Candidate or None
@@ -125,14 +130,15 @@ def choose(
         Of the sample and of the runs.
     on_record : callable
         Hears of every run.
+    group : Group
+        The processes that hold all samples together. All search the same sample.
     """
-    rows = np.random.default_rng(seed).permutation(len(source))[:SAMPLE]
-    rows.sort()
     maps = ScatteringFeatures().fit(source) if image else None
-    some = source.take(rows) if maps is None else maps.source(source).take(rows)
-    few = as_source(some.reshape(len(rows), -1), name=source.name)
+    described = source if maps is None else maps.source(source)
+    some = _sample(group.holding(described), SAMPLE, seed, group)
+    few = as_source(some.numpy(), name=source.name)
     if tried is None:
-        tried = candidates(len(rows), few.shape[0], n_clusters)
+        tried = candidates(len(few), few.shape[0], n_clusters)
     widest = min(max(one.components for one in tried), *map(int, (len(few), few.shape[0])))
     pca = PCAFeatures(widest, unit_norm=False).fit(few)
     coordinates = torch.from_numpy(pca.transform(few)).float()  # also of float64 vectors
@@ -165,6 +171,13 @@ def choose(
     steps: list[FeatureMap] = [_reduced(pca, one, shape)]
     features = FeatureChain.of_fitted(steps if maps is None else [maps, *steps])
     return Representation(features, one, subspaces, agreed.agreement, agreed.runs)
+
+
+def _sample(source: Source, most: int, seed: int, group: Group) -> Tensor:
+    """At most so many of the rows that all processes hold, in order, shape (m, d)."""
+    rows = np.sort(np.random.default_rng(seed).permutation(place(source)[1])[:most])
+    blocks = Blocks(source, working_dtype(source.dtype), torch.device("cpu"))
+    return group.gather(blocks.take(own_rows(source, rows)))
 
 
 def _problem(z: Tensor, n_clusters: int, one: Candidate, seed: int) -> Problem:

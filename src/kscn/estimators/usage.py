@@ -1,8 +1,11 @@
-"""What every estimator with subspaces in a latent space can do with samples once it is fitted."""
+"""What every estimator with subspaces in a latent space keeps of a fit, and does with samples."""
 
 from __future__ import annotations
 
+import time
+import warnings
 from abc import abstractmethod
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,7 @@ from sklearn.base import (
     ClusterMixin,
     TransformerMixin,
 )
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -31,8 +35,15 @@ class LatentClusterer(
     A subclass says how latents are made and what its posteriors are scaled by.
     """
 
+    n_clusters: int
     device: str
+    callbacks: Iterable[Callable[[Any, dict[str, Any]], object]]
     subspaces_: NDArray
+    # Set as a fit begins, by `Progress.begin`.
+    random_state_: int
+    history_: list[dict[str, Any]]
+    n_iter_: int
+    _began: float
 
     @abstractmethod
     def _latent_blocks(self, X: Any) -> Blocks:
@@ -41,6 +52,34 @@ class LatentClusterer(
     @abstractmethod
     def _scale(self) -> float:
         """By what residuals are divided in `predict_proba`."""
+
+    def _record(self, record: dict[str, Any]) -> bool:
+        """Put a record into the history and tell the callbacks; whether one asks to stop."""
+        record["seconds"] = time.perf_counter() - self._began
+        self.history_.append(record)
+        stop = False
+        for callback in self.callbacks:  # every one is called, also after one asked to stop
+            stop |= callback(self, record) is True
+        return stop
+
+    def _keep(self, found: Subspaces, labels: NDArray, inertia: float) -> None:
+        """Set what a fit has found as attributes."""
+        self.labels_ = labels.astype(np.int32)
+        self.inertia_ = inertia
+        # Latents are float32 whatever the samples are, and products want one precision.
+        self.subspaces_ = found.bases.float().cpu().numpy()
+        self.subspace_dims_ = found.dims.cpu().numpy()
+        free = found.ambient_dim - self.subspace_dims_[self.labels_]
+        self.noise_variance_ = inertia / max(1, int(free.sum()))
+        self._n_features_out = found.ambient_dim
+        missing = self.n_clusters - len(np.unique(self.labels_))
+        if missing:
+            warnings.warn(
+                f"{missing} of the {self.n_clusters} clusters ended up empty; the data may hold "
+                "fewer distinct groups than n_clusters.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
 
     def transform(self, X: Any) -> NDArray:
         """Latents in which the subspaces are, shape (n, d)."""

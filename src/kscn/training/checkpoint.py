@@ -81,6 +81,11 @@ class State:
         }
 
 
+def prefixed(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors with names below `name.`, as `State.part` finds them again."""
+    return {f"{name}.{key}": tensor for key, tensor in tensors.items()}
+
+
 Snapshot = Callable[[], State]
 
 
@@ -137,7 +142,7 @@ class Checkpoints(Keeper):
         """The newest state that can be read, refused if it is of another fit."""
         self.identity = dict(identity)
         found = self._newest() if self.group.rank == 0 else None
-        return _shared(self.group, found)
+        return shared(self.group, found)
 
     def due(self) -> bool:
         """Whether a stop was asked for, or the minutes are over."""
@@ -231,8 +236,8 @@ class Checkpoints(Keeper):
                 )
 
 
-def _shared(group: Group, found: State | None) -> State | None:
-    """What the first process has read, given to all."""
+def shared(group: Group, found: State | None) -> State | None:
+    """What the first process has read or found, given to all."""
     if group.size == 1:
         return found
     content = b"" if found is None else _described(found)

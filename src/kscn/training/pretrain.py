@@ -12,7 +12,13 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from kscn.errors import TrainingError
-from kscn.training.checkpoint import Keeper, State, generator_states, restore_generator
+from kscn.training.checkpoint import (
+    Keeper,
+    State,
+    generator_states,
+    prefixed,
+    restore_generator,
+)
 from kscn.training.distributed import ALONE, Group
 from kscn.training.losses import SubspaceLoss
 from kscn.training.memory import kept_memory
@@ -225,7 +231,7 @@ class Trainer:
     # Checkpoints --------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """Everything that further steps depend on, besides the weights."""
+        """Everything that further steps depend on, besides the weights; their average is in it."""
         facts: dict[str, Any] = {"epochs_done": self.epochs_done, "steps_done": self.steps_done}
         facts["rates"] = [[g["lr"], *g["betas"]] for g in self.optimizer.param_groups]
         if self.scheduler is not None:
@@ -236,6 +242,8 @@ class Trainer:
             for name, value in entries.items()
         }
         tensors["generator"] = generator_states(self.generator, self.group)
+        if self.averaged is not None:
+            tensors |= prefixed("averaged", self.averaged.state_dict())
         if self.steps_done:
             facts["seen"] = self.seen
             tensors["totals"] = self.totals
@@ -263,6 +271,8 @@ class Trainer:
                 like = value if value.ndim == 0 else parameter
                 held = torch.empty_like(like, dtype=value.dtype).copy_(value)
                 self.optimizer.state[parameter][name] = held
+        if self.averaged is not None:
+            self.averaged.load_state_dict(state.part("averaged"))
         restore_generator(self.generator, state.tensors["generator"], self.group)
         if self.steps_done:
             self.totals, self.seen = state.tensors["totals"], state.facts["seen"]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from kscn.subspaces import Subspaces
 from kscn.training.alternate import Alternation
+from kscn.training.checkpoint import State
 from kscn.training.pretrain import Trainer
 
 
@@ -27,13 +28,16 @@ class Refinement(Alternation):
     subspaces : Subspaces
         Where to begin, in the latent space; the network moves towards them.
     labels : Tensor, shape (n,)
-        The clusters to begin with.
+        The clusters to begin with, of the samples of this process.
     doubt : Tensor, shape (n,)
-        How unsure each of them is: the share `trim` of a cluster with the largest teaches nothing.
+        How unsure each of them is, from 0 on: the share `trim` of a cluster with the largest
+        teaches nothing.
     hold : int
         Epochs for which they are kept.
     trim, temperature, balance : float
         As in `Alternation` with the separation loss.
+    saved : State, optional
+        Where an earlier refinement was, as in `Alternation`.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class Refinement(Alternation):
         trim: float,
         temperature: float,
         balance: float,
+        saved: State | None = None,
     ) -> None:
         self.given, self.doubt, self.hold = labels.long(), doubt, hold
         super().__init__(
@@ -58,8 +63,10 @@ class Refinement(Alternation):
             trim=trim,
             temperature=temperature,
             balance=balance,
+            saved=saved,
         )
-        self.labels = self.given
+        if trainer.epochs_done == trainer.steps_done == 0:
+            self.labels = self.given
 
     def _targets(self) -> Tensor:
         if self.trainer.epochs_done >= self.hold:
