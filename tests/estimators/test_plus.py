@@ -10,7 +10,7 @@ from kscn import KSCNPlus, KSubspaces, load_model
 from kscn.data import as_source, make_union_of_subspaces
 from kscn.errors import InputError, KscnError, ModelFileError
 from kscn.estimators import representation
-from kscn.estimators.plus import _doubt
+from kscn.estimators.plusstart import _doubt
 from kscn.estimators.representation import Candidate, candidates
 from kscn.metrics import clustering_accuracy
 
@@ -116,7 +116,7 @@ def test_vectors_of_double_precision_are_taken_too(monkeypatch):
     model = quick().fit(X)
     assert clustering_accuracy(y, model.labels_) > 0.9
     np.testing.assert_array_equal(model.predict(X), model.labels_)
-    monkeypatch.setattr("kscn.estimators.plus.KEEP_BYTES", 0)
+    monkeypatch.setattr("kscn.estimators.plusstart.KEEP_BYTES", 0)
     streamed = quick().fit(X)
     assert (streamed.predict(X) == streamed.labels_).mean() > 0.99  # of sums in other precision
 
@@ -131,7 +131,7 @@ def test_runs_that_disagree_go_on_with_more_samples():
 
 def test_features_too_large_to_keep_are_passed_once(monkeypatch):
     X, y = digits()
-    monkeypatch.setattr("kscn.estimators.plus.KEEP_BYTES", 0)
+    monkeypatch.setattr("kscn.estimators.plusstart.KEEP_BYTES", 0)
     model = quick(refine=False).fit(X)
     assert clustering_accuracy(y, model.labels_) > 0.75
     assert sum(record["stage"] == "start" for record in model.history_) == 1
@@ -156,9 +156,9 @@ def test_samples_between_two_subspaces_are_the_most_doubtful():
     linear = KSubspaces(2, subspace_dim=1, init=np.eye(3)[:2, :, None], random_state=0)
     linear.fit(np.eye(3)[[0, 0, 1, 1]])
     samples = np.array([[1, 0, 0], [1, 0.9, 0], [0.5, 1, 0], [1, 1, 0]])
-    # Gaps between the squared distances: 1, 1 - 0.81, 1 - 0.25 and 0.
-    expected = [1, 1 / 0.19, 1 / 0.75, np.inf]
-    np.testing.assert_allclose(_doubt(linear, as_source(samples)).numpy(), expected)
+    # The nearer squared distance over the farther one.
+    expected = [0, 0.81, 0.25, 1]
+    np.testing.assert_allclose(_doubt(linear, as_source(samples)).numpy(), expected, atol=1e-9)
 
 
 def test_a_callback_ends_the_refinement():

@@ -64,6 +64,7 @@ _STAGES = {
     "pretrain": "pretraining",
     "search": "trying starts",
     "settle": "comparing the best starts",
+    "grow": "growing the subspaces",
     "start": "starting",
     "fit": "fitting",
 }

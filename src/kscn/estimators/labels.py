@@ -13,6 +13,7 @@ from torch import Tensor
 from kscn.subspaces import Subspaces
 from kscn.training.alternate import Alternation, assign
 from kscn.training.blocks import Blocks, check_finite
+from kscn.training.distributed import ALONE, Group
 
 # Labels looked at together where all at once would cost memory.
 PIECE = 1 << 20
@@ -43,7 +44,30 @@ def canonical_order(labels: NDArray, n_clusters: int, weights: Tensor | None = N
 
 
 def numbered(alternation: Alternation) -> tuple[Subspaces, NDArray, float]:
-    """What an alternation has found, in canonical order: exactly what `predict` will say.
+    """What an alternation has found, as `in_order` has it."""
+    found = alternation.subspaces
+    blocks = Blocks(alternation.latents, torch.float32, found.bases.device)
+    return in_order(blocks, found, alternation.group, (alternation.labels, alternation.distance))
+
+
+def in_order(
+    blocks: Blocks,
+    found: Subspaces,
+    group: Group = ALONE,
+    known: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Subspaces, NDArray, float]:
+    """Subspaces in canonical order, and labels that are exactly what `predict` will say.
+
+    Parameters
+    ----------
+    blocks : Blocks
+        The samples of this process.
+    found : Subspaces
+        In any order.
+    group : Group
+        The processes that hold all samples together.
+    known : (labels, distance), optional
+        Of the samples of this process, where they have been computed already.
 
     Returns
     -------
@@ -53,14 +77,13 @@ def numbered(alternation: Alternation) -> tuple[Subspaces, NDArray, float]:
     inertia : float
         Sum of all squared distances.
     """
-    group, found, labels = alternation.group, alternation.subspaces, alternation.labels
-    distance, k = alternation.distance, found.n_clusters
+    labels, distance = assign(blocks, found)[:2] if known is None else known
+    k = found.n_clusters
     for _ in range(2):  # renumbering can tip a tie and with it a size; see KSubspaces
         order = canonical_order(group.gather(labels).numpy(), k)
         if (order == np.arange(k)).all():
             break
         found = found.reordered(torch.from_numpy(order).to(found.bases.device))
-        blocks = Blocks(alternation.latents, torch.float32, found.bases.device)
         labels, distance = assign(blocks, found)[:2]
     (inertia,) = group.add(float(distance.double().sum()))
     return found, group.gather(labels).numpy(), inertia

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -11,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from kscn.data import Source, as_source
+from kscn.data import Source
 from kscn.estimators import network
 from kscn.estimators import validation as check
 from kscn.estimators.labels import numbered
-from kscn.estimators.linear import KSubspaces
 from kscn.estimators.plusfile import read_plus, write_plus
+from kscn.estimators.plusstart import find_start
 from kscn.estimators.plusstate import PlusProgress, Start, agreed
 from kscn.estimators.representation import Candidate, Representation, choose
 from kscn.estimators.usage import LatentClusterer
@@ -40,8 +38,6 @@ from kscn.training.refine import Refinement
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Features are kept in memory up to this size per process; larger ones are computed once.
-KEEP_BYTES = 2**30
 # Latent dimensions shared out between the subspaces of the refined network, and at most per one.
 LATENT_DIM, MOST_DIM = 80, 8
 # Steps of the refinement where `epochs` is "auto", within these numbers of epochs.
@@ -88,7 +84,7 @@ class KSCNPlus(LatentClusterer):
         Of the energies as logits.
     balance : float, default=0.5
         How much the refinement asks for clusters of equal size; 0 leaves it out.
-    augment : "affine", dict or callable, default="affine"
+    augment : "elastic", "affine", dict or callable, default="elastic"
         Random changes of an image that do not change what it shows.
     batch_size : int, default=256
         Samples per step.
@@ -149,7 +145,7 @@ class KSCNPlus(LatentClusterer):
         trim: float = 0.2,
         temperature: float = 0.1,
         balance: float = 0.5,
-        augment: str | Mapping[str, Any] | Callable[..., Tensor] = "affine",
+        augment: str | Mapping[str, Any] | Callable[..., Tensor] = "elastic",
         batch_size: int = 256,
         learning_rate: float = 3e-3,
         device: str = "auto",
@@ -235,30 +231,17 @@ class KSCNPlus(LatentClusterer):
 
         progress.enter("start", lambda: State({}))
         chosen = self._choose(source, image, group, hear)
-        features = self.features_.source(source)
-        largest_part = -(-place(source)[1] // group.size)  # the same number in all processes
-        kept = largest_part * features.row_bytes <= KEEP_BYTES
-        if kept:
-            features = as_source(np.asarray(features, np.float32), name=features.name)
-        features = group.holding(features)
-        begin = group.agree_on(chosen.start(features, self.random_state_, hear, group))
-        linear = KSubspaces(
-            self.n_clusters,
-            subspace_dim=chosen.candidate.subspace_dim,
-            init=begin.bases.numpy(),
-            # Every iteration reads all features: one pass has to do where they are computed anew.
-            max_iter=100 if kept else 1,
-            tol=1e-5,
+        self.features_, start = find_start(
+            chosen,
+            source,
+            grows=image and self.components == "auto",
+            refined=refined,
             device=self.device,
-            random_state=self.random_state_,
-            callbacks=[lambda _, record: hear({**record, "stage": "start"})],
+            seed=self.random_state_,
+            hear=hear,
+            group=group,
         )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            linear.fit(features)
-        found = Subspaces(torch.from_numpy(linear.subspaces_))
-        doubt = group.gather(_doubt(linear, features)) if refined else None
-        return Start(found, linear.labels_, linear.inertia_, doubt)
+        return start
 
     def _choose(
         self,
@@ -281,7 +264,6 @@ class KSCNPlus(LatentClusterer):
             group=group,
         )
         chosen = agreed(chosen, group)
-        self.features_ = chosen.features
         self.components_, self.whiten_, self.subspace_dim_ = (
             chosen.candidate.components,
             chosen.candidate.whiten,
@@ -408,18 +390,3 @@ class KSCNPlus(LatentClusterer):
         tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
-
-
-def _doubt(linear: KSubspaces, features: Source) -> Tensor:
-    """One over the gap between the nearest and the second nearest subspace of every sample, (n,).
-
-    Not negative, as what is compared across processes has to be.
-    """
-    if linear.n_clusters == 1:
-        return torch.zeros(len(features))
-    pieces = []
-    for _, rows in features.batches(2**16):
-        nearest = torch.from_numpy(linear.residuals(rows)).topk(2, dim=1, largest=False).values
-        # In float64 different gaps have different inverses.
-        pieces.append(1 / (nearest[:, 1] - nearest[:, 0]).double())
-    return torch.cat(pieces)

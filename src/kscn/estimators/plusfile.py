@@ -37,7 +37,7 @@ def write_plus(estimator: Any, path: str | os.PathLike[str]) -> None:
         del params[name]
     params["random_state"] = estimator.random_state_
     if callable(params["augment"]):
-        params["augment"] = "affine"  # a function cannot be saved, and prediction does not need it
+        params["augment"] = "elastic"  # a function cannot be saved, and prediction does not need it
     features, arrays = estimator.features_.state()
     encoder: ConvEncoder | None = estimator.encoder_
     described = {

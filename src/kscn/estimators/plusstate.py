@@ -103,7 +103,7 @@ class PlusProgress(Progress):
 
 def agreed(chosen: Representation, group: Group) -> Representation:
     """The representation that the first process has chosen: rounding may lead others elsewhere."""
-    config, arrays = chosen.features.state()
+    config, arrays = chosen.components.state()
     facts = {
         "features": config,
         "candidate": asdict(chosen.candidate),
@@ -120,7 +120,7 @@ def agreed(chosen: Representation, group: Group) -> Representation:
     runs = zip(sent.tensors["runs"].split(1), sent.tensors["used"].split(1), strict=True)
     return replace(
         chosen,
-        features=_features(sent),
+        components=_features(sent),
         candidate=Candidate(**sent.facts["candidate"]),
         subspaces=Subspaces(sent.tensors["subspaces"]),
         agreement=sent.facts["agreement"],

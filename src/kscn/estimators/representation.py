@@ -35,6 +35,8 @@ CLEAR = 0.9
 LARGE_SAMPLE = 70_000
 # A subspace needs several members per dimension, or it fits anything.
 MEMBERS_PER_DIM = 3
+# Components of images, for subspaces that grow when the clusters are known.
+WIDE = 300
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,50 @@ CANDIDATES = (
 
 @dataclass(frozen=True)
 class Representation:
-    """The features chosen, the subspaces that runs on the sample agreed on, and all of the runs."""
+    """What was chosen, the subspaces that runs on the sample agreed on, and all of the runs.
 
-    features: FeatureChain
+    Attributes
+    ----------
+    components : FeatureChain
+        From samples to principal components, as many as the candidate has or more.
+    candidate : Candidate
+        What is searched of them.
+    subspaces : Subspaces
+        In the features of the candidate.
+    agreement : float
+        Of the best runs.
+    runs : list of Candidates
+        Where all of them ended.
+    """
+
+    components: FeatureChain
     candidate: Candidate
     subspaces: Subspaces
     agreement: float
     runs: list[Candidates]
+
+    @property
+    def features(self) -> FeatureChain:
+        """From samples to the features of the candidate."""
+        return _reduced(self.components, self.candidate)
+
+    @property
+    def wide(self) -> FeatureChain:
+        """From samples to all components, at unit norm."""
+        return _reduced(self.components, Candidate(self.n_components, False, 1))
+
+    @property
+    def n_components(self) -> int:
+        """How many there are."""
+        return int(self.components.steps[-1]._n_features_out)
+
+    def seen(self, components: NDArray, one: Candidate | None = None) -> Source:
+        """The candidate's features (or another's) of samples whose components are known."""
+        pca = self.components.steps[-1]
+        assert isinstance(pca, PCAFeatures)
+        given = torch.from_numpy(components)
+        z = _described(given, pca.explained_variance_, self.candidate if one is None else one)
+        return as_source(z.numpy(), name="features")
 
     def start(
         self,
@@ -80,7 +119,7 @@ class Representation:
         """
         if self.agreement >= CLEAR:
             return self.subspaces
-        z = _sample(features, LARGE_SAMPLE, seed, group).float()
+        z = sample(features, LARGE_SAMPLE, seed, group)[1].float()
         k = self.subspaces.n_clusters
         problem = _problem(z, k, self.candidate, seed)
 
@@ -135,11 +174,12 @@ def choose(
     """
     maps = ScatteringFeatures().fit(source) if image else None
     described = source if maps is None else maps.source(source)
-    some = _sample(group.holding(described), SAMPLE, seed, group)
+    _, some = sample(group.holding(described), SAMPLE, seed, group)
     few = as_source(some.numpy(), name=source.name)
     if tried is None:
         tried = candidates(len(few), few.shape[0], n_clusters)
-    widest = min(max(one.components for one in tried), *map(int, (len(few), few.shape[0])))
+    most = max([one.components for one in tried] + ([WIDE] if image else []))
+    widest = min(most, len(few) // 4 if most == WIDE else len(few), few.shape[0])
     pca = PCAFeatures(widest, unit_norm=False).fit(few)
     coordinates = torch.from_numpy(pca.transform(few)).float()  # also of float64 vectors
     best: tuple[Candidate, Agreed, Tensor] | None = None
@@ -168,16 +208,16 @@ def choose(
     sums.add(z.double(), agreed.labels)
     subspaces = sums.subspaces(torch.full((n_clusters,), one.subspace_dim)).to(z.dtype, z.device)
     shape = source.shape if maps is None else few.shape
-    steps: list[FeatureMap] = [_reduced(pca, one, shape)]
-    features = FeatureChain.of_fitted(steps if maps is None else [maps, *steps])
-    return Representation(features, one, subspaces, agreed.agreement, agreed.runs)
+    steps: list[FeatureMap] = [_first(pca, Candidate(widest, False, 1), shape, unit_norm=False)]
+    components = FeatureChain.of_fitted(steps if maps is None else [maps, *steps])
+    return Representation(components, one, subspaces, agreed.agreement, agreed.runs)
 
 
-def _sample(source: Source, most: int, seed: int, group: Group) -> Tensor:
-    """At most so many of the rows that all processes hold, in order, shape (m, d)."""
+def sample(source: Source, most: int, seed: int, group: Group) -> tuple[NDArray, Tensor]:
+    """At most so many of the rows that all processes hold: their numbers (m,), and them (m, d)."""
     rows = np.sort(np.random.default_rng(seed).permutation(place(source)[1])[:most])
     blocks = Blocks(source, working_dtype(source.dtype), torch.device("cpu"))
-    return group.gather(blocks.take(own_rows(source, rows)))
+    return rows, group.gather(blocks.take(own_rows(source, rows)))
 
 
 def _problem(z: Tensor, n_clusters: int, one: Candidate, seed: int) -> Problem:
@@ -195,10 +235,19 @@ def _described(coordinates: Tensor, variance: NDArray, one: Candidate) -> Tensor
     return torch.nn.functional.normalize(z, dim=1).contiguous()
 
 
-def _reduced(pca: PCAFeatures, one: Candidate, shape: tuple[int, ...]) -> PCAFeatures:
+def _reduced(components: FeatureChain, one: Candidate) -> FeatureChain:
+    """The chain that ends with what a candidate has of the components."""
+    *before, pca = components.steps
+    assert isinstance(pca, PCAFeatures)
+    return FeatureChain.of_fitted([*before, _first(pca, one, pca.sample_shape_)])
+
+
+def _first(
+    pca: PCAFeatures, one: Candidate, shape: tuple[int, ...], unit_norm: bool = True
+) -> PCAFeatures:
     """The first components of a fitted map, without fitting again."""
     config, arrays = pca.state()
-    params = {"n_components": one.components, "whiten": one.whiten, "unit_norm": True}
+    params = {"n_components": one.components, "whiten": one.whiten, "unit_norm": unit_norm}
     config = config | {"params": params, "shape": list(shape)}
     kept = {name: arrays[name][: one.components] for name in ("components", "explained_variance")}
     return PCAFeatures.from_state(config, arrays | kept)

@@ -1,0 +1,141 @@
+"""The start of `KSCNPlus`: k-subspaces on fixed features of all samples, then larger subspaces."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from kscn.data import Source, as_source
+from kscn.estimators.labels import canonical_order, in_order
+from kscn.estimators.linear import KSubspaces
+from kscn.estimators.plusstate import Start
+from kscn.estimators.representation import Candidate, Representation, sample
+from kscn.features import FeatureChain
+from kscn.subspaces import Subspaces
+from kscn.training.blocks import Blocks
+from kscn.training.distributed import Group, place
+from kscn.training.growth import Grown, assign_across, dimensions, grow
+
+# Components are kept in memory up to this size per process, and else computed when they are read.
+KEEP_BYTES = 2**29
+# Samples on which subspaces grow.
+GROWTH_SAMPLE = 70_000
+
+Hear = Callable[[dict[str, Any]], bool]
+
+
+def find_start(
+    chosen: Representation,
+    source: Source,
+    *,
+    grows: bool,
+    refined: bool,
+    device: str,
+    seed: int,
+    hear: Hear,
+    group: Group,
+) -> tuple[FeatureChain, Start]:
+    """The clusters of all samples, and the features that their subspaces are in.
+
+    Parameters
+    ----------
+    chosen : Representation
+        Where to search, and what short runs found there.
+    source : Source
+        The samples of this process.
+    grows : bool
+        Whether subspaces grow where clusters are large enough.
+    refined : bool
+        Whether a refinement follows. It gets every label from subspaces that the sample had no part
+        in, and how doubtful it is; otherwise labels are what `predict` says.
+    device, seed
+        Of the estimator.
+    hear : callable
+        Hears of every iteration.
+    group : Group
+        The processes that hold all samples together.
+    """
+    n, k = place(source)[1], chosen.subspaces.n_clusters
+    members, dim = min(n, GROWTH_SAMPLE) // k, chosen.candidate.subspace_dim
+    dims = dimensions(dim, members, chosen.n_components) if grows else []
+    largest_part = -(-n // group.size)  # the same number in all processes
+    kept = largest_part * 4 * chosen.n_components <= KEEP_BYTES
+    rough, fine = _features(chosen, source, kept, bool(dims))
+    rough = group.holding(rough)
+    begin = group.agree_on(chosen.start(rough, seed, hear, group))
+    linear = KSubspaces(
+        k,
+        subspace_dim=dim,
+        init=begin.bases.numpy(),
+        # Every iteration reads all features: one pass has to do where they are computed anew.
+        max_iter=100 if kept else 1,
+        tol=1e-5,
+        device=device,
+        random_state=seed,
+        callbacks=[lambda _, record: hear({**record, "stage": "start"})],
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        linear.fit(rough)
+    if not dims:
+        found = Subspaces(torch.from_numpy(linear.subspaces_))
+        doubt = group.gather(_doubt(linear, rough)) if refined else None
+        return chosen.features, Start(found, linear.labels_, linear.inertia_, doubt)
+
+    fine = group.holding(fine)
+    rows, z = sample(fine, GROWTH_SAMPLE, seed, group)
+    labels = torch.from_numpy(linear.labels_[rows]).long()
+
+    def tell(done: int, of: int) -> None:
+        hear({"stage": "grow", "round": done, "rounds": of})
+
+    grown = grow(z, torch.from_numpy(rows % 2 == 1), labels, k, dims, tell)
+    grown = Grown(*(group.agree_on(part) for part in grown))
+    return chosen.wide, _assigned(Blocks(fine, torch.float32, z.device), grown, refined, group)
+
+
+def _features(
+    chosen: Representation, source: Source, kept: bool, wide: bool
+) -> tuple[Source, Source]:
+    """What is searched, and what subspaces grow in if they do."""
+    if wide and kept:
+        components = np.asarray(chosen.components.source(source), np.float32)
+        return chosen.seen(components), chosen.seen(
+            components, Candidate(chosen.n_components, False, 1)
+        )
+    rough = chosen.features.source(source)
+    if kept:
+        rough = as_source(np.asarray(rough, np.float32), name=rough.name)
+    return rough, chosen.wide.source(source) if wide else rough
+
+
+def _assigned(blocks: Blocks, grown: Grown, refined: bool, group: Group) -> Start:
+    """All samples by the grown subspaces."""
+    k = grown.whole.n_clusters
+    if not refined:
+        return Start(*in_order(blocks, grown.whole, group), None)
+    across = assign_across(blocks, place(blocks.source)[0], grown)
+    labels = group.gather(across.labels).numpy()
+    order = canonical_order(labels, k)
+    (inertia,) = group.add(float(across.nearest.double().sum()))
+    # Relative to the next subspace: a rare shape is far from all of them, but may be clear.
+    doubt = across.nearest.double() / across.second.double().clamp(min=1e-30)
+    found = grown.whole.reordered(torch.from_numpy(order))
+    return Start(found, np.argsort(order)[labels], inertia, group.gather(doubt))
+
+
+def _doubt(linear: KSubspaces, features: Source) -> Tensor:
+    """Distance to the nearest subspace over that to the next, (n,): from 0, sure, to 1."""
+    if linear.n_clusters == 1:
+        return torch.zeros(len(features))
+    pieces = []
+    for _, rows in features.batches(2**16):
+        two = torch.from_numpy(linear.residuals(rows)).topk(2, dim=1, largest=False).values.double()
+        pieces.append(two[:, 0] / two[:, 1].clamp(min=1e-30))
+    return torch.cat(pieces)

@@ -1,0 +1,117 @@
+"""Growing subspaces: what halves have to do with each other, and that it mends labels."""
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kscn import metrics
+from kscn.data import as_source
+from kscn.subspaces import Subspaces
+from kscn.training.blocks import Blocks
+from kscn.training.growth import Grown, assign_across, dimensions, grow
+
+
+@given(st.integers(1, 50), st.integers(1, 5000), st.integers(2, 400))
+@settings(max_examples=50, deadline=None)
+def test_dimensions_rise_and_leave_room(first, members, ambient):
+    found = dimensions(first, members, ambient)
+    last = min(ambient // 3, members // 10)
+    assert found == sorted(set(found))
+    assert all(first < dim <= last for dim in found)
+    assert all(after <= 2 * before for before, after in zip([first, *found], found, strict=False))
+    assert (found[-1] == last) if first < last else not found
+
+
+def test_dimensions_of_mnist():
+    assert dimensions(15, 7000, 300) == [30, 60, 100]
+
+
+def clusters(n=1200, k=3, d=24, p=6, seed=0):
+    """Clusters whose directions have falling spread: small subspaces see only the first of them."""
+    rng = np.random.default_rng(seed)
+    bases = np.linalg.qr(rng.standard_normal((k, d, p)))[0]
+    labels = rng.integers(k, size=n)
+    spread = 0.8 ** np.arange(p)
+    x = np.einsum("ndp,np->nd", bases[labels], spread * rng.standard_normal((n, p)))
+    x += 0.02 * rng.standard_normal(x.shape)
+    z = torch.from_numpy(x / np.linalg.norm(x, axis=1, keepdims=True)).float()
+    return z, torch.from_numpy(labels)
+
+
+def odd_rows(z):
+    return torch.arange(len(z)) % 2 == 1
+
+
+def test_wrong_labels_are_mended():
+    z, true = clusters()
+    noisy = true.clone()
+    noisy[::5] = (noisy[::5] + 1) % 3
+    grown = grow(z, odd_rows(z), noisy, 3, [4, 6])
+    across = assign_across(Blocks(as_source(z.numpy()), torch.float32, z.device), 0, grown)
+    assert metrics.clustering_accuracy(noisy.numpy(), true.numpy()) < 0.85
+    assert metrics.clustering_accuracy(across.labels.numpy(), true.numpy()) > 0.98
+    assert grown.whole.bases.shape == (3, 24, 6)
+    assert (across.nearest <= across.second).all()
+
+
+def test_a_sample_is_judged_by_the_other_half():
+    z, labels = clusters()
+    moved = z.clone()
+    before = grow(z, odd_rows(z), labels, 3, [6])
+    moved[0] = torch.nn.functional.normalize(torch.randn(24), dim=0)  # an even row
+    after = grow(moved, odd_rows(z), labels, 3, [6])
+    # Labels of odd rows may have changed with it, so only the first assignment is the same.
+    assert not torch.allclose(before.even.bases, after.even.bases)
+    one = Grown(before.even, before.odd, before.whole)
+    rows = Blocks(as_source(z.numpy()), torch.float32, z.device, batch_size=7)
+    found = assign_across(rows, 0, one)
+    residual = torch.where(odd_rows(z)[:, None], one.even.residuals(z), one.odd.residuals(z)).sort(
+        dim=1
+    )
+    torch.testing.assert_close(found.nearest, residual.values[:, 0])
+    torch.testing.assert_close(found.second, residual.values[:, 1])
+    assert torch.equal(found.labels, residual.indices[:, 0])
+
+
+def test_rows_of_a_later_part_keep_their_half():
+    z, labels = clusters()
+    grown = grow(z, odd_rows(z), labels, 3, [6])
+    whole = assign_across(Blocks(as_source(z.numpy()), torch.float32, z.device), 0, grown)
+    part = assign_across(Blocks(as_source(z[501:].numpy()), torch.float32, z.device), 501, grown)
+    assert torch.equal(part.labels, whole.labels[501:])
+    torch.testing.assert_close(part.nearest, whole.nearest[501:])
+
+
+def test_a_cluster_without_members_and_a_single_one():
+    z, labels = clusters(n=300)
+    grown = grow(z, odd_rows(z), labels, 4, [3, 6])
+    assert all(part.bases.isfinite().all() for part in grown)
+    alone = grow(z, odd_rows(z), torch.zeros_like(labels), 1, [3])
+    across = assign_across(Blocks(as_source(z.numpy()), torch.float32, z.device), 0, alone)
+    assert (across.labels == 0).all()
+    torch.testing.assert_close(across.nearest, across.second)
+
+
+def test_progress_is_told():
+    z, labels = clusters(n=300)
+    told = []
+    grow(z, odd_rows(z), labels, 3, [2, 4], lambda *facts: told.append(facts))
+    assert told == [(1, 2), (2, 2)]
+
+
+def test_samples_leave_clusters_that_they_shaped():
+    """Near a large subspace that it had a part in, a sample stays; the other half judges."""
+    z, true = clusters(n=240, d=40, p=6)
+    wrong = true.clone()
+    wrong[:24] = (wrong[:24] + 1) % 3
+    own = wrong
+    for _ in range(6):
+        found = Subspaces(
+            torch.stack([torch.linalg.svd(z[own == c].T).U[:, :30] for c in range(3)])
+        )
+        own = found.assign(z)[0]
+    grown = grow(z, odd_rows(z), wrong, 3, [30])
+    across = assign_across(Blocks(as_source(z.numpy()), torch.float32, z.device), 0, grown)
+    right = [(labels[:24] == true[:24]).float().mean() for labels in (own, across.labels)]
+    assert right[1] > right[0] + 0.2
