@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 # Latent dimensions shared out between the subspaces of the refined network, and at most per one.
 LATENT_DIM, MOST_DIM = 80, 8
 # Steps of the refinement where `epochs` is "auto", within these numbers of epochs.
-STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 4000, 14, 60
+STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 6500, 20, 60
 # Share of the epochs in which the network learns the clusters of the start.
-HOLD = 0.3
+HOLD = 0.6
 # Of the average of the weights, per step.
 AVERAGE = 0.99
 
@@ -56,6 +56,8 @@ class KSCNPlus(LatentClusterer):
        chosen by how well many short runs of k-subspaces agree with each other.
     2. *Start.* What the best of these runs have in common, brought to convergence on all samples.
        If they have little in common, the one with the most even clusters among the better ones.
+       Subspaces of images then grow as far as their clusters have members for it, every sample
+       being assigned by subspaces that it had no part in.
     3. *Refinement* (images). An encoder learns to put altered views of an image into the subspace
        of the image, from the clearest images first, and its own clusters replace those of the
        start.
@@ -78,7 +80,7 @@ class KSCNPlus(LatentClusterer):
         Whether to refine; "auto" does for images.
     epochs : int or "auto", default="auto"
         Of the refinement; "auto" takes more for fewer samples.
-    trim : float, default=0.2
+    trim : float, default=0.1
         Share of each cluster, its least clear samples, that does not teach the encoder.
     temperature : float, default=0.1
         Of the energies as logits.
@@ -142,7 +144,7 @@ class KSCNPlus(LatentClusterer):
         starts: int = 30,
         refine: bool | str = "auto",
         epochs: int | str = "auto",
-        trim: float = 0.2,
+        trim: float = 0.1,
         temperature: float = 0.1,
         balance: float = 0.5,
         augment: str | Mapping[str, Any] | Callable[..., Tensor] = "elastic",
