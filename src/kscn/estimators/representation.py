@@ -33,8 +33,8 @@ SAMPLE = 12_000
 # Runs that are less alike than this on the sample go on with more samples.
 CLEAR = 0.9
 LARGE_SAMPLE = 70_000
-# A subspace needs several members per dimension, or it fits anything.
-MEMBERS_PER_DIM = 3
+# A subspace needs many members per dimension, or it fits anything.
+MEMBERS_PER_DIM = 15
 # Components of images, for subspaces that grow when the clusters are known.
 WIDE = 300
 
