@@ -37,6 +37,7 @@ FITS = {
     "kscn-s": "--pretrain-epochs 2 --epochs 3 --n-init 1 --batch-size 256",
     "kscn-g": "--pretrain-epochs 2 --epochs 3 --n-init 1 --batch-size 256",
     "k-subspaces": "--subspace-dim 3 --n-init 1 --trim 0.05",
+    "best": "--starts 1 --epochs 3 --batch-size 256",
 }
 
 

@@ -98,10 +98,11 @@ class SubspaceDim(click.ParamType):
     type=int,
     help="Effort of the search for a start: independent chains; 1 is a single start.",
 )
+@click.option("--starts", type=int, help="best: short runs per representation that is tried.")
 @click.option("--affine", is_flag=True, help="k-subspaces: they need not pass through the origin.")
 @click.option("--max-iter", type=int, help="k-subspaces: iterations at most.")
 @click.option("--pretrain-epochs", type=int, help="kscn: epochs of the autoencoder alone.")
-@click.option("--epochs", type=int, help="kscn: epochs of network and subspaces together.")
+@click.option("--epochs", type=int, help="kscn, best: epochs of network and subspaces.")
 @click.option("--weight", type=float, help="kscn: weight of the subspaces beside reconstruction.")
 @click.option("--learning-rate", type=float, help="kscn: step size of Adam.")
 @click.option(
