@@ -79,11 +79,14 @@ class SeparationLoss:
         """Mean cross-entropy over the samples that count."""
         logits = energies(z, self.subspaces) / self.temperature
         target = self.labels[indices].to(z.device)
-        counted, samples = self.group.add(int((target >= 0).sum()), len(z))
         loss = torch.nn.functional.cross_entropy(logits, target, ignore_index=-1, reduction="sum")
-        loss = loss / max(counted, 1)
+        # All that the processes have to know of each other's batches, in one message.
+        counts = z.new_tensor([int((target >= 0).sum()), len(z)])
+        probabilities = logits.softmax(dim=1).sum(dim=0) if self.balance else z.new_zeros(0)
+        sums = self.group.total(torch.cat([counts, probabilities]))
+        loss = loss / sums[0].clamp(min=1)
         if self.balance:
-            mean = self.group.total(logits.softmax(dim=1).sum(dim=0)) / samples
+            mean = sums[2:] / sums[1]
             entropy = (mean * mean.clamp(min=1e-12).log()).sum()
             loss = loss + self.balance * self.group.once(entropy)
         return loss
