@@ -14,7 +14,7 @@ from kscn.estimators.plusstart import _doubt
 from kscn.estimators.representation import Candidate, candidates
 from kscn.metrics import clustering_accuracy
 
-K, N = 4, 300
+K, N = 4, 400
 
 
 def digits():

@@ -63,7 +63,7 @@ def deep(**settings):
 
 
 def plus(**settings):
-    """Few runs in one representation, and a start that is held for one epoch of three."""
+    """Few runs in one representation, and a start that is held for two epochs of three."""
     defaults = {
         "components": 12,
         "whiten": True,
@@ -72,6 +72,7 @@ def plus(**settings):
         "epochs": 3,
         "batch_size": 32,
         "random_state": 5,
+        "refine": True,
     }
     return KSCNPlus(5, **defaults | settings)
 

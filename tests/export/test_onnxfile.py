@@ -27,7 +27,7 @@ MODELS = {
     "affine": lambda: KSubspaces(
         10, subspace_dim=[1, 2, 3, 3, 3, 3, 3, 3, 4, 4], affine=True, n_init=1, random_state=0
     ),
-    "plus, refined": lambda: KSCNPlus(10, epochs=2, **PLUS),
+    "plus, refined": lambda: KSCNPlus(10, epochs=2, refine=True, **PLUS),
 }
 
 

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 LATENT_DIM, MOST_DIM = 80, 8
 # Steps of the refinement where `epochs` is "auto", within these numbers of epochs.
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 6500, 20, 60
+# With fewer samples per cluster a network has too little to learn from.
+REFINE_MEMBERS = 100
 # Share of the epochs in which the network learns the clusters of the start.
 HOLD = 0.6
 # Of the average of the weights, per step.
@@ -77,7 +79,7 @@ class KSCNPlus(LatentClusterer):
     starts : int, default=30
         Runs of k-subspaces per representation.
     refine : bool or "auto", default="auto"
-        Whether to refine; "auto" does for images.
+        Whether to refine; "auto" does for images of which there are 100 per cluster.
     epochs : int or "auto", default="auto"
         Of the refinement; "auto" takes more for fewer samples.
     trim : float, default=0.1
@@ -204,7 +206,8 @@ class KSCNPlus(LatentClusterer):
         progress = PlusProgress.begin(self, source, group)
         self.encoder_: ConvEncoder | None = None
 
-        refined = self.refine is True or (self.refine == "auto" and image)
+        enough = place(source)[1] >= REFINE_MEMBERS * self.n_clusters
+        refined = self.refine is True or (self.refine == "auto" and image and enough)
         start = progress.start
         if start is None:
             start = progress.start = self._start(source, image, refined, progress)
