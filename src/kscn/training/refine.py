@@ -3,9 +3,10 @@
 Views of a sample that differ by what should not matter (a small turn, a shift) are to fall into the
 subspace of the sample itself. In the first epochs the clusters are those of the start, and only
 samples that it is sure of teach. A network that has learnt from those generalises to the rest, and
-from then on its own clusters of the unchanged samples are what it learns, the clearest first.
-Weights are averaged over time for everything but the steps themselves: the average follows the
-labels more slowly than the network, so that mistakes of one epoch are not learnt in the next.
+from then on its own clusters of the unchanged samples are what it learns, the clearest first. The
+subspaces are coordinates that do not move. Weights are averaged over time for everything but the
+steps themselves: the average follows the labels more slowly than the network, so that mistakes of
+one epoch are not learnt in the next.
 """
 
 from __future__ import annotations
@@ -67,6 +68,14 @@ class Refinement(Alternation):
         )
         if trainer.epochs_done == trainer.steps_done == 0:
             self.labels = self.given
+
+    def _svd_update(self) -> Subspaces:
+        """They stay where they are, orthogonal to each other, and the network moves.
+
+        Fitted anew, a subspace of more dimensions than its members use takes up directions of the
+        clusters that they are mistaken for, and the mistakes are learnt.
+        """
+        return self.subspaces
 
     def _targets(self) -> Tensor:
         if self.trainer.epochs_done >= self.hold:
