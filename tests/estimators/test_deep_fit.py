@@ -153,6 +153,14 @@ def test_the_seed_that_was_used_is_recorded_and_repeats_the_fit(random_state):
     np.testing.assert_array_equal(model.labels_, again.labels_)
 
 
+def test_latents_too_large_to_keep_are_passed_once_for_the_start(monkeypatch):
+    monkeypatch.setattr("kscn.training.latents.KEEP_BYTES", 0)
+    X = digits()
+    model = quick().fit(X)
+    assert sum(record["stage"] == "start" for record in model.history_) == 1
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+
+
 def test_dropout_in_a_module_of_your_own_follows_the_seed():
     class Dropping(DenseAutoencoder):
         def encode(self, x):

@@ -21,6 +21,7 @@ from kscn.training.alternate import assign
 from kscn.training.blocks import Blocks
 from kscn.training.checkpoint import State
 from kscn.training.distributed import Group, own_rows, place
+from kscn.training.latents import LatentSource
 
 # A random subset of this size is what DSC-Net starts from.
 DSC_SAMPLES = 2000
@@ -44,6 +45,8 @@ def find_subspaces(
 
     `latents` are those of this process; the processes of the `group` find the same subspaces.
     """
+    # Encoded anew for every pass: then the search on a subsample and one pass over all have to do.
+    streamed = group.any(isinstance(latents, LatentSource))
     latents = group.holding(latents)
     d = latents.shape[0]
     check.latent_dims("subspace_dim", subspace_dim, n_clusters, d)
@@ -63,6 +66,8 @@ def find_subspaces(
             checkpoint_minutes=progress.estimator.checkpoint_minutes,
             callbacks=[on_record],
         )
+        if streamed:
+            search.set_params(max_iter=1)
         searched = _best_of(search, latents, restarts, seed, progress)
         if init_dim is None:
             return Subspaces(searched.bases)
@@ -97,9 +102,13 @@ def _best_of(
     for turn in range(done, restarts):
         name = f"start-{turn}"
         heard = len(progress.estimator.history_)
-        fitted = search.set_params(
+        search.set_params(
             random_state=(seed + turn) % 2**32, checkpoint_dir=progress.keeper.below(name)
-        ).fit(latents)
+        )
+        with warnings.catch_warnings():
+            if search.max_iter == 1:  # as intended
+                warnings.simplefilter("ignore", ConvergenceWarning)
+            fitted = search.fit(latents)
         _complete(progress.estimator.history_, heard, fitted.history_)
         if best is None or fitted.inertia_ < best.inertia:
             bases, labels = (torch.from_numpy(a) for a in (fitted.subspaces_, fitted.labels_))

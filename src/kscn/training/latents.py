@@ -20,7 +20,7 @@ from kscn.training.minibatches import Minibatches
 MOST_ROWS = 512
 MOST_NUMBERS = 2**20
 # Latents up to this size are kept between the passes of an update; larger ones are encoded anew.
-KEEP_BYTES = 256 * 2**20
+KEEP_BYTES = 2**30
 
 
 class Encoder:
