@@ -24,7 +24,7 @@ import warm
 
 NAMES = {"config.toml", "history.jsonl", "labels.csv", "model"}
 DEEP = ("--method", "kscn-s", "--pretrain-epochs", 3, "--epochs", 3, "--n-init", 1)
-BEST = ("--method", "best", "--epochs", 3)
+BEST = ("--method", "best", "--epochs", 3, "--starts", 4, "--refine")
 LINEAR = ("--method", "k-subspaces", "--subspace-dim", 3, "--n-init", 1)
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 DIGITS = 300
@@ -43,7 +43,7 @@ def digits(tmp_path_factory):
 def fits(digits):
     """Commands by name; the linear fit has to have some iterations to be stopped in."""
     shared = ("-k", 10, "--seed", 3)
-    np.save(digits.with_name("few.npy"), np.load(digits)[:300, ::2, ::2])
+    np.save(digits.with_name("few.npy"), np.load(digits)[:100, ::2, ::2])
     return {
         "best": ("fit", digits.with_name("few.npy"), "-k", 3, "--seed", 3, *BEST),
         "deep": ("fit", digits, *shared, *DEEP),

@@ -31,7 +31,7 @@ def quick(**params):
 @pytest.fixture(scope="module")
 def fitted():
     X, y = digits()
-    return quick(epochs=20, batch_size=32, starts=15).fit(X), X, y
+    return quick(epochs=20, batch_size=32, starts=15, refine=True).fit(X), X, y
 
 
 def test_four_digits_are_told_apart_without_labels(fitted):
@@ -163,9 +163,20 @@ def test_samples_between_two_subspaces_are_the_most_doubtful():
 
 def test_a_callback_ends_the_refinement():
     X, _ = digits()
-    model = quick(callbacks=[lambda _, record: record["stage"] == "fit"]).fit(X)
+    model = quick(refine=True, callbacks=[lambda _, record: record["stage"] == "fit"]).fit(X)
     assert model.n_iter_ == 1
     np.testing.assert_array_equal(model.predict(X), model.labels_)
+
+
+def test_clusters_that_runs_do_not_agree_on_are_not_refined(monkeypatch):
+    X, _ = digits()
+    for clear, refined in ((0.0, True), (1.1, False)):
+        monkeypatch.setattr("kscn.estimators.plus.CLEAR", clear)
+        model = quick(epochs=1).fit(X)
+        assert (model.encoder_ is not None) is refined
+        np.testing.assert_array_equal(model.predict(X), model.labels_)
+    few = quick(n_clusters=5, epochs=1).fit(X)  # less than a hundred of each
+    assert few.encoder_ is None
 
 
 def test_it_clones_with_its_parameters():

@@ -99,6 +99,9 @@ class SubspaceDim(click.ParamType):
     help="Effort of the search for a start: independent chains; 1 is a single start.",
 )
 @click.option("--starts", type=int, help="best: short runs per representation that is tried.")
+@click.option(
+    "--refine", is_flag=True, help="best: refine even if samples are few or runs do not agree."
+)
 @click.option("--affine", is_flag=True, help="k-subspaces: they need not pass through the origin.")
 @click.option("--max-iter", type=int, help="k-subspaces: iterations at most.")
 @click.option("--pretrain-epochs", type=int, help="kscn: epochs of the autoencoder alone.")

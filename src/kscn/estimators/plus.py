@@ -21,7 +21,7 @@ from kscn.estimators.labels import numbered
 from kscn.estimators.plusfile import read_plus, write_plus
 from kscn.estimators.plusstart import find_start
 from kscn.estimators.plusstate import PlusProgress, Start, agreed
-from kscn.estimators.representation import Candidate, Representation, choose
+from kscn.estimators.representation import CLEAR, Candidate, Representation, choose
 from kscn.estimators.usage import LatentClusterer
 from kscn.modelfile import ModelFile
 from kscn.nn import ConvEncoder, UnitLatent
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 LATENT_DIM, MOST_DIM = 80, 8
 # Steps of the refinement where `epochs` is "auto", within these numbers of epochs.
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 6500, 20, 60
-# With fewer samples per cluster a network has too little to learn from.
+# With fewer samples per cluster a network has too little to learn from. Nor should it learn what
+# runs do not agree on: where it cannot, it puts something easier to tell apart in its place.
 REFINE_MEMBERS = 100
 # Share of the epochs in which the network learns the clusters of the start.
 HOLD = 0.6
@@ -79,7 +80,8 @@ class KSCNPlus(LatentClusterer):
     starts : int, default=30
         Runs of k-subspaces per representation.
     refine : bool or "auto", default="auto"
-        Whether to refine; "auto" does for images of which there are 100 per cluster.
+        Whether to refine; "auto" does for images of which there are 100 per cluster, if
+        `agreement_` is at least 0.9.
     epochs : int or "auto", default="auto"
         Of the refinement; "auto" takes more for fewer samples.
     trim : float, default=0.1
@@ -202,17 +204,17 @@ class KSCNPlus(LatentClusterer):
         self._input_shape = network.image_shape(source.shape) or source.shape
         image = len(self._input_shape) == 3
         check.plus_parameters(self, place(source)[1], image)
+        if image:
+            network.augmentation(self.augment, self._input_shape)
         group.batch_size(self.batch_size)  # what cannot be shared out is refused before the search
         progress = PlusProgress.begin(self, source, group)
         self.encoder_: ConvEncoder | None = None
 
-        enough = place(source)[1] >= REFINE_MEMBERS * self.n_clusters
-        refined = self.refine is True or (self.refine == "auto" and image and enough)
         start = progress.start
         if start is None:
-            start = progress.start = self._start(source, image, refined, progress)
+            start = progress.start = self._start(source, image, progress)
         self.start_labels_ = start.labels
-        if refined:
+        if start.doubt is not None:
             refinement = self._refine(source, start, progress)
             self._keep(*numbered(refinement))
         else:
@@ -225,7 +227,7 @@ class KSCNPlus(LatentClusterer):
         """Fit and return `labels_`."""
         return self.fit(X).labels_
 
-    def _start(self, source: Source, image: bool, refined: bool, progress: PlusProgress) -> Start:
+    def _start(self, source: Source, image: bool, progress: PlusProgress) -> Start:
         """k-subspaces on the features of all samples, from what short runs agree on."""
         group = progress.group
 
@@ -236,6 +238,8 @@ class KSCNPlus(LatentClusterer):
 
         progress.enter("start", lambda: State({}))
         chosen = self._choose(source, image, group, hear)
+        sure = place(source)[1] >= REFINE_MEMBERS * self.n_clusters and self.agreement_ >= CLEAR
+        refined = self.refine is True or (self.refine == "auto" and image and sure)
         self.features_, start = find_start(
             chosen,
             source,
