@@ -261,7 +261,7 @@ def test_options_of_others_are_refused_by_a_baseline(labels_only, one_sentence, 
 
 
 def test_every_option_of_the_command_belongs_to_some_method():
-    taken = methods.accepted("kscn-s") | methods.accepted("k-subspaces")
+    taken = methods.accepted("kscn-s") | methods.accepted("k-subspaces") | methods.accepted("best")
     assert set(_estimator_options()) <= taken
 
 

@@ -93,7 +93,10 @@ def refused(model, X, error=InputError):
             "do not fit 'sae': invalid literal",
         ),
         ({"autoencoder_params": {"kernels": [4, 4], "channels": [3, 3]}}, "odd"),
-        ({"augment": "cutout"}, "augment='cutout' is not known; use None, 'affine', 'noise'"),
+        (
+            {"augment": "cutout"},
+            "augment='cutout' is not known; use None, 'affine', 'elastic', 'noise'",
+        ),
         ({"augment": 5}, "augment=5 is not known"),
         ({"augment": ["affine"]}, "augment=.'affine'. is not known"),
         ({"augment": {"kind": ["affine"]}}, "is not known"),
