@@ -179,6 +179,12 @@ def test_clusters_that_runs_do_not_agree_on_are_not_refined(monkeypatch):
     assert few.encoder_ is None
 
 
+def test_as_many_components_as_were_asked_for():
+    X, _ = digits()
+    model = quick(components=40, whiten=False, subspace_dim=3, refine=False).fit(X[:100])
+    assert model.subspaces_.shape == (K, 40, 3)
+
+
 def test_it_clones_with_its_parameters():
     model = quick(augment={"kind": "affine", "angle": 5.0})
     assert clone(model).get_params() == model.get_params()

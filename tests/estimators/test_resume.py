@@ -1,6 +1,7 @@
 """A fit that was cut off goes on from its checkpoint to the very result of one that was not."""
 
 import functools
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -60,6 +61,23 @@ def deep(**settings):
         "random_state": 5,
     }
     return KSCN(5, **defaults | settings)
+
+
+@contextmanager
+def stopped(when, monkeypatch, directory):
+    """A fit inside is asked to stop at the step where `when(keeper)` is true, and does."""
+    due = checkpoint.Checkpoints.due
+
+    def counting(self):
+        if when(self):
+            checkpoint.STOP.make()
+        return due(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint.Checkpoints, "due", counting)
+        with pytest.raises(checkpoint.StoppedError, match=str(directory)):
+            yield
+    checkpoint.STOP.withdraw()
 
 
 def plus(**settings):
@@ -160,20 +178,14 @@ def test_a_stop_in_the_middle_of_an_epoch_loses_nothing(
     settings, whole = VARIANTS[variant] | network, uncut(variant, **network)
     steps = {}
 
-    def counting(self):
-        trainer = self.snapshot.args[1].__self__
+    def there(keeper):
+        trainer = keeper.snapshot.args[1].__self__
         trainer = getattr(trainer, "trainer", trainer)
         steps[trainer.stage] = steps.get(trainer.stage, 0) + 1
-        if trainer.stage == stage and steps[stage] == step:
-            checkpoint.STOP.make()
-        return due(self)
+        return trainer.stage == stage and steps[stage] == step
 
-    due = checkpoint.Checkpoints.due
-    with monkeypatch.context() as patched:
-        patched.setattr(checkpoint.Checkpoints, "due", counting)
-        with pytest.raises(checkpoint.StoppedError, match=str(tmp_path)):
-            deep(**settings, checkpoint_dir=tmp_path).fit(digits)
-    checkpoint.STOP.withdraw()
+    with stopped(there, monkeypatch, tmp_path):
+        deep(**settings, checkpoint_dir=tmp_path).fit(digits)
     record = {"pretraining": "pretrain", "the alternation": "fit"}[stage]
     with pytest.raises(CutError):  # killed again before the next state
         deep(**settings, checkpoint_dir=tmp_path, callbacks=[Cut(record, 1)]).fit(digits)
@@ -294,19 +306,13 @@ def test_a_stop_within_an_epoch_of_the_refinement_loses_nothing(
 ):
     left = step
 
-    def counting(self):
+    def there(keeper):
         nonlocal left
-        left -= self.snapshot.args[0] == "fit"
-        if left == 0:
-            checkpoint.STOP.make()
-        return due(self)
+        left -= keeper.snapshot.args[0] == "fit"
+        return left == 0
 
-    due = checkpoint.Checkpoints.due
-    with monkeypatch.context() as patched:
-        patched.setattr(checkpoint.Checkpoints, "due", counting)
-        with pytest.raises(checkpoint.StoppedError, match=str(tmp_path)):
-            plus(checkpoint_dir=tmp_path).fit(few)
-    checkpoint.STOP.withdraw()
+    with stopped(there, monkeypatch, tmp_path):
+        plus(checkpoint_dir=tmp_path).fit(few)
     same_refined(plus(checkpoint_dir=tmp_path).fit(few), refined)
 
 

@@ -20,6 +20,7 @@ from kscn.baselines.spectral import spectral_labels
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators import validation as check
+from kscn.estimators.telling import Telling
 from kscn.training.blocks import Blocks, check_finite, working_dtype
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 Callbacks = Iterable[Callable[[Any, dict[str, Any]], object]]
 
 
-class AffinityClusterer(ClusterMixin, BaseEstimator, ABC):
+class AffinityClusterer(Telling, ClusterMixin, BaseEstimator, ABC):
     """Cluster by an affinity between all pairs of samples.
 
     A subclass says what it will cost and makes the affinity; its constructor has at least
@@ -104,15 +105,6 @@ class AffinityClusterer(ClusterMixin, BaseEstimator, ABC):
                 f"All {len(z)} sample(s) of {source.name} are equal; there is nothing to cluster."
             )
         return z
-
-    def _record(self, record: dict[str, Any]) -> bool:
-        """Add to the history and tell the callbacks; whether one of them asks to stop."""
-        record["seconds"] = time.perf_counter() - self._began
-        self.history_.append(record)
-        stop = False
-        for callback in self.callbacks:  # every one is called, also after one asked to stop
-            stop |= callback(self, record) is True
-        return stop
 
     def fit_predict(self, X: Any, y: object = None) -> NDArray:
         """Fit and return `labels_`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
@@ -20,6 +18,7 @@ from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators import validation as check
 from kscn.estimators.labels import canonical_order
+from kscn.estimators.telling import Telling, warn_of_empty
 from kscn.training.blocks import Blocks, check_finite, working_dtype
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ Callbacks = Iterable[Callable[[Any, dict[str, Any]], object]]
 ROWS = 4096
 
 
-class Clusterer(ClusterMixin, BaseEstimator, ABC):
+class Clusterer(Telling, ClusterMixin, BaseEstimator, ABC):
     """A clustering method with a seed, a history and callbacks.
 
     A subclass does its work in `_fit`, which sets `labels_`; its constructor has at least
@@ -59,14 +58,7 @@ class Clusterer(ClusterMixin, BaseEstimator, ABC):
         self._began = time.perf_counter()
         refuse_equal(source)
         self._fit(source)
-        missing = self.n_clusters - len(np.unique(self.labels_))
-        if missing:
-            warnings.warn(
-                f"{missing} of the {self.n_clusters} clusters ended up empty; the data may hold "
-                "fewer distinct groups than n_clusters.",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+        warn_of_empty(self.labels_, self.n_clusters, stacklevel=2)
         return self
 
     @abstractmethod
@@ -89,15 +81,6 @@ class Clusterer(ClusterMixin, BaseEstimator, ABC):
                 f"n_samples={len(source)} should be >= n_clusters={self.n_clusters}; give more "
                 "samples or ask for fewer clusters."
             )
-
-    def _record(self, record: dict[str, Any]) -> bool:
-        """Add to the history and tell the callbacks; whether one of them asks to stop."""
-        record["seconds"] = time.perf_counter() - self._began
-        self.history_.append(record)
-        stop = False
-        for callback in self.callbacks:  # every one is called, also after one asked to stop
-            stop |= callback(self, record) is True
-        return stop
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -27,6 +27,7 @@ from kscn.errors import InputError, TrainingError
 from kscn.estimators import validation as check
 from kscn.estimators.labels import canonical_order
 from kscn.estimators.sums import check_size
+from kscn.estimators.telling import Telling, warn_of_empty
 from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling, NoAugmentation
 from kscn.subspaces import ScatterSums
 from kscn.training.blocks import Blocks
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 POOL = 10_000
 
 
-class EDESC(ClusterMixin, BaseEstimator):
+class EDESC(Telling, ClusterMixin, BaseEstimator):
     """Efficient deep embedded subspace clustering.
 
     A dense autoencoder is pretrained; its latents are clustered by k-means, and the leading
@@ -346,24 +347,9 @@ class EDESC(ClusterMixin, BaseEstimator):
         self.autoencoder_.eval()
         self.bases_ = bases.bases.detach().cpu().numpy()
         self.labels_ = labels.numpy().astype(np.int32)
-        missing = self.n_clusters - len(np.unique(self.labels_))
-        if missing:
-            warnings.warn(
-                f"{missing} of the {self.n_clusters} clusters ended up empty; the data may hold "
-                "fewer distinct groups than n_clusters.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        warn_of_empty(self.labels_, self.n_clusters, stacklevel=3)
 
     # Callbacks ----------------------------------------------------------------------------------
-
-    def _record(self, record: dict[str, Any]) -> bool:
-        record["seconds"] = time.perf_counter() - self._began
-        self.history_.append(record)
-        stop = False
-        for callback in self.callbacks:  # every one is called, also after one asked to stop
-            stop |= callback(self, record) is True
-        return stop
 
     def _on_pretraining(self, epoch: int, losses: EpochLosses) -> bool:
         return self._record(

@@ -36,6 +36,7 @@ from kscn.errors import InputError
 from kscn.estimators import validation as check
 from kscn.estimators.labels import canonical_order
 from kscn.estimators.linear import KSubspaces
+from kscn.estimators.telling import Telling, warn_of_empty
 from kscn.subspaces import ScatterSums
 from kscn.training.blocks import Blocks, check_finite, working_dtype
 from kscn.training.memory import kept_memory
@@ -96,7 +97,7 @@ class UnitBlocks(Blocks):
         return unit_rows(block)
 
 
-class KFSC(ClusterMixin, BaseEstimator):
+class KFSC(Telling, ClusterMixin, BaseEstimator):
     """k-factorisation subspace clustering: k groups of atoms, and codes that use few groups.
 
     Samples are brought to unit length. Then
@@ -329,22 +330,7 @@ class KFSC(ClusterMixin, BaseEstimator):
         self.atoms_ = groups.cpu().numpy()
         self.labels_ = labels.numpy()
         self.objective_ = coded.objective
-        missing = self.n_clusters - len(np.unique(self.labels_))
-        if missing:
-            warnings.warn(
-                f"{missing} of the {self.n_clusters} clusters ended up empty; the data may hold "
-                "fewer distinct groups than n_clusters.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-
-    def _record(self, record: dict[str, Any]) -> bool:
-        record["seconds"] = time.perf_counter() - self._began
-        self.history_.append(record)
-        stop = False
-        for callback in self.callbacks:  # every one is called, also after one asked to stop
-            stop |= callback(self, record) is True
-        return stop
+        warn_of_empty(self.labels_, self.n_clusters, stacklevel=3)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

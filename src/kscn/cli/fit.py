@@ -3,7 +3,6 @@
 import math
 import os
 import secrets
-import shlex
 import time
 import warnings
 from collections.abc import Iterable
@@ -18,14 +17,11 @@ from kscn import __version__
 from kscn.cli.interrupt import interruptible
 from kscn.cli.rundir import (
     CHECKPOINTS,
-    CONFIG,
-    HISTORY,
-    LABELS,
     MODEL,
     RunWriter,
     read_unfinished,
 )
-from kscn.cli.summary import run_lines
+from kscn.cli.summary import next_lines, run_lines
 from kscn.cli.terminal import Terminal
 from kscn.errors import InputError, ModelFileError
 
@@ -254,7 +250,7 @@ def _tell(output: Path, model: Any, config: dict[str, Any], result: dict[str, An
     for line in run_lines(terminal, config, result):
         terminal.say(line)
     terminal.say()
-    for line in _where_lines(output, config, result):
+    for line in next_lines(output, config, result):
         terminal.say(line)
 
 
@@ -479,24 +475,3 @@ def _estimator_options() -> list[str]:
 
 def _flags(names: Iterable[str]) -> str:
     return ", ".join("--" + name.replace("_", "-") for name in names)
-
-
-def _where_lines(output: Path, config: dict[str, Any], result: dict[str, Any]) -> list[str]:
-    """What was written and what to type next, as it can be pasted into a shell."""
-    run = shlex.quote(str(output))
-    labels = "" if result["scores"] is not None else " --labels y.npy"
-    steps = [
-        (f"report {run}", "one page that shows what was found"),
-        (f"explore {run}", "browse and correct the clusters"),
-        (f"evaluate {run}{labels}", "scores against known classes"),
-    ]
-    if config["run"]["model"]:
-        wrote = [f"wrote {output}/: {MODEL}/  {LABELS}  {HISTORY}  {CONFIG}"]
-        steps.append((f"predict {run} NEW_DATA -o labels.csv", "clusters of new samples"))
-    else:
-        wrote = [
-            f"wrote {output}/: {LABELS}  {HISTORY}  {CONFIG}",
-            f"no model: {config['run']['method']} keeps nothing that could label new samples",
-        ]
-    width = max(len(step) for step, _ in steps)
-    return [*wrote, "next:", *(f"  kscn {step:<{width}}  # {what}" for step, what in steps)]

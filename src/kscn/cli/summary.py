@@ -1,8 +1,11 @@
-"""The short texts that commands end with: cluster sizes, scores, confusion."""
+"""The short texts that commands end with: cluster sizes, scores, confusion, what comes next."""
 
+import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kscn.cli.rundir import CONFIG, HISTORY, LABELS, MODEL
 from kscn.cli.terminal import Terminal, duration, table
 
 if TYPE_CHECKING:
@@ -90,3 +93,24 @@ def confusion_lines(confusion: "ConfusionMatrix") -> list[str]:
     ]
     header = [corner, *(f"{cell} " for cell in header[1:])]
     return table(header, rows)
+
+
+def next_lines(output: Path, config: Mapping[str, Any], result: Mapping[str, Any]) -> list[str]:
+    """What was written and what to type next, as it can be pasted into a shell."""
+    run = shlex.quote(str(output))
+    labels = "" if result["scores"] is not None else " --labels y.npy"
+    steps = [
+        (f"report {run}", "one page that shows what was found"),
+        (f"explore {run}", "browse and correct the clusters"),
+        (f"evaluate {run}{labels}", "scores against known classes"),
+    ]
+    if config["run"]["model"]:
+        wrote = [f"wrote {output}/: {MODEL}/  {LABELS}  {HISTORY}  {CONFIG}"]
+        steps.append((f"predict {run} NEW_DATA -o labels.csv", "clusters of new samples"))
+    else:
+        wrote = [
+            f"wrote {output}/: {LABELS}  {HISTORY}  {CONFIG}",
+            f"no model: {config['run']['method']} keeps nothing that could label new samples",
+        ]
+    width = max(len(step) for step, _ in steps)
+    return [*wrote, "next:", *(f"  kscn {step:<{width}}  # {what}" for step, what in steps)]

@@ -241,10 +241,7 @@ class KSCN(LatentClusterer):
         the same model and the labels of all samples.
         """
         group = current_group()
-        source = group.part(check.open_samples(self, X, reset=True))
-        for name in ("subspaces_", "labels_"):  # a fit that fails leaves no mixture of old and new
-            if hasattr(self, name):
-                delattr(self, name)
+        source = self._new_samples(X, group)
         check.deep_parameters(self, place(source)[1])
         self.latent_: nn.Module = IdentityLatent()
         progress = DeepProgress.begin(self, source, group)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,6 @@ from sklearn.base import (
     ClusterMixin,
     TransformerMixin,
 )
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -28,6 +26,7 @@ from kscn.estimators import validation as check
 from kscn.estimators.labels import canonical_order, nearest
 from kscn.estimators.start import StartSearch
 from kscn.estimators.sums import check_size, sums_from_spectra
+from kscn.estimators.telling import Telling, warn_of_empty
 from kscn.modelfile import ModelFile, write_model
 from kscn.subspaces import ScatterSums, Subspaces
 from kscn.training.blocks import Blocks, check_finite, working_dtype
@@ -39,7 +38,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+class KSubspaces(
+    Telling, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
+):
     """Cluster samples by the k low-dimensional subspaces that they lie near.
 
     Minimises the sum of squared distances of samples to their nearest subspace,
@@ -315,14 +316,7 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
             distance = distance * weights[first : first + len(blocks)]
         (self.inertia_,) = group.add(float(distance.sum()))
         self._publish(found, sums)
-        missing = self.n_clusters - len(np.unique(self.labels_))
-        if missing:
-            warnings.warn(
-                f"{missing} of the {self.n_clusters} clusters ended up empty; the data may hold "
-                "fewer distinct groups than n_clusters.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        warn_of_empty(self.labels_, self.n_clusters, stacklevel=3)
 
     def _publish(self, found: Subspaces, sums: ScatterSums) -> None:
         self.subspaces_ = found.bases.cpu().numpy()
@@ -341,14 +335,6 @@ class KSubspaces(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         self._n_features_out = self.n_clusters
 
     # Callbacks ----------------------------------------------------------------------------------
-
-    def _record(self, record: dict[str, Any]) -> bool:
-        record["seconds"] = time.perf_counter() - self._began
-        self.history_.append(record)
-        stop = False
-        for callback in self.callbacks:  # every one is called, also after one asked to stop
-            stop |= callback(self, record) is True
-        return stop
 
     def _on_round(
         self, samples: int, turn: int, rounds: int, starts: int, objective: float

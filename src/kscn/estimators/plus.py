@@ -197,10 +197,7 @@ class KSCNPlus(LatentClusterer):
         the same model and the labels of all samples.
         """
         group = current_group()
-        source = group.part(check.open_samples(self, X, reset=True))
-        for name in ("subspaces_", "labels_"):  # a fit that fails leaves no mixture of old and new
-            if hasattr(self, name):
-                delattr(self, name)
+        source = self._new_samples(X, group)
         self._input_shape = network.image_shape(source.shape) or source.shape
         image = len(self._input_shape) == 3
         check.plus_parameters(self, place(source)[1], image)

@@ -124,18 +124,25 @@ def _assigned(blocks: Blocks, grown: Grown, refined: bool, group: Group) -> Star
     labels = group.gather(across.labels).numpy()
     order = canonical_order(labels, k)
     (inertia,) = group.add(float(across.nearest.double().sum()))
-    # Relative to the next subspace: a rare shape is far from all of them, but may be clear.
-    doubt = across.nearest.double() / across.second.double().clamp(min=1e-30)
     found = grown.whole.reordered(torch.from_numpy(order))
-    return Start(found, np.argsort(order)[labels], inertia, group.gather(doubt))
+    doubt = group.gather(_relative(across.nearest, across.second))
+    return Start(found, np.argsort(order)[labels], inertia, doubt)
 
 
 def _doubt(linear: KSubspaces, features: Source) -> Tensor:
-    """Distance to the nearest subspace over that to the next, (n,): from 0, sure, to 1."""
+    """How doubtful the label of every sample is, (n,)."""
     if linear.n_clusters == 1:
         return torch.zeros(len(features))
     pieces = []
     for _, rows in features.batches(2**16):
-        two = torch.from_numpy(linear.residuals(rows)).topk(2, dim=1, largest=False).values.double()
-        pieces.append(two[:, 0] / two[:, 1].clamp(min=1e-30))
+        two = torch.from_numpy(linear.residuals(rows)).topk(2, dim=1, largest=False).values
+        pieces.append(_relative(two[:, 0], two[:, 1]))
     return torch.cat(pieces)
+
+
+def _relative(nearest: Tensor, second: Tensor) -> Tensor:
+    """Distance to the nearest subspace over that to the next: from 0, sure, to 1.
+
+    Not their difference: a rare shape is far from all of them, but may be clear.
+    """
+    return nearest.double() / second.double().clamp(min=1e-30)

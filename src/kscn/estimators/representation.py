@@ -176,10 +176,11 @@ def choose(
     described = source if maps is None else maps.source(source)
     _, some = sample(group.holding(described), SAMPLE, seed, group)
     few = as_source(some.numpy(), name=source.name)
+    room = WIDE if image and tried is None else 0
     if tried is None:
         tried = candidates(len(few), few.shape[0], n_clusters)
-    most = max([one.components for one in tried] + ([WIDE] if image else []))
-    widest = min(most, len(few) // 4 if most == WIDE else len(few), few.shape[0])
+    most = max(min(room, len(few) // 4), *(one.components for one in tried))
+    widest = min(most, len(few), few.shape[0])
     pca = PCAFeatures(widest, unit_norm=False).fit(few)
     coordinates = torch.from_numpy(pca.transform(few)).float()  # also of float64 vectors
     best: tuple[Candidate, Agreed, Tensor] | None = None

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import time
-import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -17,18 +14,20 @@ from sklearn.base import (
     ClusterMixin,
     TransformerMixin,
 )
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from kscn.data import Source
 from kscn.estimators import validation as check
+from kscn.estimators.telling import Telling, warn_of_empty
 from kscn.subspaces import Subspaces
 from kscn.training.alternate import assign
 from kscn.training.blocks import Blocks
+from kscn.training.distributed import Group
 
 
 class LatentClusterer(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
+    Telling, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
 ):
     """Prediction by the nearest of `subspaces_` in the latent space.
 
@@ -37,13 +36,18 @@ class LatentClusterer(
 
     n_clusters: int
     device: str
-    callbacks: Iterable[Callable[[Any, dict[str, Any]], object]]
     subspaces_: NDArray
     # Set as a fit begins, by `Progress.begin`.
     random_state_: int
-    history_: list[dict[str, Any]]
     n_iter_: int
-    _began: float
+
+    def _new_samples(self, X: Any, group: Group) -> Source:
+        """The samples of this process for a new fit; one that fails leaves nothing of the old."""
+        source = group.part(check.open_samples(self, X, reset=True))
+        for name in ("subspaces_", "labels_"):
+            if hasattr(self, name):
+                delattr(self, name)
+        return source
 
     @abstractmethod
     def _latent_blocks(self, X: Any) -> Blocks:
@@ -52,15 +56,6 @@ class LatentClusterer(
     @abstractmethod
     def _scale(self) -> float:
         """By what residuals are divided in `predict_proba`."""
-
-    def _record(self, record: dict[str, Any]) -> bool:
-        """Put a record into the history and tell the callbacks; whether one asks to stop."""
-        record["seconds"] = time.perf_counter() - self._began
-        self.history_.append(record)
-        stop = False
-        for callback in self.callbacks:  # every one is called, also after one asked to stop
-            stop |= callback(self, record) is True
-        return stop
 
     def _keep(self, found: Subspaces, labels: NDArray, inertia: float) -> None:
         """Set what a fit has found as attributes."""
@@ -72,14 +67,7 @@ class LatentClusterer(
         free = found.ambient_dim - self.subspace_dims_[self.labels_]
         self.noise_variance_ = inertia / max(1, int(free.sum()))
         self._n_features_out = found.ambient_dim
-        missing = self.n_clusters - len(np.unique(self.labels_))
-        if missing:
-            warnings.warn(
-                f"{missing} of the {self.n_clusters} clusters ended up empty; the data may hold "
-                "fewer distinct groups than n_clusters.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        warn_of_empty(self.labels_, self.n_clusters, stacklevel=3)
 
     def transform(self, X: Any) -> NDArray:
         """Latents in which the subspaces are, shape (n, d)."""

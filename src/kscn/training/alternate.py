@@ -68,8 +68,8 @@ class Alternation:
         The network, its optimiser, the samples of this process and the group it is in.
     subspaces : Subspaces
         Where to begin, in the latent space.
-    update : {"svd", "grassmann"}
-        How subspaces follow.
+    update : {"svd", "grassmann", "none"}
+        How subspaces follow, if they do.
     loss : {"residual", "separation"}
         What the subspaces ask of the network.
     weight : float

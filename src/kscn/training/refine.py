@@ -58,7 +58,9 @@ class Refinement(Alternation):
         super().__init__(
             trainer,
             subspaces,
-            update="svd",
+            # Fitted anew, a subspace of more dimensions than its members use takes up directions of
+            # the clusters that they are mistaken for, and the mistakes are learnt.
+            update="none",
             loss="separation",
             weight=1.0,
             trim=trim,
@@ -68,14 +70,6 @@ class Refinement(Alternation):
         )
         if trainer.epochs_done == trainer.steps_done == 0:
             self.labels = self.given
-
-    def _svd_update(self) -> Subspaces:
-        """They stay where they are, orthogonal to each other, and the network moves.
-
-        Fitted anew, a subspace of more dimensions than its members use takes up directions of the
-        clusters that they are mistaken for, and the mistakes are learnt.
-        """
-        return self.subspaces
 
     def _targets(self) -> Tensor:
         if self.trainer.epochs_done >= self.hold:
