@@ -31,7 +31,13 @@ from kscn import KSCNPlus, data, metrics
 from kscn.estimators.representation import CANDIDATES
 
 FILES = {"coil20": "coil20_32x32.npz", "eyaleb": "eyaleb_48x42.npz"}
-STAGES = {"search": "search", "settle": "start", "start": "start", "fit": "refinement"}
+STAGES = {
+    "search": "search",
+    "settle": "start",
+    "start": "start",
+    "grow": "start",
+    "fit": "refinement",
+}
 
 
 def main() -> None:

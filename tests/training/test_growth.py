@@ -1,4 +1,4 @@
-"""Growing subspaces: what halves have to do with each other, and that it mends labels."""
+"""Growing subspaces: what folds have to do with each other, and that it mends labels."""
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ from kscn import metrics
 from kscn.data import as_source
 from kscn.subspaces import Subspaces
 from kscn.training.blocks import Blocks
-from kscn.training.growth import Grown, assign_across, dimensions, grow
+from kscn.training.growth import FOLDS, assign_across, dimensions, grow
 
 
 @given(st.integers(1, 50), st.integers(1, 5000), st.integers(2, 400))
@@ -39,56 +39,60 @@ def clusters(n=1200, k=3, d=24, p=6, seed=0):
     return z, torch.from_numpy(labels)
 
 
-def odd_rows(z):
-    return torch.arange(len(z)) % 2 == 1
+def folds(z):
+    return torch.arange(len(z)) % FOLDS
+
+
+def everywhere(z, grown, first=0):
+    rows = Blocks(as_source(z.numpy()), torch.float32, z.device, batch_size=7)
+    return assign_across(rows, first, grown.without)
 
 
 def test_wrong_labels_are_mended():
     z, true = clusters()
     noisy = true.clone()
     noisy[::5] = (noisy[::5] + 1) % 3
-    grown = grow(z, odd_rows(z), noisy, 3, [4, 6])
-    across = assign_across(Blocks(as_source(z.numpy()), torch.float32, z.device), 0, grown)
+    grown = grow(z, folds(z), noisy, 3, [4, 6])
+    across = everywhere(z, grown)
     assert metrics.clustering_accuracy(noisy.numpy(), true.numpy()) < 0.85
     assert metrics.clustering_accuracy(across.labels.numpy(), true.numpy()) > 0.98
     assert grown.whole.bases.shape == (3, 24, 6)
     assert (across.nearest <= across.second).all()
 
 
-def test_a_sample_is_judged_by_the_other_half():
+def test_a_sample_is_judged_by_others_than_itself():
     z, labels = clusters()
     moved = z.clone()
-    before = grow(z, odd_rows(z), labels, 3, [6])
-    moved[0] = torch.nn.functional.normalize(torch.randn(24), dim=0)  # an even row
-    after = grow(moved, odd_rows(z), labels, 3, [6])
-    # Labels of odd rows may have changed with it, so only the first assignment is the same.
-    assert not torch.allclose(before.even.bases, after.even.bases)
-    one = Grown(before.even, before.odd, before.whole)
-    rows = Blocks(as_source(z.numpy()), torch.float32, z.device, batch_size=7)
-    found = assign_across(rows, 0, one)
-    residual = torch.where(odd_rows(z)[:, None], one.even.residuals(z), one.odd.residuals(z)).sort(
-        dim=1
-    )
+    moved[0] = torch.nn.functional.normalize(torch.randn(24), dim=0)  # of fold 0
+    before, after = (grow(x, folds(z), labels, 3, [6]) for x in (z, moved))
+    changed = [
+        not torch.allclose(a.bases @ a.bases.mT, b.bases @ b.bases.mT, atol=1e-6)
+        for a, b in zip(before.without, after.without, strict=True)
+    ]
+    assert changed == [False] + [True] * (FOLDS - 1)
+    found = everywhere(z, before)
+    every = torch.stack([others.residuals(z) for others in before.without])
+    residual = every[folds(z), torch.arange(len(z))].sort(dim=1)
     torch.testing.assert_close(found.nearest, residual.values[:, 0])
     torch.testing.assert_close(found.second, residual.values[:, 1])
     assert torch.equal(found.labels, residual.indices[:, 0])
 
 
-def test_rows_of_a_later_part_keep_their_half():
+def test_rows_of_a_later_part_keep_their_fold():
     z, labels = clusters()
-    grown = grow(z, odd_rows(z), labels, 3, [6])
-    whole = assign_across(Blocks(as_source(z.numpy()), torch.float32, z.device), 0, grown)
-    part = assign_across(Blocks(as_source(z[501:].numpy()), torch.float32, z.device), 501, grown)
+    grown = grow(z, folds(z), labels, 3, [6])
+    whole = everywhere(z, grown)
+    part = everywhere(z[501:], grown, 501)
     assert torch.equal(part.labels, whole.labels[501:])
     torch.testing.assert_close(part.nearest, whole.nearest[501:])
 
 
 def test_a_cluster_without_members_and_a_single_one():
     z, labels = clusters(n=300)
-    grown = grow(z, odd_rows(z), labels, 4, [3, 6])
-    assert all(part.bases.isfinite().all() for part in grown)
-    alone = grow(z, odd_rows(z), torch.zeros_like(labels), 1, [3])
-    across = assign_across(Blocks(as_source(z.numpy()), torch.float32, z.device), 0, alone)
+    grown = grow(z, folds(z), labels, 4, [3, 6])
+    assert all(part.bases.isfinite().all() for part in [grown.whole, *grown.without])
+    alone = grow(z, folds(z), torch.zeros_like(labels), 1, [3])
+    across = everywhere(z, alone)
     assert (across.labels == 0).all()
     torch.testing.assert_close(across.nearest, across.second)
 
@@ -96,12 +100,12 @@ def test_a_cluster_without_members_and_a_single_one():
 def test_progress_is_told():
     z, labels = clusters(n=300)
     told = []
-    grow(z, odd_rows(z), labels, 3, [2, 4], lambda *facts: told.append(facts))
+    grow(z, folds(z), labels, 3, [2, 4], lambda *facts: told.append(facts))
     assert told == [(1, 2), (2, 2)]
 
 
 def test_samples_leave_clusters_that_they_shaped():
-    """Near a large subspace that it had a part in, a sample stays; the other half judges."""
+    """Near a large subspace that it had a part in, a sample stays; the other folds judge."""
     z, true = clusters(n=240, d=40, p=6)
     wrong = true.clone()
     wrong[:24] = (wrong[:24] + 1) % 3
@@ -111,7 +115,7 @@ def test_samples_leave_clusters_that_they_shaped():
             torch.stack([torch.linalg.svd(z[own == c].T).U[:, :30] for c in range(3)])
         )
         own = found.assign(z)[0]
-    grown = grow(z, odd_rows(z), wrong, 3, [30])
-    across = assign_across(Blocks(as_source(z.numpy()), torch.float32, z.device), 0, grown)
+    grown = grow(z, folds(z), wrong, 3, [30])
+    across = everywhere(z, grown)
     right = [(labels[:24] == true[:24]).float().mean() for labels in (own, across.labels)]
     assert right[1] > right[0] + 0.2

@@ -81,7 +81,7 @@ class KSCNPlus(LatentClusterer):
         Runs of k-subspaces per representation.
     refine : bool or "auto", default="auto"
         Whether to refine; "auto" does for images of which there are 100 per cluster, if
-        `agreement_` is at least 0.9.
+        `agreement_` is at least 0.87.
     epochs : int or "auto", default="auto"
         Of the refinement; "auto" takes more for fewer samples.
     trim : float, default=0.1

@@ -20,7 +20,7 @@ from kscn.features import FeatureChain
 from kscn.subspaces import Subspaces
 from kscn.training.blocks import Blocks
 from kscn.training.distributed import Group, place
-from kscn.training.growth import Grown, assign_across, dimensions, grow
+from kscn.training.growth import FOLDS, Grown, assign_across, dimensions, grow
 
 # Components are kept in memory up to this size per process, and else computed when they are read.
 KEEP_BYTES = 2**29
@@ -95,8 +95,8 @@ def find_start(
     def tell(done: int, of: int) -> None:
         hear({"stage": "grow", "round": done, "rounds": of})
 
-    grown = grow(z, torch.from_numpy(rows % 2 == 1), labels, k, dims, tell)
-    grown = Grown(*(group.agree_on(part) for part in grown))
+    grown = grow(z, torch.from_numpy(rows % FOLDS), labels, k, dims, tell)
+    grown = Grown(group.agree_on(grown.whole), [group.agree_on(part) for part in grown.without])
     return chosen.wide, _assigned(Blocks(fine, torch.float32, z.device), grown, refined, group)
 
 
@@ -120,7 +120,7 @@ def _assigned(blocks: Blocks, grown: Grown, refined: bool, group: Group) -> Star
     k = grown.whole.n_clusters
     if not refined:
         return Start(*in_order(blocks, grown.whole, group), None)
-    across = assign_across(blocks, place(blocks.source)[0], grown)
+    across = assign_across(blocks, place(blocks.source)[0], grown.without)
     labels = group.gather(across.labels).numpy()
     order = canonical_order(labels, k)
     (inertia,) = group.add(float(across.nearest.double().sum()))

@@ -31,7 +31,7 @@ from kscn.training.distributed import ALONE, Group, own_rows, place
 # Samples on which components are found and representations compared.
 SAMPLE = 12_000
 # Runs that are less alike than this on the sample go on with more samples.
-CLEAR = 0.9
+CLEAR = 0.87
 LARGE_SAMPLE = 70_000
 # A subspace needs many members per dimension, or it fits anything.
 MEMBERS_PER_DIM = 15

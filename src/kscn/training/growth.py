@@ -1,17 +1,17 @@
-"""Subspaces that grow when the clusters are known, one half of the samples judged by the other.
+"""Subspaces that grow when the clusters are known, every sample judged by others than itself.
 
 A search wants small subspaces: large ones overlap, and then any start is a minimum. But once the
 clusters are nearly right, larger subspaces tell them apart better: the directions that come in late
 are those of the rare members, and these are the ones that small subspaces mistake.
 
 A sample that has helped to shape a large subspace lies near it, right or wrong, and would stay
-where it is. So there are two sets of subspaces, from the even and from the odd rows, and each
-sample is assigned by the set that it had no part in.
+where it is. So the samples are shared out to a few folds, and those of a fold are assigned by
+subspaces of all the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import torch
@@ -20,8 +20,10 @@ from torch import Tensor
 from kscn.subspaces import ScatterSums, Subspaces
 from kscn.training.blocks import Blocks
 
+# Row i is in fold i % FOLDS. Two of them would fit every subspace to half of the samples only.
+FOLDS = 5
 # Dimensions double until they reach a third of the space, or until clusters have this many members
-# per dimension (twice as many as each half has).
+# per dimension.
 SHARE, MEMBERS_PER_DIM = 3, 10
 # Assignments at every dimension.
 PASSES = 3
@@ -30,15 +32,14 @@ ROWS = 8192
 
 
 class Grown(NamedTuple):
-    """Subspaces of the even rows, of the odd rows, and of all."""
+    """Subspaces of all samples, and for every fold those of the samples outside it."""
 
-    even: Subspaces
-    odd: Subspaces
     whole: Subspaces
+    without: list[Subspaces]
 
 
 class Across(NamedTuple):
-    """Where samples belong by the half that they are not in, shape (n,) each."""
+    """Where samples belong by the folds that they are not in, shape (n,) each."""
 
     labels: Tensor
     nearest: Tensor  # squared distance to that subspace
@@ -57,7 +58,7 @@ def dimensions(first: int, members: int, ambient: int) -> list[int]:
 
 def grow(
     z: Tensor,
-    odd: Tensor,
+    fold: Tensor,
     labels: Tensor,
     k: int,
     dims: list[int],
@@ -69,8 +70,8 @@ def grow(
     ----------
     z : Tensor, shape (m, d)
         Samples.
-    odd : Tensor of bool, shape (m,)
-        Which half each is in.
+    fold : Tensor, shape (m,)
+        Which fold each is in.
     labels : Tensor, shape (m,)
         Their clusters.
     k : int
@@ -82,27 +83,26 @@ def grow(
     """
     for number, dim in enumerate(dims, start=1):
         for _ in range(PASSES):
-            even, uneven = (_subspaces(sums, dim, z) for sums in _sums(z, odd, labels, k))
-            labels = _assigned(z, odd, even, uneven).labels
+            without = _without(z, fold, labels, k, dim)
+            labels = _assigned(z, fold, without).labels
         report(number, len(dims))
-    whole = _subspaces(_added(*_sums(z, odd, labels, k)), dims[-1], z)
-    return Grown(even, uneven, whole)
+    return Grown(_subspaces(_sums(z, labels, k), dims[-1], z), without)
 
 
-def assign_across(blocks: Blocks, first: int, grown: Grown) -> Across:
-    """Assign samples by the half that they are not in; `first` is the number of the first."""
+def assign_across(blocks: Blocks, first: int, without: Iterable[Subspaces]) -> Across:
+    """Assign samples by the folds that they are not in; `first` is the number of the first."""
     parts = []
     for start, z in blocks:
         rows = torch.arange(first + start, first + start + len(z), device=z.device)
-        parts.append(_assigned(z, rows % 2 == 1, grown.even, grown.odd))
+        parts.append(_assigned(z, rows % FOLDS, without))
     return Across(*(torch.cat(pieces) for pieces in zip(*parts, strict=True)))
 
 
-def _assigned(z: Tensor, odd: Tensor, even: Subspaces, uneven: Subspaces) -> Across:
+def _assigned(z: Tensor, fold: Tensor, without: Iterable[Subspaces]) -> Across:
     labels = torch.empty(len(z), dtype=torch.int64)
     distance = torch.empty(len(z), 2)
-    for half, others in ((odd, even), (~odd, uneven)):
-        for rows in half.nonzero().flatten().split(ROWS):
+    for number, others in enumerate(without):
+        for rows in (fold == number).nonzero().flatten().split(ROWS):
             residual = others.residuals(z[rows])
             two = residual.topk(min(2, residual.shape[1]), dim=1, largest=False)
             labels[rows.cpu()] = two.indices[:, 0].cpu()
@@ -110,18 +110,22 @@ def _assigned(z: Tensor, odd: Tensor, even: Subspaces, uneven: Subspaces) -> Acr
     return Across(labels, distance[:, 0], distance[:, 1])
 
 
-def _sums(z: Tensor, odd: Tensor, labels: Tensor, k: int) -> tuple[ScatterSums, ScatterSums]:
-    """Of the even and of the odd rows."""
-    even, uneven = (ScatterSums(k, z.shape[1], affine=False) for _ in range(2))
-    even.add(z[~odd], labels[~odd])
-    uneven.add(z[odd], labels[odd])
-    return even, uneven
+def _without(z: Tensor, fold: Tensor, labels: Tensor, k: int, dim: int) -> list[Subspaces]:
+    """For every fold, the subspaces of the samples outside it."""
+    whole = _sums(z, labels, k)
+    found = []
+    for number in range(FOLDS):
+        inside = fold == number
+        rest = _sums(z[inside], labels[inside], k)
+        rest.weight, rest.second = whole.weight - rest.weight, whole.second - rest.second
+        found.append(_subspaces(rest, dim, z))
+    return found
 
 
-def _added(one: ScatterSums, other: ScatterSums) -> ScatterSums:
-    both = ScatterSums(len(one.weight), one.dim, affine=False)
-    both.weight, both.second = one.weight + other.weight, one.second + other.second
-    return both
+def _sums(z: Tensor, labels: Tensor, k: int) -> ScatterSums:
+    sums = ScatterSums(k, z.shape[1], affine=False)
+    sums.add(z, labels)
+    return sums
 
 
 def _subspaces(sums: ScatterSums, dim: int, z: Tensor) -> Subspaces:
