@@ -22,8 +22,8 @@ from torch import Tensor
 from kscn.data import Source, as_source
 from kscn.features import FeatureChain, PCAFeatures, ScatteringFeatures
 from kscn.features.base import FeatureMap
-from kscn.subspaces import ScatterSums, Subspaces
-from kscn.subspaces.ensemble import Agreed, agree, most_even
+from kscn.subspaces import Subspaces
+from kscn.subspaces.ensemble import Agreed, agree, fitted, most_even
 from kscn.subspaces.search import Candidates, Problem
 from kscn.training.blocks import Blocks, working_dtype
 from kscn.training.distributed import ALONE, Group, own_rows, place
@@ -114,8 +114,8 @@ class Representation:
     ) -> Subspaces:
         """Where to begin with the features of all samples, of which each process holds a part.
 
-        What the runs agreed on, if they did; else they go on with more samples, and of those with
-        equal claims the most even one is taken.
+        What the runs agreed on, if they did; else they go on with more samples, and what the most
+        even of those with equal claims have in common is taken.
         """
         if self.agreement >= CLEAR:
             return self.subspaces
@@ -183,7 +183,7 @@ def choose(
     widest = min(most, len(few), few.shape[0])
     pca = PCAFeatures(widest, unit_norm=False).fit(few)
     coordinates = torch.from_numpy(pca.transform(few)).float()  # also of float64 vectors
-    best: tuple[Candidate, Agreed, Tensor] | None = None
+    best: tuple[Candidate, Agreed, Problem] | None = None
     for number, one in enumerate(tried, start=1):
         z = _described(coordinates, pca.explained_variance_, one)
 
@@ -202,12 +202,10 @@ def choose(
         problem = _problem(z, n_clusters, one, seed)
         agreed = agree(problem, starts, max(1, starts // 3), report=tell)
         if best is None or agreed.agreement > best[1].agreement:
-            best = one, agreed, z
+            best = one, agreed, problem
     assert best is not None  # there is at least one candidate
-    one, agreed, z = best
-    sums = ScatterSums(n_clusters, z.shape[1], affine=False)
-    sums.add(z.double(), agreed.labels)
-    subspaces = sums.subspaces(torch.full((n_clusters,), one.subspace_dim)).to(z.dtype, z.device)
+    one, agreed, problem = best
+    subspaces = fitted(problem, agreed.labels)
     shape = source.shape if maps is None else few.shape
     steps: list[FeatureMap] = [_first(pca, Candidate(widest, False, 1), shape, unit_norm=False)]
     components = FeatureChain.of_fitted(steps if maps is None else [maps, *steps])

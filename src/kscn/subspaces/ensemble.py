@@ -6,9 +6,9 @@ What the lowest ones agree on varies far less: every run has its accidents (a gr
 two groups merged), but seldom the same ones.
 
 Where they do not agree, the objective ties between clusterings of different kinds, and neither it
-nor a vote finds the right one. Of those, one that shares the samples out evenly is right more often
-than one with a few large clusters and some small: groups that were merged make a large one, and
-groups that were split make small ones.
+nor a vote finds the right one. Of those, the ones that share the samples out evenly are right more
+often than those with a few large clusters and some small: groups that were merged make a large one,
+and groups that were split make small ones. What a few of these have in common is taken.
 
 How much the runs agree also says how well the data, in this representation and with subspaces of
 this dimension, supports a clustering at all. That is a way to choose between representations
@@ -33,13 +33,15 @@ from kscn.subspaces.search import (
     mutual_information,
     sweep,
 )
+from kscn.subspaces.update import ScatterSums
 
 # A run ends when a burst of sweeps lowers its objective by less than a share STILL.
 BURST, BURSTS = 8, 12
 STILL = 2e-4
 VOTE_ITERATIONS = 20
-# Share of the runs, by their objective on more samples, of which the most even one is taken.
+# Share of the runs, by their objective on more samples, of which the most even ones are combined.
 TIED = 2 / 3
+EVEN = 5
 
 Report = Callable[[int, int, float], None]
 
@@ -98,7 +100,7 @@ def agree(
 def most_even(
     problem: Problem, runs: list[Candidates], report: Report = lambda *_: None
 ) -> Subspaces:
-    """Bring runs to an end on more samples; of those tied by objective, the most even one.
+    """Bring runs to an end on more samples; what the most even of those tied have in common.
 
     Parameters
     ----------
@@ -112,8 +114,15 @@ def most_even(
     ended = _side_by_side(lambda run: _run(problem, run), runs, problem, report)
     ended.sort(key=lambda run: run.objective)
     tied = ended[: max(1, round(TIED * len(ended)))]
-    found = max(tied, key=lambda run: round(evenness(run.labels, problem.k), 9)).candidate
-    return Subspaces(found.bases[0], None if found.offsets is None else found.offsets[0])
+    tied.sort(key=lambda run: -round(evenness(run.labels, problem.k), 9))
+    return fitted(problem, consensus_labels([run.labels for run in tied[:EVEN]], problem.k))
+
+
+def fitted(problem: Problem, labels: Tensor) -> Subspaces:
+    """The subspaces of given clusters."""
+    sums = ScatterSums(problem.k, problem.z.shape[1], problem.affine)
+    sums.add(problem.z.double(), labels)
+    return sums.subspaces(problem.dims).to(problem.z.dtype, problem.z.device)
 
 
 def evenness(labels: Tensor, k: int) -> float:
