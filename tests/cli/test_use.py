@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from kscn import metrics
 from kscn.cli import labels as label_files
@@ -175,3 +176,19 @@ def test_data_list_names_every_data_set(kscn, monkeypatch, tmp_path):
 def test_data_get_prints_where_it_is(one_sentence, kscn):
     assert kscn("data", "get", "digits").output.strip().endswith("digits.csv.gz")
     assert "nonsense" in one_sentence(kscn("data", "get", "nonsense"))
+
+
+def test_images_of_many_sizes_are_brought_to_one(kscn, tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for i in range(6):
+        Image.new("RGB", (20 + i, 30), (40 * i, 0, 0)).save(folder / f"{i}.jpg")
+    refused = kscn("fit", folder, "-k", "2", "-o", tmp_path / "run")
+    assert refused.exit_code == 2
+    assert "kscn data resize" in refused.output
+    done = kscn("data", "resize", folder, "-o", tmp_path / "new", "--size", "8")
+    assert done.exit_code == 0
+    assert "wrote 6 images of 8 x 8" in done.output
+    again = kscn("data", "resize", folder, "-o", tmp_path / "new", "--size", "8")
+    assert again.exit_code == 2
+    assert "not empty" in again.output

@@ -1,4 +1,6 @@
-"""`kscn data`: the data sets that go by name."""
+"""`kscn data`: the data sets that go by name, and images of one size."""
+
+from pathlib import Path
 
 import click
 
@@ -7,7 +9,7 @@ from kscn.cli.terminal import Terminal, table
 
 @click.group("data")
 def command() -> None:
-    """List and fetch the data sets that go by name."""
+    """List and fetch the data sets that go by name; bring images to one size."""
 
 
 @command.command("list")
@@ -45,3 +47,24 @@ def get_command(name: str) -> None:
     with FetchProgress() as progress:
         path = get(name, progress)
     click.echo(path)
+
+
+@command.command("resize")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path), help="A new folder for them."
+)
+@click.option("--size", required=True, type=int, help="Pixels a side; 32 to 96 serve most sets.")
+@click.option("--grey", is_flag=True, help="Write grey images instead of coloured ones.")
+def resize_command(folder: Path, output: Path, size: int, grey: bool) -> None:
+    """Write the images of FOLDER as PNG files of one size, for kscn fit.
+
+    FOLDER and its sub-folders, whose names are kept, may hold images of any size and mode. They are
+    scaled, and the longer side is cut at both ends to make them square.
+    """
+    from kscn.cli.progress import working
+    from kscn.data.resizing import resize_images
+
+    with working(f"resizing the images of {folder}"):
+        count = resize_images(folder, output, size, grey)
+    click.echo(f"wrote {count:,} images of {size} x {size} to {output}/")

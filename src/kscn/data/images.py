@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,8 @@ class ImageSource(Source):
                 (other_width, other_height), mode = _look(file)
                 raise DataError(
                     f"{file} is {other_width} x {other_height} {mode}, but {files[0]} is "
-                    f"{width} x {height} {self._mode}; bring all images to one size and mode."
+                    f"{width} x {height} {self._mode}; bring all images to one size and mode, "
+                    f"for instance by: kscn data resize {shlex.quote(name)} -o resized/ --size 64"
                 )
         shape = (height, width) if self._mode == "L" else (3, height, width)
         super().__init__(name, len(files), shape, np.dtype(np.uint8))
@@ -55,11 +57,11 @@ class ImageSource(Source):
         return out
 
     def _decode(self, file: Path) -> np.ndarray:
-        with _open_image(file) as image:
+        with open_image(file) as image:
             try:
                 pixels = np.asarray(image.convert(self._mode))
-            except Exception as error:  # see _open_image
-                raise _broken(file, error) from error
+            except Exception as error:  # see open_image
+                raise broken(file, error) from error
         pixels = pixels if pixels.ndim == 2 else np.moveaxis(pixels, -1, 0)
         if pixels.shape != self.shape:
             raise DataError(f"{file} changed its size since it was opened; open the folder again.")
@@ -75,7 +77,7 @@ def open_image_folder(folder: Path) -> Dataset:
         Either the images themselves (no labels) or sub-folders of them, one per class. Hidden
         files, files of other kinds and links to folders, which may run in circles, are passed over.
     """
-    files = sorted(_images_below(folder))
+    files = sorted(images_below(folder))
     if not files:
         raise DataError(f"{folder} is a folder without images; give one that holds image files.")
     classes = [file.relative_to(folder).parts[0] for file in files if file.parent != folder]
@@ -92,7 +94,8 @@ def is_image_name(path: Path) -> bool:
     return path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
 
 
-def _images_below(folder: Path) -> Iterator[Path]:
+def images_below(folder: Path) -> Iterator[Path]:
+    """Files that are named like images, in a folder and in those below it."""
     waiting = [folder]
     while waiting:
         with os.scandir(waiting.pop()) as entries:
@@ -107,20 +110,23 @@ def _images_below(folder: Path) -> Iterator[Path]:
 
 def _look(file: Path) -> tuple[tuple[int, int], str]:
     """Size and mode of an image from its header, without decoding it."""
-    with _open_image(file) as image:
+    with open_image(file) as image:
         if image.mode not in _READ_AS:
-            raise DataError(f"{file} is a {image.mode} image; convert it to greyscale or RGB.")
+            raise DataError(
+                f"{file} is a {image.mode} image; convert it to greyscale or RGB, as kscn data "
+                "resize does."
+            )
         return image.size, _READ_AS[image.mode]
 
 
-def _open_image(file: Path) -> Any:
+def open_image(file: Path) -> Any:
     """An image of which only the header has been read, after a look at what it would unpack to."""
     pillow = require("PIL.Image", "images", "images")
     try:
         image = pillow.open(file, formats=_FORMATS)
     # Pillow passes faults of a file on as whatever the code for its format met.
     except Exception as error:
-        raise _broken(file, error) from error
+        raise broken(file, error) from error
     try:
         pixels = image.width * image.height
         check_bytes(str(file), 3 * pixels)
@@ -135,6 +141,7 @@ def _open_image(file: Path) -> Any:
     return image
 
 
-def _broken(file: Path, error: Exception) -> DataError:
+def broken(file: Path, error: Exception) -> DataError:
+    """What to raise where a file cannot be decoded."""
     why = reason(error).replace(f" {str(file)!r}", "")
     return DataError(f"{file} is not a readable image ({why}); repair or remove it.")
