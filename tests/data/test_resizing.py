@@ -30,7 +30,7 @@ def test_sizes_and_modes_become_one(mixed, tmp_path):
     assert resize_images(mixed, tmp_path / "new", 16) == 4
     found = data.load(str(tmp_path / "new"))
     assert np.asarray(found.samples).shape == (4, 3, 16, 16)
-    assert list(found.class_names) == ["cats", "dogs"]
+    assert found.name == "new"
     assert np.bincount(found.labels).tolist() == [2, 2]
     assert np.abs(np.asarray(found.samples).astype(int) - 200).max() <= 3  # JPEG and CMYK round
     resize_images(mixed, tmp_path / "grey", 8, grey=True)
