@@ -132,6 +132,8 @@ class Alternation:
             if self.trainer.steps_done == 0:
                 self.before, self.targets = self.subspaces, self._targets()
             self.gather_seconds = 0.0
+            # Not held beside those that come after; an epoch that was resumed has none.
+            vars(self).pop("latents", None)
             losses = self._train()
             with self._sound():
                 self.latents = encode(self.trainer.batches, self.encoder)

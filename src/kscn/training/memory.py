@@ -12,7 +12,8 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _MIB = 2**20
 # What glibc's own adjustment reaches at the most.
 _USUAL = {_MMAP_THRESHOLD: 32 * _MIB, _TRIM_THRESHOLD: 64 * _MIB}
-_KEPT = {_MMAP_THRESHOLD: 1024 * _MIB, _TRIM_THRESHOLD: 512 * _MIB}
+# Larger than any block of a step, but not than the latents of millions of samples.
+_KEPT = {_MMAP_THRESHOLD: 256 * _MIB, _TRIM_THRESHOLD: 512 * _MIB}
 
 
 @contextmanager
