@@ -20,6 +20,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import version
@@ -177,6 +178,14 @@ def replace_directory(new: Path, final: Path) -> None:
             os.rename(old, final)
         raise
     sync_directory(final.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def remove_directory(path: Path) -> None:
+    """Delete a directory that never has its name while only a part of it is left."""
+    old = _hidden_sibling(path, "old")
+    with suppress(OSError):
+        os.rename(path, old)
     shutil.rmtree(old, ignore_errors=True)
 
 

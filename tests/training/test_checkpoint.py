@@ -9,6 +9,7 @@ import torch
 
 from kscn.data import as_source
 from kscn.errors import ModelFileError
+from kscn.modelfile import read_model
 from kscn.training import checkpoint
 from kscn.training.checkpoint import Checkpoints, CheckpointWarning, Keeper, State, StoppedError
 
@@ -114,6 +115,34 @@ def test_what_a_kill_left_half_written_is_removed(tmp_path):
     (half / "model.safetensors").write_bytes(b"half")
     assert Checkpoints(tmp_path, 10.0).load(WHO) is None
     assert os.listdir(tmp_path) == []
+
+
+def test_a_kill_while_old_states_are_deleted_leaves_whole_ones_only(tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def half_done(path, ignore_errors=False):
+        if path.exists():
+            (path / "manifest.json").unlink()
+            raise Killed
+
+    states = opened(tmp_path)
+    states.keep(always=True)
+    states.keep(always=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("kscn.modelfile.shutil.rmtree", half_done)
+        states.below("start-0").mkdir()
+        (states.below("start-0") / "manifest.json").touch()
+        with pytest.raises(Killed):
+            states.forget("start-0")
+        with pytest.raises(Killed):
+            states.keep(always=True)
+    visible = [name for name in os.listdir(tmp_path) if not name.startswith(".")]
+    assert sorted(visible) == ["state-000002", "state-000003"]
+    for name in visible:
+        read_model(tmp_path / name)
+    opened(tmp_path)
+    assert all(not name.startswith(".") for name in os.listdir(tmp_path))
 
 
 def test_another_fit_is_refused_and_named(tmp_path):

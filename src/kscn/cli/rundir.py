@@ -68,8 +68,7 @@ class RunWriter:
                 finish_moves(path)
                 if not resume:
                     self._refuse_to_replace(overwrite)
-                    shutil.rmtree(self.checkpoints, ignore_errors=True)
-                    shutil.rmtree(self.stage, ignore_errors=True)
+                    _forget(path)
                 self.stage.mkdir(exist_ok=True)
                 self._history = (self.stage / HISTORY).open("w", encoding="utf-8")
             except BaseException:
@@ -155,8 +154,7 @@ class RunWriter:
                 self._publish()
         finally:
             if nothing_learnt:
-                shutil.rmtree(self.stage, ignore_errors=True)
-                shutil.rmtree(self.checkpoints, ignore_errors=True)
+                _forget(self.path)
             unlock(self.path, self._lock)
             if nothing_learnt and self._made_here:
                 self.path.rmdir()
@@ -215,8 +213,19 @@ def finish_moves(path: Path) -> None:
         elif new.exists():  # else it was moved already
             os.replace(new, final)
     sync_directory(path)
-    for rest in (path / CHECKPOINTS, *path.glob(f".{MODEL}.old-*"), stage):
+    for rest in path.glob(f".{MODEL}.old-*"):
         shutil.rmtree(rest, ignore_errors=True)
+    _forget(path)
+
+
+def _forget(path: Path) -> None:
+    """Remove what a run needs on its way only; no state is ever half there under its name."""
+    stage = path / UNFINISHED
+    stage.mkdir(exist_ok=True)
+    shutil.rmtree(stage / CHECKPOINTS, ignore_errors=True)  # of a process killed at this
+    with suppress(OSError):
+        os.rename(path / CHECKPOINTS, stage / CHECKPOINTS)
+    shutil.rmtree(stage, ignore_errors=True)
 
 
 def is_unfinished(path: Path) -> bool:

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from kscn.errors import KscnError, ModelFileError
-from kscn.modelfile import read_model, write_model
+from kscn.modelfile import read_model, remove_directory, write_model
 from kscn.training.distributed import ALONE, Group
 
 KIND = "Checkpoint"
@@ -169,7 +169,7 @@ class Checkpoints(Keeper):
     def forget(self, name: str) -> None:
         """Remove it."""
         if self.group.rank == 0:
-            shutil.rmtree(self.directory / name, ignore_errors=True)
+            remove_directory(self.directory / name)
 
     # Files --------------------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class Checkpoints(Keeper):
         else:
             self.number += 1
             for number in self._numbers()[:-KEPT]:
-                shutil.rmtree(self._path(number), ignore_errors=True)
+                remove_directory(self._path(number))
         self.last = time.monotonic()
         self.cost = self.last - began
 
@@ -201,8 +201,9 @@ class Checkpoints(Keeper):
     def _newest(self) -> State | None:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            for half in self.directory.glob(".state-*"):  # written when a process was killed
-                shutil.rmtree(half, ignore_errors=True)
+            for pattern in (".state-*", ".*.old-*"):  # half written or deleted at a kill
+                for half in self.directory.glob(pattern):
+                    shutil.rmtree(half, ignore_errors=True)
             numbers = self._numbers()
         except OSError as error:
             raise ModelFileError(
