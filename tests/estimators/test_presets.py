@@ -68,6 +68,18 @@ def test_parts_of_a_data_set_take_its_section_unless_they_have_their_own(part, w
     assert presets.parameters(own, "kscn-s", part, IMAGE)["epochs"] == 7
 
 
+def test_few_samples_may_have_a_section_of_their_own(written):
+    path = written("[mnist]\nepochs = 3\n[images]\nepochs = 1\n[few-images]\nepochs = 9\n")
+    for n, epochs in ((None, 1), (20_000, 1), (19_999, 9)):
+        assert presets.parameters(path, "kscn-s", None, IMAGE, n)["epochs"] == epochs
+    assert presets.parameters(path, "kscn-s", "mnist-test", IMAGE, 10_000)["epochs"] == 3
+    without = written("[images]\nepochs = 1\n")
+    assert presets.parameters(without, "kscn-s", None, IMAGE, 100)["epochs"] == 1
+    few = presets.parameters("tuned", "kscn-s", None, IMAGE, 1_000)
+    many = presets.parameters("tuned", "kscn-s", None, IMAGE, 100_000)
+    assert few["epochs"] / few["batch_size"] > 10 * many["epochs"] / many["batch_size"]
+
+
 def test_sections_add_up_and_a_table_is_replaced_whole(written):
     path = written(
         "[common]\nweight = 1.0\ntrim = 0.1\nepochs = 1\n"

@@ -315,6 +315,7 @@ def choose(
         preset=preset,
         dataset=dataset,
         shape=shape,
+        n_samples=len(loaded.samples),
         random_state=seed,
         **options,
     )

@@ -76,6 +76,7 @@ def configured(
     preset: str | None,
     dataset: str | None,
     shape: Sequence[int],
+    n_samples: int | None = None,
     **parameters: Any,
 ) -> Any:
     """An estimator with the settings of a preset, under those given by name.
@@ -92,13 +93,15 @@ def configured(
         Name of the data in the catalogue, None for data of the user's own.
     shape : sequence of int
         Shape of one sample.
+    n_samples : int, optional
+        How many there are.
     **parameters
         What is set by hand: it counts more than the preset. The seed and callbacks are left out
         for a method that takes none.
     """
     if has_presets(method):
         assert preset is not None
-        parameters = presets.parameters(preset, method, dataset, shape) | parameters
+        parameters = presets.parameters(preset, method, dataset, shape, n_samples) | parameters
     takes = accepted(method)
     for name in {"random_state", "callbacks"} & set(parameters) - takes:
         del parameters[name]

@@ -251,6 +251,7 @@ class Reproduction:
             preset=self.preset if cell.preset is not None else None,
             dataset=cell.dataset if cell.source is None else None,
             shape=dataset.samples.shape,
+            n_samples=len(dataset.samples),
             random_state=cell.seed,
             callbacks=tuple(callbacks),
             **other,

@@ -24,6 +24,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "kscn-g": {"update": "grassmann"},
 }
 DEFAULT = "tuned"
+# Samples below which a set has the section [few-images] or [few-vectors], if there is one.
+FEW = 20_000
 # What belongs to a run and not to a preset.
 _OF_THE_RUN = {"n_clusters", "update", "random_state", "callbacks", "checkpoint_dir"}
 
@@ -40,7 +42,11 @@ def title(preset: str) -> str:
 
 
 def parameters(
-    preset: str, method: str, dataset: str | None, shape: Sequence[int]
+    preset: str,
+    method: str,
+    dataset: str | None,
+    shape: Sequence[int],
+    n_samples: int | None = None,
 ) -> dict[str, Any]:
     """The parameters of `KSCN` that a preset gives for a data set.
 
@@ -54,6 +60,8 @@ def parameters(
         Name in the catalogue, None for data of the user's own.
     shape : sequence of int
         Shape of one sample: it tells images from vectors.
+    n_samples : int, optional
+        How many there are: fewer than 20,000 of the user's own may have a section of their own.
 
     Returns
     -------
@@ -67,7 +75,10 @@ def parameters(
         that `KSCN` does not take.
     """
     sections = read(preset)
-    chosen = [sections.get("common", {}), sections[_section(preset, sections, dataset, shape)]]
+    chosen = [
+        sections.get("common", {}),
+        sections[_section(preset, sections, dataset, shape, n_samples)],
+    ]
     found: dict[str, Any] = {}
     for section in chosen:
         found |= {key: value for key, value in section.items() if key not in METHODS}
@@ -124,10 +135,16 @@ def _text(preset: str) -> str:
 
 
 def _section(
-    preset: str, sections: dict[str, Any], dataset: str | None, shape: Sequence[int]
+    preset: str,
+    sections: dict[str, Any],
+    dataset: str | None,
+    shape: Sequence[int],
+    n_samples: int | None,
 ) -> str:
     """The most particular section that there is for the data."""
     wanted = ["images" if is_image(shape) else "vectors"]
+    if n_samples is not None and n_samples < FEW:
+        wanted = [f"few-{wanted[0]}", *wanted]
     if dataset is not None:
         family = dataset.removesuffix("-test").removesuffix("-train")
         wanted = [dataset, family, *wanted]
