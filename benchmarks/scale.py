@@ -1,8 +1,8 @@
 """Images per second in one process and in two, with one core each.
 
-    python benchmarks/scale.py [--processes 2] [--rounds 3]
+    python benchmarks/scale.py [--processes 2] [--rounds 3] [--batch-size 256]
 
-Both do the same work: epochs of kSCN (tuned network, mini-batches of 256 over all processes) and
+Both do the same work: epochs of kSCN (tuned network, mini-batches shared by all processes) and
 iterations of k-subspaces over the same samples. Rounds of one and of many processes alternate, and
 the fastest of each counts, so that other work on the machine weighs little. A third kind of round,
 "apart", has as many processes that share the work but no word: cores share caches and memory, so
@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kscn.training.distributed import Group
 
-IMAGES, VECTORS = 12_000, 200_000
+IMAGES, VECTORS = 12_000, 1_000_000
+BATCH = int(os.environ.get("KSCN_SCALE_BATCH", "256"))
 DIM, CLUSTERS, SUBSPACE_DIM = 80, 10, 7
 
 
@@ -31,12 +32,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch-size", type=int, default=BATCH)
     parser.add_argument("--worker", choices=["together", "apart"], help=argparse.SUPPRESS)
     parser.add_argument("--dry", action="store_true", help="do not write results/scale.json")
     options = parser.parse_args()
     if options.worker:
         work(apart=options.worker == "apart")
         return
+    os.environ["KSCN_SCALE_BATCH"] = str(options.batch_size)  # for the workers
     many = str(options.processes)
     best: dict[str, dict[str, float]] = {"1": {}, many: {}, f"{many} apart": {}}
     for _ in range(options.rounds):
@@ -53,9 +56,15 @@ def main() -> None:
     if not options.dry:
         import record
 
-        config = {"images": IMAGES, "vectors": [VECTORS, DIM], "rounds": options.rounds}
+        config = {
+            "batch_size": options.batch_size,
+            "images": IMAGES,
+            "vectors": [VECTORS, DIM],
+            "rounds": options.rounds,
+        }
         figures = {"samples per second": best, "speedup": speedup}
-        record.write("scale", config | {"load": os.getloadavg()}, figures)
+        name = "scale" if options.batch_size == BATCH else f"scale_{options.batch_size}"
+        record.write(name, config | {"load": os.getloadavg()}, figures)
 
 
 def measure(processes: str, how: str = "together") -> dict[str, float]:
@@ -134,7 +143,7 @@ def deep(group: Group) -> Callable[[], object]:
         source,
         InputScaling(torch.zeros(()), 1 / 255),
         (1, 28, 28),
-        current_group().batch_size(256),
+        current_group().batch_size(BATCH),
         torch.device("cpu"),
     )
     trainer = Trainer(

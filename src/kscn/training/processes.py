@@ -13,6 +13,7 @@ from kscn.data import Source
 from kscn.errors import InputError
 from kscn.nn import InputScaling
 from kscn.subspaces import ScatterSums
+from kscn.training.collectives import add_up
 from kscn.training.distributed import Group, Part
 from kscn.training.sharednorm import shared_statistics
 
@@ -66,16 +67,16 @@ class _Processes(Group):
         return list(self.sum(torch.tensor(numbers, dtype=torch.float64)).tolist())
 
     def largest(self, number: float) -> float:
-        held = torch.tensor(number, dtype=torch.float64)
-        dist.all_reduce(held, dist.ReduceOp.MAX)
-        return float(held)
+        everyone = torch.zeros(self.size, dtype=torch.float64)
+        everyone[self.rank] = number
+        return float(self.sum(everyone).max())
 
     def any(self, flag: bool) -> bool:
         return self.largest(float(flag)) > 0
 
     def sum(self, tensor: Tensor) -> Tensor:
         held = tensor.detach().clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(held)
+        add_up(held)
         return held
 
     def total(self, tensor: Tensor) -> Tensor:
@@ -156,7 +157,7 @@ class _Processes(Group):
                     parameter.grad = torch.zeros_like(parameter)
                 grads.append(parameter.grad)
         flat = torch.cat([*(grad.reshape(-1) for grad in grads), figures.to(grads[0])])
-        dist.all_reduce(flat)
+        add_up(flat)
         pieces = flat.split([*(grad.numel() for grad in grads), len(figures)])
         torch._foreach_copy_(
             grads, [piece.view(grad.shape) for piece, grad in zip(pieces, grads, strict=False)]

@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from kscn.training.collectives import add_up
 
 
 @contextmanager
@@ -59,7 +60,7 @@ def _statistics(x: Tensor) -> tuple[Tensor, Tensor, float]:
     mean = mean.double()
     squares = torch.addcmul(variance.double(), mean, mean)
     sums = torch.cat([mean, squares, mean.new_ones(1)]).mul_(x.numel() // x.shape[1])
-    dist.all_reduce(sums)
+    add_up(sums)
     count = sums[-1].item()
     mean, squares = (sums[:-1] / count).chunk(2)
     return mean, torch.addcmul(squares, mean, mean, value=-1).clamp_(min=0), count
@@ -99,7 +100,7 @@ class _Normalise(torch.autograd.Function):
             grads[0], x, factor, mean, variance, None, None, False, ctx.eps, [True, True, True]
         )
         sums = torch.cat([along, plain])
-        dist.all_reduce(sums)
+        add_up(sums)
         scale = (variance + ctx.eps).rsqrt_().mul_(factor).div_(-ctx.count)
         through_scale, through_mean = (sums.view(2, -1) * scale).unbind()
         dx += torch.batch_norm(
