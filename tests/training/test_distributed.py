@@ -13,21 +13,19 @@ from kscn.data import as_source
 from kscn.errors import InputError
 from kscn.nn import ConvAutoencoder
 from kscn.subspaces import ScatterSums, keep_nearest
-from kscn.training import processes, sharednorm
+from kscn.training import collectives, processes
 from kscn.training.distributed import ALONE, Part, current_group, own_rows, place
 
 
 class Wire:
     """torch.distributed's collectives between threads, by rank, in lockstep."""
 
-    class ReduceOp:
-        MAX = "max"
-
     def __init__(self, size):
         self.size = size
         self.barrier = threading.Barrier(size)
         self.slots = [None] * size
         self.own = threading.local()
+        self.reduced = 0
 
     def get_rank(self):
         return self.own.rank
@@ -42,9 +40,9 @@ class Wire:
         self.barrier.wait(20)
         return everything
 
-    def all_reduce(self, tensor, op=None):
-        found = torch.stack(self.exchange(tensor))
-        tensor.copy_(found.amax(dim=0) if op == "max" else found.sum(dim=0))
+    def all_reduce(self, tensor):
+        self.reduced += 1
+        tensor.copy_(torch.stack(self.exchange(tensor)).sum(dim=0))
 
     def all_gather(self, received, tensor):
         for place_, value in zip(received, self.exchange(tensor), strict=True):
@@ -58,7 +56,7 @@ def together(size, work, monkeypatch):
     """work(group) in `size` threads; what they return, by rank."""
     wire = Wire(size)
     monkeypatch.setattr(processes, "dist", wire)
-    monkeypatch.setattr(sharednorm, "dist", wire)
+    monkeypatch.setattr(collectives, "dist", wire)
     results, faults = [None] * size, []
 
     def run(rank):
@@ -83,6 +81,18 @@ def test_without_torch_distributed_a_process_is_alone():
     assert current_group() is ALONE
     assert ALONE.add(1, 2.5) == (1, 2.5)
     assert (ALONE.rank, ALONE.size) == (0, 1)
+
+
+@pytest.mark.parametrize("numbers", [1, 10, collectives.GATHERED // 8 + 1])
+def test_sums_of_few_and_of_many_numbers(monkeypatch, numbers):
+    rows = torch.rand(3, numbers, dtype=torch.float64)
+    found = together(3, lambda group: group.sum(rows[group.rank]), monkeypatch)
+    for one in found:
+        torch.testing.assert_close(one, rows.sum(dim=0))
+        assert torch.equal(one, found[0])  # to the last bit
+    assert collectives.dist.reduced == (0 if numbers <= 10 else 3)
+    largest = together(3, lambda group: group.largest(-group.rank - 1.0), monkeypatch)
+    assert largest == [-1.0] * 3
 
 
 @pytest.mark.parametrize(("n", "size"), [(10, 3), (3, 3), (100, 7)])
