@@ -1,6 +1,8 @@
 """Fitting a `KSCN`: what each setting does, what is recorded, what repeats."""
 
+import gc
 import importlib.util
+import weakref
 
 import numpy as np
 import pytest
@@ -12,9 +14,11 @@ from torch import nn
 from kscn import KSCN
 from kscn.data import make_union_of_subspaces
 from kscn.errors import InputError, TrainingError
+from kscn.estimators import deep
 from kscn.metrics import clustering_accuracy
 from kscn.nn import ConvAutoencoder, DenseAutoencoder, RandomAffine
 from kscn.subspaces import principal_angles
+from kscn.training import alternate, latents
 
 N = 120
 pytestmark = pytest.mark.filterwarnings("ignore:.*clusters ended up empty")
@@ -533,3 +537,38 @@ def test_samples_that_cannot_be_opened_leave_a_fitted_model_as_it_was():
     with pytest.raises(InputError):
         model.fit([["a", "b"]])
     np.testing.assert_array_equal(model.predict(X), model.labels_)
+
+
+def test_latents_that_are_done_with_are_given_back_at_once(monkeypatch):
+    """Millions of them are a gigabyte; a cycle of references would hold it for the whole fit."""
+    real, seen = latents.encode, []
+
+    def watched(*given):
+        source = real(*given)
+        seen.append(weakref.ref(source))
+        return source
+
+    monkeypatch.setattr(deep, "encode", watched)
+    monkeypatch.setattr(alternate, "encode", watched)
+    alive = []
+
+    def tell(_, record):
+        if record["stage"] == "fit":
+            alive.append(sum(ref() is not None for ref in seen))
+
+    X = np.random.default_rng(0).random((60, 8, 8))
+    gc.collect()
+    gc.disable()
+    try:
+        KSCN(
+            2,
+            subspace_dim=2,
+            pretrain_epochs=1,
+            epochs=2,
+            tol=0.0,
+            random_state=0,
+            callbacks=[tell],
+        ).fit(X)
+        assert alive == [1, 1]
+    finally:
+        gc.enable()

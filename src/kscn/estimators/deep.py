@@ -262,6 +262,7 @@ class KSCN(LatentClusterer):
         self.autoencoder_.eval()
         self.latent_.eval()
         self._keep(*numbered(alternation))
+        progress.keeper.release()
         return self
 
     def _alternation(

@@ -199,6 +199,7 @@ class KSubspaces(
         keeping.keep()
         result = loop.run(self.max_iter, self.tol, self._on_iteration)
         self.n_iter_ = loop.number
+        keeping.release()
         del loop, keeping  # bookkeeping per sample, before the final assignment makes its own
         self._finish(blocks, result.subspaces, result.sums, weights, group)
         return self

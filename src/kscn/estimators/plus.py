@@ -218,6 +218,7 @@ class KSCNPlus(LatentClusterer):
             progress.enter("finish", lambda: State({}))
             progress.keeper.keep(always=True)
             self._keep(start.subspaces, start.labels, start.inertia)
+        progress.keeper.release()
         return self
 
     def fit_predict(self, X: Any, y: object = None) -> NDArray:

@@ -108,6 +108,13 @@ class Keeper:
         All processes call this together.
         """
 
+    def release(self) -> None:
+        """Let go of what is needed for states, when a fit is over.
+
+        It holds all latents and, in turn, this: memory that would wait for the garbage collector.
+        """
+        vars(self).pop("snapshot", None)
+
     def below(self, name: str) -> Path | None:
         """A directory for the checkpoints of a fit inside of this one."""
         return None
