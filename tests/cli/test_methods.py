@@ -140,7 +140,7 @@ def test_the_tuned_preset_is_the_default(made):
         choice = choose(loaded, name, 3, None, None, 0, {})
         assert (choice.method, choice.preset) == ("kscn-s", "tuned")
         dataset = None if loaded is images else "digits"
-        given = presets.parameters("tuned", "kscn-s", dataset, (8, 8))
+        given = presets.parameters("tuned", "kscn-s", dataset, (8, 8), len(loaded.samples))
         assert given.items() <= choice.model.get_params().items()
 
 
