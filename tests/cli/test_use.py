@@ -192,3 +192,16 @@ def test_images_of_many_sizes_are_brought_to_one(kscn, tmp_path):
     again = kscn("data", "resize", folder, "-o", tmp_path / "new", "--size", "8")
     assert again.exit_code == 2
     assert "not empty" in again.output
+
+
+def test_images_of_another_size_than_the_fit_s_are_told(kscn, tmp_path):
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "x.npy", rng.random((40, 16, 16)))
+    np.save(tmp_path / "new.npy", rng.random((5, 10, 10)))
+    quick = ("--pretrain-epochs", 1, "--epochs", 1, "--n-init", 1)
+    result = kscn("fit", tmp_path / "x.npy", "-k", 2, "-o", tmp_path / "run", *quick)
+    assert result.exit_code == 0, result.output
+    refused = kscn("predict", tmp_path / "run", tmp_path / "new.npy", "-o", tmp_path / "out.csv")
+    assert refused.exit_code == 2
+    assert "shape (10, 10), the fit had (1, 16, 16)" in refused.output
+    assert not (tmp_path / "out.csv").exists()

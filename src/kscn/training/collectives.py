@@ -13,8 +13,8 @@ GATHERED = 2**20
 def add_up(tensor: Tensor) -> None:
     """Replace a contiguous tensor by its sum over all processes, the same in each of them.
 
-    gloo's all_reduce passes pieces around in several rounds. For a few numbers what counts is the
-    number of rounds, and a gather has one: 0.7 ms instead of 1.8 between two processes of one
+    gloo's all_reduce passes pieces around twice. For a few numbers what counts is the number of
+    rounds, and a gather has half of them: 0.7 ms instead of 1.8 between two processes of one
     machine, ten times per step of a network with BatchNorm.
     """
     size = dist.get_world_size()
