@@ -80,6 +80,18 @@ def test_few_samples_may_have_a_section_of_their_own(written):
     assert few["epochs"] / few["batch_size"] > 10 * many["epochs"] / many["batch_size"]
 
 
+@pytest.mark.parametrize("shape", [(8, 8), (3, 15, 40), (40, 4)])
+def test_small_images_have_a_network_that_leaves_enough_of_them(shape):
+    from kscn.nn import ConvAutoencoder
+
+    found = presets.parameters("tuned", "kscn-s", None, shape, 1_000)
+    full = shape if len(shape) == 3 else (1, *shape)
+    network = ConvAutoencoder(full, **found["autoencoder_params"])
+    assert network.latent_dim > found["init_dim"]
+    assert presets.parameters("tuned", "kscn-s", None, (16, 16), 1_000)["batch_size"] == 64
+    assert "small-images" not in presets.read("paper")  # which says what the paper says
+
+
 def test_sections_add_up_and_a_table_is_replaced_whole(written):
     path = written(
         "[common]\nweight = 1.0\ntrim = 0.1\nepochs = 1\n"

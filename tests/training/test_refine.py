@@ -9,6 +9,7 @@ from kscn.metrics import clustering_accuracy
 from kscn.nn import ConvEncoder, InputScaling, NoAugmentation, UnitLatent
 from kscn.subspaces import Subspaces
 from kscn.training.minibatches import Minibatches
+from kscn.training.opinion import SecondOpinion
 from kscn.training.pretrain import Trainer
 from kscn.training.refine import Refinement
 
@@ -27,6 +28,15 @@ def images():
         if kind != 0:
             image[:, column] += 1
     return X.astype(np.float32), y
+
+
+def opinion():
+    """Features in which every kind of bar has a line of its own, in noise."""
+    _, y = images()
+    rng = np.random.default_rng(2)
+    z = np.eye(5)[y] * rng.normal(size=(N, 1)) + 0.3 * rng.normal(size=(N, 5))
+    z = z.astype(np.float32)
+    return SecondOpinion(as_source(z), torch.from_numpy(z), torch.arange(N), 1)
 
 
 def refinement(labels, doubt=None, hold=4, epochs=8, trim=0.2, average=0.9):
@@ -54,6 +64,7 @@ def refinement(labels, doubt=None, hold=4, epochs=8, trim=0.2, average=0.9):
         Subspaces(bases),
         torch.as_tensor(labels),
         doubt,
+        opinion(),
         hold=hold,
         trim=trim,
         temperature=0.1,
@@ -99,6 +110,17 @@ def test_the_start_is_held_for_so_many_epochs(hold):
     made.run(hold + 1, 0.0, look)
     assert same[:-2] == [True] * (hold - 1)
     assert same[hold - 1 :] == [False, False]
+
+
+def test_afterwards_it_learns_what_two_views_settle_on():
+    _, y = images()
+    made = refinement(y, hold=1, epochs=3, trim=0.25)
+    made.run(2, 0.0, lambda _: None)
+    settled = made.opinion.settle(made._distances())
+    targets = made._targets()
+    taught = targets >= 0
+    torch.testing.assert_close(targets[taught], settled.labels[taught])
+    assert settled.doubt[taught].mean() < settled.doubt[~taught].mean()
 
 
 def test_the_average_follows_the_weights_and_is_what_encodes():

@@ -19,7 +19,7 @@ from kscn.estimators import network
 from kscn.estimators import validation as check
 from kscn.estimators.labels import numbered
 from kscn.estimators.plusfile import read_plus, write_plus
-from kscn.estimators.plusstart import find_start
+from kscn.estimators.plusstart import find_start, held_features, second_opinion
 from kscn.estimators.plusstate import PlusProgress, Start, agreed
 from kscn.estimators.representation import CLEAR, Candidate, Representation, choose
 from kscn.estimators.usage import LatentClusterer
@@ -32,6 +32,7 @@ from kscn.training.checkpoint import State
 from kscn.training.distributed import ALONE, Group, current_group, place, send_module
 from kscn.training.latents import Encoder, encode
 from kscn.training.minibatches import Minibatches
+from kscn.training.opinion import SecondOpinion
 from kscn.training.pretrain import Trainer
 from kscn.training.refine import Refinement
 
@@ -41,12 +42,12 @@ if TYPE_CHECKING:
 # Latent dimensions shared out between the subspaces of the refined network, and at most per one.
 LATENT_DIM, MOST_DIM = 80, 8
 # Steps of the refinement where `epochs` is "auto", within these numbers of epochs.
-STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 6500, 20, 60
+STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 4900, 12, 60
 # With fewer samples per cluster a network has too little to learn from. Nor should it learn what
 # runs do not agree on: where it cannot, it puts something easier to tell apart in its place.
 REFINE_MEMBERS = 100
 # Share of the epochs in which the network learns the clusters of the start.
-HOLD = 0.6
+HOLD = 0.4
 # Of the average of the weights, per step.
 AVERAGE = 0.99
 
@@ -62,8 +63,9 @@ class KSCNPlus(LatentClusterer):
        Subspaces of images then grow as far as their clusters have members for it, every sample
        being assigned by subspaces that it had no part in.
     3. *Refinement* (images). An encoder learns to put altered views of an image into the subspace
-       of the image, from the clearest images first, and its own clusters replace those of the
-       start.
+       of the image, from the clearest images first. Then it learns what it and the subspaces of
+       the features, fitted to its clusters, hold together; in the end its own clusters replace
+       those of the start.
 
     Time is linear in the number of samples, and samples are read in batches.
 
@@ -85,7 +87,8 @@ class KSCNPlus(LatentClusterer):
     epochs : int or "auto", default="auto"
         Of the refinement; "auto" takes more for fewer samples.
     trim : float, default=0.1
-        Share of each cluster, its least clear samples, that does not teach the encoder.
+        Share of each cluster of the start, its least clear samples, that does not teach the
+        encoder; a fifth of it once encoder and features settle the clusters together.
     temperature : float, default=0.1
         Of the energies as logits.
     balance : float, default=0.5
@@ -238,7 +241,7 @@ class KSCNPlus(LatentClusterer):
         chosen = self._choose(source, image, group, hear)
         sure = place(source)[1] >= REFINE_MEMBERS * self.n_clusters and self.agreement_ >= CLEAR
         refined = self.refine is True or (self.refine == "auto" and image and sure)
-        self.features_, start = find_start(
+        self.features_, progress.features, start = find_start(
             chosen,
             source,
             grows=image and self.components == "auto",
@@ -347,12 +350,19 @@ class KSCNPlus(LatentClusterer):
             subspaces.to(torch.float32, device),
             torch.from_numpy(start.labels)[own],
             start.doubt[own],
+            self._opinion(source, start, progress),
             hold=max(1, round(HOLD * epochs)),
             trim=self.trim,
             temperature=self.temperature,
             balance=self.balance,
             saved=saved,
         )
+
+    def _opinion(self, source: Source, start: Start, progress: PlusProgress) -> SecondOpinion:
+        features, group = progress.features, progress.group
+        if features is None:  # a fit that was resumed
+            features = held_features(self.features_, source, group)
+        return second_opinion(features, start, self.random_state_, group)
 
     def _epochs(self, n: int) -> int:
         if not isinstance(self.epochs, str):

@@ -21,6 +21,7 @@ from kscn.subspaces import Subspaces
 from kscn.training.blocks import Blocks
 from kscn.training.distributed import Group, place
 from kscn.training.growth import FOLDS, Grown, assign_across, dimensions, grow
+from kscn.training.opinion import SecondOpinion
 
 # Components are kept in memory up to this size per process, and else computed when they are read.
 KEEP_BYTES = 2**29
@@ -40,8 +41,8 @@ def find_start(
     seed: int,
     hear: Hear,
     group: Group,
-) -> tuple[FeatureChain, Start]:
-    """The clusters of all samples, and the features that their subspaces are in.
+) -> tuple[FeatureChain, Source, Start]:
+    """The features that subspaces are in, those of this process's samples, and all clusters.
 
     Parameters
     ----------
@@ -64,8 +65,7 @@ def find_start(
     n, k = place(source)[1], chosen.subspaces.n_clusters
     members, dim = min(n, GROWTH_SAMPLE) // k, chosen.candidate.subspace_dim
     dims = dimensions(dim, members, chosen.n_components) if grows else []
-    largest_part = -(-n // group.size)  # the same number in all processes
-    kept = largest_part * 4 * chosen.n_components <= KEEP_BYTES
+    kept = _fits(n, chosen.n_components, group)
     rough, fine = _features(chosen, source, kept, bool(dims))
     rough = group.holding(rough)
     begin = group.agree_on(chosen.start(rough, seed, hear, group))
@@ -86,7 +86,7 @@ def find_start(
     if not dims:
         found = Subspaces(torch.from_numpy(linear.subspaces_))
         doubt = group.gather(_doubt(linear, rough)) if refined else None
-        return chosen.features, Start(found, linear.labels_, linear.inertia_, doubt)
+        return chosen.features, rough, Start(found, linear.labels_, linear.inertia_, doubt)
 
     fine = group.holding(fine)
     rows, z = sample(fine, GROWTH_SAMPLE, seed, group)
@@ -97,7 +97,27 @@ def find_start(
 
     grown = grow(z, torch.from_numpy(rows % FOLDS), labels, k, dims, tell)
     grown = Grown(group.agree_on(grown.whole), [group.agree_on(part) for part in grown.without])
-    return chosen.wide, _assigned(Blocks(fine, torch.float32, z.device), grown, refined, group)
+    start = _assigned(Blocks(fine, torch.float32, z.device), grown, refined, group)
+    return chosen.wide, fine, start
+
+
+def second_opinion(features: Source, start: Start, seed: int, group: Group) -> SecondOpinion:
+    """Subspaces like those of the start, for whatever clusters the refinement will have."""
+    rows, z = sample(features, GROWTH_SAMPLE, seed, group)
+    return SecondOpinion(features, z, torch.from_numpy(rows), start.subspaces.bases.shape[2], group)
+
+
+def held_features(chain: FeatureChain, source: Source, group: Group) -> Source:
+    """The features of this process's samples, in memory if they fit."""
+    found = chain.source(source)
+    if _fits(place(source)[1], int(np.prod(found.shape)), group):
+        found = as_source(np.asarray(found, np.float32), name=found.name)
+    return group.holding(found)
+
+
+def _fits(n: int, components: int, group: Group) -> bool:
+    largest_part = -(-n // group.size)  # the same number in all processes
+    return largest_part * 4 * components <= KEEP_BYTES
 
 
 def _features(

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kscn.data import Source
 from kscn.estimators import network
 from kscn.estimators.deepfile import plain
 from kscn.estimators.progress import Progress
@@ -58,6 +59,7 @@ class PlusProgress(Progress):
     def __init__(self, estimator: Any, keeping: Keeper, saved: State | None, group: Group) -> None:
         super().__init__(estimator, keeping, saved, group)
         self.start: Start | None = None
+        self.features: Source | None = None  # of the samples, once they were computed
         self.encoder: ConvEncoder | None = None
         if saved is not None and self.past("start"):
             self.start = self._found(saved)

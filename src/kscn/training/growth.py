@@ -11,7 +11,7 @@ subspaces of all the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -84,30 +84,39 @@ def grow(
     for number, dim in enumerate(dims, start=1):
         for _ in range(PASSES):
             without = _without(z, fold, labels, k, dim)
-            labels = _assigned(z, fold, without).labels
+            labels = _across(z, fold, without).argmin(dim=1)
         report(number, len(dims))
     return Grown(_subspaces(_sums(z, labels, k), dims[-1], z), without)
 
 
-def assign_across(blocks: Blocks, first: int, without: Iterable[Subspaces]) -> Across:
+def assign_across(blocks: Blocks, first: int, without: Sequence[Subspaces]) -> Across:
     """Assign samples by the folds that they are not in; `first` is the number of the first."""
-    parts = []
-    for start, z in blocks:
-        rows = torch.arange(first + start, first + start + len(z), device=z.device)
-        parts.append(_assigned(z, rows % FOLDS, without))
+    parts = [_nearest(residual) for residual in _residuals(blocks, first, without)]
     return Across(*(torch.cat(pieces) for pieces in zip(*parts, strict=True)))
 
 
-def _assigned(z: Tensor, fold: Tensor, without: Iterable[Subspaces]) -> Across:
-    labels = torch.empty(len(z), dtype=torch.int64)
-    distance = torch.empty(len(z), 2)
+def residuals_across(blocks: Blocks, first: int, without: Sequence[Subspaces]) -> Tensor:
+    """Squared distances (n, k) to the subspaces of the folds that samples are not in."""
+    return torch.cat(list(_residuals(blocks, first, without)))
+
+
+def _residuals(blocks: Blocks, first: int, without: Sequence[Subspaces]) -> Iterator[Tensor]:
+    for start, z in blocks:
+        rows = torch.arange(first + start, first + start + len(z), device=z.device)
+        yield _across(z, rows % FOLDS, without)
+
+
+def _across(z: Tensor, fold: Tensor, without: Sequence[Subspaces]) -> Tensor:
+    found = torch.empty(len(z), without[0].n_clusters)
     for number, others in enumerate(without):
         for rows in (fold == number).nonzero().flatten().split(ROWS):
-            residual = others.residuals(z[rows])
-            two = residual.topk(min(2, residual.shape[1]), dim=1, largest=False)
-            labels[rows.cpu()] = two.indices[:, 0].cpu()
-            distance[rows.cpu()] = two.values[:, [0, -1]].cpu()
-    return Across(labels, distance[:, 0], distance[:, 1])
+            found[rows.cpu()] = others.residuals(z[rows]).cpu().float()
+    return found
+
+
+def _nearest(residual: Tensor) -> Across:
+    two = residual.topk(min(2, residual.shape[1]), dim=1, largest=False)
+    return Across(two.indices[:, 0], two.values[:, 0], two.values[:, -1])
 
 
 def _without(z: Tensor, fold: Tensor, labels: Tensor, k: int, dim: int) -> list[Subspaces]:

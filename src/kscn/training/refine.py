@@ -2,25 +2,32 @@
 
 Views of a sample that differ by what should not matter (a small turn, a shift) are to fall into the
 subspace of the sample itself. In the first epochs the clusters are those of the start, and only
-samples that it is sure of teach. A network that has learnt from those generalises to the rest, and
-from then on its own clusters of the unchanged samples are what it learns, the clearest first. The
-subspaces are coordinates that do not move. Weights are averaged over time for everything but the
+samples that it is sure of teach. A network that has learnt from those generalises to the rest. From
+then on it learns what it and a second opinion, that of subspaces of features that do not change,
+hold together for the clusters of the unchanged samples, the clearest first. The subspaces of the
+network are coordinates that do not move. Weights are averaged over time for everything but the
 steps themselves: the average follows the labels more slowly than the network, so that mistakes of
 one epoch are not learnt in the next.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from kscn.subspaces import Subspaces
 from kscn.training.alternate import Alternation
 from kscn.training.checkpoint import State
+from kscn.training.opinion import SecondOpinion
 from kscn.training.pretrain import Trainer
+
+# What is left out of the clusters that two views settle, as a share of what is left out of those
+# that are given. The hard samples are there to be learnt, and now they are mostly right.
+SETTLED = 0.2
 
 
 class Refinement(Alternation):
-    """An alternation that begins with given clusters instead of those of its own subspaces.
+    """An alternation that begins with given clusters and asks a second opinion on its own.
 
     Parameters
     ----------
@@ -31,11 +38,14 @@ class Refinement(Alternation):
     labels : Tensor, shape (n,)
         The clusters to begin with, of the samples of this process.
     doubt : Tensor, shape (n,)
-        How unsure each of them is, from 0 on: the share `trim` of a cluster with the largest
-        teaches nothing.
+        How unsure each of them is, from 0 on.
+    opinion : SecondOpinion
+        Asked before every epoch after these.
     hold : int
-        Epochs for which they are kept.
-    trim, temperature, balance : float
+        Epochs for which the given clusters are kept.
+    trim : float
+        Share of each given cluster that teaches nothing; of later ones, a fifth of it.
+    temperature, balance : float
         As in `Alternation` with the separation loss.
     saved : State, optional
         Where an earlier refinement was, as in `Alternation`.
@@ -47,6 +57,7 @@ class Refinement(Alternation):
         subspaces: Subspaces,
         labels: Tensor,
         doubt: Tensor,
+        opinion: SecondOpinion,
         *,
         hold: int,
         trim: float,
@@ -55,6 +66,7 @@ class Refinement(Alternation):
         saved: State | None = None,
     ) -> None:
         self.given, self.doubt, self.hold = labels.long(), doubt, hold
+        self.opinion = opinion
         super().__init__(
             trainer,
             subspaces,
@@ -73,7 +85,12 @@ class Refinement(Alternation):
 
     def _targets(self) -> Tensor:
         if self.trainer.epochs_done >= self.hold:
-            return super()._targets()
-        k = self.subspaces.n_clusters
-        keep = self.group.keep_nearest(self.doubt, self.given, self.trim, k)
-        return self.given.where(keep, -1)
+            (labels, doubt), trim = self.opinion.settle(self._distances()), SETTLED * self.trim
+        else:
+            labels, doubt, trim = self.given, self.doubt, self.trim
+        keep = self.group.keep_nearest(doubt, labels, trim, self.subspaces.n_clusters)
+        return labels.where(keep, -1)
+
+    def _distances(self) -> Tensor:
+        """Squared distances (n, k) of the latents to every subspace."""
+        return torch.cat([self.subspaces.residuals(z).cpu() for _, z in self._blocks()])

@@ -26,6 +26,8 @@ METHODS: dict[str, dict[str, Any]] = {
 DEFAULT = "tuned"
 # Samples below which a set has the section [few-images] or [few-vectors], if there is one.
 FEW = 20_000
+# Pixels of the shorter side below which images have the section [small-images], if there is one.
+SMALL = 16
 # What belongs to a run and not to a preset.
 _OF_THE_RUN = {"n_clusters", "update", "random_state", "callbacks", "checkpoint_dir"}
 
@@ -59,7 +61,7 @@ def parameters(
     dataset : str or None
         Name in the catalogue, None for data of the user's own.
     shape : sequence of int
-        Shape of one sample: it tells images from vectors.
+        Shape of one sample: it tells images from vectors, and small images from others.
     n_samples : int, optional
         How many there are: fewer than 20,000 of the user's own may have a section of their own.
 
@@ -145,6 +147,8 @@ def _section(
     wanted = ["images" if is_image(shape) else "vectors"]
     if n_samples is not None and n_samples < FEW:
         wanted = [f"few-{wanted[0]}", *wanted]
+    if is_image(shape) and min(shape[-2:]) < SMALL:
+        wanted = ["small-images", *wanted]
     if dataset is not None:
         family = dataset.removesuffix("-test").removesuffix("-train")
         wanted = [dataset, family, *wanted]

@@ -1,0 +1,115 @@
+"""A second opinion on the clusters of a network, from subspaces of features that do not change.
+
+A network that learns from its own clusters confirms its mistakes. Subspaces of fixed features make
+mistakes too, but on other samples: fitted to the clusters of the network, they are about as often
+right, and where the two differ, the one that is sure mostly is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from kscn.data import Source
+from kscn.training.blocks import Blocks
+from kscn.training.distributed import ALONE, Group, place
+from kscn.training.growth import FOLDS, grow, residuals_across
+
+# Samples of all processes that a temperature is found on, halvings of the range that it is sought
+# in, and this range around the usual gap between first and second.
+SAMPLE, HALVINGS, RANGE = 20_000, 24, 1e3
+
+
+class Settled(NamedTuple):
+    """What two views of the same samples say together, shape (n,) each."""
+
+    labels: Tensor
+    doubt: Tensor  # 1 where two clusters are as likely as each other, towards 0 where one is sure
+
+
+class SecondOpinion:
+    """Subspaces of fixed features, fitted to clusters that somebody else proposes.
+
+    Every sample is judged by subspaces that it had no part in.
+
+    Parameters
+    ----------
+    features : Source
+        Of the samples of this process, in order.
+    z : Tensor, shape (m, d)
+        Features of those samples, of all processes, that subspaces are fitted to.
+    rows : Tensor, shape (m,)
+        Their numbers among all samples.
+    dim : int
+        Dimension of the subspaces.
+    group : Group
+        The processes that hold all samples together.
+    """
+
+    def __init__(
+        self, features: Source, z: Tensor, rows: Tensor, dim: int, group: Group = ALONE
+    ) -> None:
+        self.blocks = Blocks(features, z.dtype, z.device)
+        self.z, self.rows, self.dim, self.group = z, rows, dim, group
+
+    def residuals(self, labels: Tensor, n_clusters: int) -> Tensor:
+        """Squared distances (n, k) of our samples, for the clusters (n,) that they are now in."""
+        known = self.group.gather(labels)[self.rows]
+        fitted = grow(self.z, self.rows % FOLDS, known, n_clusters, [self.dim])
+        without = [self.group.agree_on(part) for part in fitted.without]
+        return residuals_across(self.blocks, place(self.blocks.source)[0], without)
+
+    def settle(self, distance: Tensor) -> Settled:
+        """The clusters that a network and the features agree on best.
+
+        Parameters
+        ----------
+        distance : Tensor, shape (n, k)
+            Of our samples to the subspaces of the network.
+        """
+        other = self.residuals(distance.argmin(dim=1), distance.shape[1])
+        # Relative to the nearest: a rare shape is far from all subspaces, but may be clear.
+        other /= other.min(dim=1, keepdim=True).values.clamp(min=1e-12)
+        return both(-distance, -other, self.group)
+
+
+def both(one: Tensor, other: Tensor, group: Group = ALONE) -> Settled:
+    """What two scores (n, k) say together, each taken as seriously as the other bears it out.
+
+    Scores become probabilities by the temperature at which they tell best what the other view
+    holds for true: a view that is often contradicted where it is sure gets a high one. Two views
+    cannot tell which of them is the better one, so they should be of about the same worth.
+    """
+    total = _log_probability(one, other.argmax(dim=1), group)
+    total += _log_probability(other, one.argmax(dim=1), group)
+    two = total.topk(min(2, total.shape[1]), dim=1)
+    margin = two.values[:, 0] - two.values[:, -1]
+    return Settled(two.indices[:, 0], 1 / (1 + margin))
+
+
+def _log_probability(scores: Tensor, labels: Tensor, group: Group) -> Tensor:
+    return torch.log_softmax(scores / temperature(scores, labels, group), dim=1)
+
+
+def temperature(scores: Tensor, labels: Tensor, group: Group = ALONE) -> float:
+    """The temperature at which softmax(scores / temperature) makes `labels` likeliest.
+
+    The likelihood is concave in its inverse: where the score that is expected equals the score of
+    the labels, on average, is the maximum. Found by halving, from samples of all processes.
+    """
+    (total,) = group.add(len(scores))
+    step = max(1, int(total) // SAMPLE)
+    some, wanted = scores[::step].double(), labels[::step, None]
+    two = some.topk(min(2, some.shape[1]), dim=1).values
+    gap, held, count = group.add(
+        float((two[:, 0] - two[:, -1]).sum()), float(some.gather(1, wanted).sum()), len(some)
+    )
+    usual = max(gap / count, 1e-12)
+    low, high = 1 / (RANGE * usual), RANGE / usual
+    for _ in range(HALVINGS):
+        middle = (low * high) ** 0.5
+        expected = (torch.softmax(some * middle, dim=1) * some).sum()
+        low, high = (low, middle) if group.add(float(expected))[0] > held else (middle, high)
+    return 1 / (low * high) ** 0.5
