@@ -3,22 +3,20 @@
 import numpy as np
 import pytest
 import torch
-from scipy.stats import entropy
 from sklearn.metrics import normalized_mutual_info_score
 
 from kscn.data import make_union_of_subspaces
 from kscn.metrics import clustering_accuracy
 from kscn.subspaces.ensemble import (
-    EVEN,
     _run,
     agree,
+    cheapest,
     consensus_labels,
-    evenness,
     fitted,
     mean_agreement,
-    most_even,
     support,
 )
+from kscn.subspaces.prices import even_prices, spread
 from kscn.subspaces.search import Problem, sweep
 
 
@@ -95,30 +93,22 @@ def test_runs_are_kept_by_rising_objective():
     assert reached == pytest.approx(sorted(reached), rel=1e-3)
 
 
-def test_evenness_is_the_entropy_of_the_sizes():
-    assert evenness(torch.tensor([0, 1, 2, 0, 1, 2]), 3) == pytest.approx(np.log(3))
-    assert evenness(torch.tensor([1, 1, 1]), 3) == 0
-    assert evenness(torch.tensor([0, 0, 0, 1]), 2) == pytest.approx(
-        entropy([0.75, 0.25])  # SciPy's
-    )
-
-
-def test_the_most_even_of_the_better_runs_are_combined_on_more_samples():
+def test_the_run_with_the_lowest_prices_is_taken_on_more_samples():
     given, _ = problem(noise=0.3)
     few = Problem(
         given.z[::3].contiguous(), None, given.dims, False, 0.0, torch.Generator().manual_seed(1)
     )
     heard = []
     runs = agree(few, 9, 3).runs
-    found = most_even(given, runs, lambda *facts: heard.append(facts[:2]))
+    found = cheapest(given, runs, lambda *facts: heard.append(facts[:2]))
     assert heard == [(i, 9) for i in range(1, 10)]
-    ended = sorted((_run(given, run) for run in runs), key=lambda run: run.objective)[:6]
-    ended.sort(key=lambda run: -evenness(run.labels, 4))
-    expected = fitted(given, consensus_labels([run.labels for run in ended[:EVEN]], 4))
-    torch.testing.assert_close(found.bases, expected.bases)
+    ended = [fitted(given, _run(given, run).labels) for run in runs]
+    costs = [spread(even_prices(one.residuals(given.z))) for one in ended]
+    assert max(costs) > 1.01 * min(costs)
+    torch.testing.assert_close(found.bases, ended[int(np.argmin(costs))].bases)
 
 
 def test_a_single_run_is_its_own_choice():
     given, y = problem()
-    found = most_even(given, agree(given, 1, 1).runs)
+    found = cheapest(given, agree(given, 1, 1).runs)
     assert clustering_accuracy(y, found.assign(given.z)[0].numpy()) > 0.5

@@ -15,7 +15,7 @@ from kscn.data import Source, as_source
 from kscn.estimators.labels import canonical_order, in_order
 from kscn.estimators.linear import KSubspaces
 from kscn.estimators.plusstate import Start
-from kscn.estimators.representation import Candidate, Representation, sample
+from kscn.estimators.representation import CLEAR, Candidate, Representation, sample
 from kscn.features import FeatureChain
 from kscn.subspaces import Subspaces
 from kscn.training.blocks import Blocks
@@ -95,7 +95,8 @@ def find_start(
     def tell(done: int, of: int) -> None:
         hear({"stage": "grow", "round": done, "rounds": of})
 
-    grown = grow(z, torch.from_numpy(rows % FOLDS), labels, k, dims, tell)
+    unsure = chosen.agreement < CLEAR
+    grown = grow(z, torch.from_numpy(rows % FOLDS), labels, k, dims, tell, even=unsure)
     grown = Grown(group.agree_on(grown.whole), [group.agree_on(part) for part in grown.without])
     start = _assigned(Blocks(fine, torch.float32, z.device), grown, refined, group)
     return chosen.wide, fine, start

@@ -23,7 +23,7 @@ from kscn.data import Source, as_source
 from kscn.features import FeatureChain, PCAFeatures, ScatteringFeatures
 from kscn.features.base import FeatureMap
 from kscn.subspaces import Subspaces
-from kscn.subspaces.ensemble import Agreed, agree, fitted, most_even
+from kscn.subspaces.ensemble import Agreed, agree, cheapest, fitted
 from kscn.subspaces.search import Candidates, Problem
 from kscn.training.blocks import Blocks, working_dtype
 from kscn.training.distributed import ALONE, Group, own_rows, place
@@ -114,8 +114,8 @@ class Representation:
     ) -> Subspaces:
         """Where to begin with the features of all samples, of which each process holds a part.
 
-        What the runs agreed on, if they did; else they go on with more samples, and what the most
-        even of those with equal claims have in common is taken.
+        What the runs agreed on, if they did; else they go on with more samples, and the one that
+        asks the lowest prices for even clusters is taken.
         """
         if self.agreement >= CLEAR:
             return self.subspaces
@@ -126,7 +126,7 @@ class Representation:
         def tell(done: int, of: int, lowest: float) -> None:
             on_record({"stage": "settle", "round": done, "rounds": of, "objective": lowest})
 
-        return most_even(problem, self.runs, tell)
+        return cheapest(problem, self.runs, tell)
 
 
 def candidates(n_samples: int, n_features: int, n_clusters: int) -> list[Candidate]:

@@ -6,9 +6,10 @@ What the lowest ones agree on varies far less: every run has its accidents (a gr
 two groups merged), but seldom the same ones.
 
 Where they do not agree, the objective ties between clusterings of different kinds, and neither it
-nor a vote finds the right one. Of those, the ones that share the samples out evenly are right more
-often than those with a few large clusters and some small: groups that were merged make a large one,
-and groups that were split make small ones. What a few of these have in common is taken.
+nor a vote finds the right one. Groups that were merged make a large cluster, and groups that were
+split make small ones, so the run is taken in which even clusters are had at the lowest prices
+(kscn.subspaces.prices). Sizes alone do not tell: a cut through the middle of a group is as even as
+one between groups, but moving it is expensive.
 
 How much the runs agree also says how well the data, in this representation and with subspaces of
 this dimension, supports a clustering at all. That is a way to choose between representations
@@ -26,6 +27,7 @@ import torch
 from torch import Tensor
 
 from kscn.subspaces.bases import Subspaces
+from kscn.subspaces.prices import even_prices, spread
 from kscn.subspaces.search import (
     Candidates,
     Problem,
@@ -39,9 +41,6 @@ from kscn.subspaces.update import ScatterSums
 BURST, BURSTS = 8, 12
 STILL = 2e-4
 VOTE_ITERATIONS = 20
-# Share of the runs, by their objective on more samples, of which the most even ones are combined.
-TIED = 2 / 3
-EVEN = 5
 
 Report = Callable[[int, int, float], None]
 
@@ -97,10 +96,10 @@ def agree(
     return Agreed(labels, support(labels, best), mean_agreement(best), lowest, candidates)
 
 
-def most_even(
+def cheapest(
     problem: Problem, runs: list[Candidates], report: Report = lambda *_: None
 ) -> Subspaces:
-    """Bring runs to an end on more samples; what the most even of those tied have in common.
+    """Bring runs to an end on more samples; the one that asks the lowest prices for even clusters.
 
     Parameters
     ----------
@@ -112,10 +111,9 @@ def most_even(
         Hears (runs done, of how many, lowest objective).
     """
     ended = _side_by_side(lambda run: _run(problem, run), runs, problem, report)
-    ended.sort(key=lambda run: run.objective)
-    tied = ended[: max(1, round(TIED * len(ended)))]
-    tied.sort(key=lambda run: -round(evenness(run.labels, problem.k), 9))
-    return fitted(problem, consensus_labels([run.labels for run in tied[:EVEN]], problem.k))
+    found = [fitted(problem, run.labels) for run in ended]
+    costs = [round(spread(even_prices(one.residuals(problem.z))), 9) for one in found]
+    return found[min(range(len(found)), key=costs.__getitem__)]
 
 
 def fitted(problem: Problem, labels: Tensor) -> Subspaces:
@@ -123,12 +121,6 @@ def fitted(problem: Problem, labels: Tensor) -> Subspaces:
     sums = ScatterSums(problem.k, problem.z.shape[1], problem.affine)
     sums.add(problem.z.double(), labels)
     return sums.subspaces(problem.dims).to(problem.z.dtype, problem.z.device)
-
-
-def evenness(labels: Tensor, k: int) -> float:
-    """Entropy of the shares of k clusters, log k when all are of the same size."""
-    share = torch.bincount(labels, minlength=k).double() / len(labels)
-    return float(-torch.special.xlogy(share, share).sum())
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,41 @@
+"""What clusters would have to charge for all of them to be of the same size.
+
+Prices are added to how far samples are from subspaces, and everybody goes where it is cheapest. If
+a clustering cuts between groups of like size, low prices suffice; where groups were merged or
+split, no price short of moving half a group makes the clusters even. So prices tell good cuts from
+bad ones, better than sizes do, as long as groups are not of very different sizes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# Of distances as a share of that to the nearest subspace, in the softmax that counts samples: about
+# what makes subspaces that are fitted to other samples predict clusters best.
+TEMPERATURE = 0.2
+ROUNDS = 20
+
+
+def log_odds(residual: Tensor) -> Tensor:
+    """Squared distances (n, k) as minus the logarithm of odds; 1 / TEMPERATURE for the nearest."""
+    nearest = residual.min(dim=1, keepdim=True).values
+    return residual / (TEMPERATURE * nearest.clamp(min=1e-12))
+
+
+def even_prices(residual: Tensor) -> Tensor:
+    """The prices (k,) at which k clusters have about the same size, in units of `log_odds`.
+
+    A cluster that no price makes even is charged, or paid, what ROUNDS steps come to.
+    """
+    cost, k = log_odds(residual), residual.shape[1]
+    prices = cost.new_zeros(k)
+    for _ in range(ROUNDS):
+        share = torch.softmax(-cost - prices, dim=1).mean(dim=0)
+        prices += 0.5 * torch.log((k * share).clamp(min=1e-6))
+    return prices
+
+
+def spread(prices: Tensor) -> float:
+    """How much prices differ: their standard deviation."""
+    return float(prices.double().std(correction=0))
