@@ -39,7 +39,7 @@ def opinion():
     return SecondOpinion(as_source(z), torch.from_numpy(z), torch.arange(N), 1)
 
 
-def refinement(labels, doubt=None, hold=4, epochs=8, trim=0.2, average=0.9):
+def refinement(labels, doubt=None, hold=4, epochs=8, trim=0.2, average=0.9, every=1):
     X, _ = images()
     source = as_source(X)
     batches = Minibatches(source, InputScaling.of(source, True), (1, 8, 8), 32, torch.device("cpu"))
@@ -66,6 +66,7 @@ def refinement(labels, doubt=None, hold=4, epochs=8, trim=0.2, average=0.9):
         doubt,
         opinion(),
         hold=hold,
+        every=every,
         trim=trim,
         temperature=0.1,
         balance=0.0,
@@ -121,6 +122,23 @@ def test_afterwards_it_learns_what_two_views_settle_on():
     taught = targets >= 0
     torch.testing.assert_close(targets[taught], settled.labels[taught])
     assert settled.doubt[taught].mean() < settled.doubt[~taught].mean()
+
+
+def test_what_was_settled_is_kept_until_the_next_question():
+    _, y = images()
+    made = refinement(y, hold=2, epochs=6, every=2)
+    asked, settle = [], made.opinion.settle
+
+    def listening(distance):
+        asked.append(made.trainer.epochs_done)
+        return settle(distance)
+
+    made.opinion.settle = listening
+    learnt = []
+    made.run(6, 0.0, lambda _: learnt.append(made.targets))
+    assert asked == [2, 4]
+    assert learnt[2] is learnt[3] and learnt[4] is learnt[5]
+    torch.testing.assert_close(made.state().tensors["targets"], learnt[5])
 
 
 def test_the_average_follows_the_weights_and_is_what_encodes():

@@ -19,7 +19,7 @@ from kscn.estimators import network
 from kscn.estimators import validation as check
 from kscn.estimators.labels import numbered
 from kscn.estimators.plusfile import read_plus, write_plus
-from kscn.estimators.plusstart import find_start, held_features, second_opinion
+from kscn.estimators.plusstart import find_start, held_features, in_memory, second_opinion
 from kscn.estimators.plusstate import PlusProgress, Start, agreed
 from kscn.estimators.representation import CLEAR, Candidate, Representation, choose
 from kscn.estimators.usage import LatentClusterer
@@ -48,6 +48,8 @@ STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 4900, 12, 60
 REFINE_MEMBERS = 100
 # Share of the epochs in which the network learns the clusters of the start.
 HOLD = 0.4
+# Epochs between two questions to the subspaces of the features, after that.
+ASK_EVERY = 2
 # Of the average of the weights, per step.
 AVERAGE = 0.99
 
@@ -345,13 +347,16 @@ class KSCNPlus(LatentClusterer):
         assert start.doubt is not None
         first, _ = place(source)
         own = slice(first, first + len(source))
+        opinion = self._opinion(source, start, progress)
         return Refinement(
             trainer,
             subspaces.to(torch.float32, device),
             torch.from_numpy(start.labels)[own],
             start.doubt[own],
-            self._opinion(source, start, progress),
+            opinion,
             hold=max(1, round(HOLD * epochs)),
+            # Once only where features have to be computed for it.
+            every=ASK_EVERY if in_memory(place(source)[1], opinion.blocks.dim, group) else epochs,
             trim=self.trim,
             temperature=self.temperature,
             balance=self.balance,

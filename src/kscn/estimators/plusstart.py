@@ -65,7 +65,7 @@ def find_start(
     n, k = place(source)[1], chosen.subspaces.n_clusters
     members, dim = min(n, GROWTH_SAMPLE) // k, chosen.candidate.subspace_dim
     dims = dimensions(dim, members, chosen.n_components) if grows else []
-    kept = _fits(n, chosen.n_components, group)
+    kept = in_memory(n, chosen.n_components, group)
     rough, fine = _features(chosen, source, kept, bool(dims))
     rough = group.holding(rough)
     begin = group.agree_on(chosen.start(rough, seed, hear, group))
@@ -111,12 +111,13 @@ def second_opinion(features: Source, start: Start, seed: int, group: Group) -> S
 def held_features(chain: FeatureChain, source: Source, group: Group) -> Source:
     """The features of this process's samples, in memory if they fit."""
     found = chain.source(source)
-    if _fits(place(source)[1], int(np.prod(found.shape)), group):
+    if in_memory(place(source)[1], int(np.prod(found.shape)), group):
         found = as_source(np.asarray(found, np.float32), name=found.name)
     return group.holding(found)
 
 
-def _fits(n: int, components: int, group: Group) -> bool:
+def in_memory(n: int, components: int, group: Group) -> bool:
+    """Whether so many components of n samples are kept."""
     largest_part = -(-n // group.size)  # the same number in all processes
     return largest_part * 4 * components <= KEEP_BYTES
 

@@ -256,16 +256,20 @@ class Alternation:
 
     def _restore(self, state: State) -> None:
         """Go on within an epoch. Latents are made at its end."""
-        first, _ = place(self.trainer.batches.source)
-        own = slice(first, first + len(self.trainer.batches))
         bases = self.subspaces.bases
         self.before = Subspaces(state.tensors["before"].to(bases))
-        self.labels, self.targets = state.tensors["labels"][own], state.tensors["targets"][own]
+        self.labels = self._own(state.tensors["labels"])
+        self.targets = self._own(state.tensors["targets"])
         self.gathered = state.facts["gathered"]
         if self.group.rank == 0:  # sums of all processes: somebody has to bring them in
             self.sums.weight += state.tensors["weight"].to(bases.device)
             self.sums.second += state.tensors["second"].to(bases.device)
             self.queue = [state.tensors["queue"].to(bases)]
+
+    def _own(self, rows: Tensor) -> Tensor:
+        """Of something that all samples have, what belongs to those of this process."""
+        first, _ = place(self.trainer.batches.source)
+        return rows[first : first + len(self.trainer.batches)]
 
     # Grassmann ----------------------------------------------------------------------------------
 

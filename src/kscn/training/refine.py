@@ -40,9 +40,11 @@ class Refinement(Alternation):
     doubt : Tensor, shape (n,)
         How unsure each of them is, from 0 on.
     opinion : SecondOpinion
-        Asked before every epoch after these.
+        Asked from then on.
     hold : int
         Epochs for which the given clusters are kept.
+    every : int
+        Epochs between two questions.
     trim : float
         Share of each given cluster that teaches nothing; of later ones, a fifth of it.
     temperature, balance : float
@@ -60,13 +62,14 @@ class Refinement(Alternation):
         opinion: SecondOpinion,
         *,
         hold: int,
+        every: int,
         trim: float,
         temperature: float,
         balance: float,
         saved: State | None = None,
     ) -> None:
         self.given, self.doubt, self.hold = labels.long(), doubt, hold
-        self.opinion = opinion
+        self.opinion, self.every = opinion, every
         super().__init__(
             trainer,
             subspaces,
@@ -80,11 +83,23 @@ class Refinement(Alternation):
             balance=balance,
             saved=saved,
         )
+        if saved is not None and "targets" in saved.tensors:
+            self.targets = self._own(saved.tensors["targets"])
         if trainer.epochs_done == trainer.steps_done == 0:
             self.labels = self.given
 
+    def state(self) -> State:
+        """As of any alternation; with what is learnt until the next question."""
+        state = super().state()
+        if self.trainer.epochs_done and "targets" not in state.tensors:
+            state.tensors["targets"] = self.group.gather(self.targets)
+        return state
+
     def _targets(self) -> Tensor:
-        if self.trainer.epochs_done >= self.hold:
+        since = self.trainer.epochs_done - self.hold
+        if since > 0 and since % self.every:
+            return self.targets
+        if since >= 0:
             (labels, doubt), trim = self.opinion.settle(self._distances()), SETTLED * self.trim
         else:
             labels, doubt, trim = self.given, self.doubt, self.trim
