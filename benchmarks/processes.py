@@ -5,16 +5,24 @@
 kSCN-S and kSCN-G with the preset `tuned`, as the command line runs them; labels only score. Every
 process has one thread. Mini-batches are drawn and shared out differently, so runs of one seed are
 not equal number by number; they should be equally good.
+
+Every seed is fitted from nothing in one process and in several, and once more from the same start:
+a fit in one process is stopped when its network is pretrained and its subspaces are found, and two
+copies of it are resumed, one by one process and one by several. The first comparison includes how
+much two starts differ, the second is about the training alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +32,8 @@ from kscn import metrics
 from kscn.cli.rundir import read_run
 from kscn.data import load
 
+STOPPED = 128 + signal.SIGTERM
+
 
 def main() -> None:
     """Fit every method with every seed, in one process and in several."""
@@ -32,45 +42,68 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
+    counts = (1, options.processes)
     figures: dict[str, dict[str, object]] = {}
     for method in ("kscn-s", "kscn-g"):
-        found: dict[str, list[float]] = {}
-        for processes in (1, options.processes):
-            rows = [fit(options.data, method, seed, processes) for seed in range(options.seeds)]
-            found[str(processes)] = rows
-            print(method, processes, rows, flush=True)
-        means = {key: round(statistics.mean(rows), 2) for key, rows in found.items()}
-        figures[method] = {"acc": found, "mean": means}
-    config = {"data": options.data, "seeds": options.seeds, "load": os.getloadavg()}
-    record.write("processes", config, figures)
+        ways = ("from nothing", "from the same start")
+        found = {way: {str(count): [] for count in counts} for way in ways}
+        for seed in range(options.seeds):
+            with tempfile.TemporaryDirectory() as folder:
+                begun = Path(folder) / "begun"
+                fit = ["fit", options.data, "-k", "10", "--method", method, "--seed", str(seed)]
+                begin(begun, [*fit, "-o", str(begun)])
+                for count in counts:
+                    run = Path(folder) / f"whole-{count}"
+                    finish([*fit, "-o", str(run)], count)
+                    found[ways[0]][str(count)].append(score(run, options.data))
+                    copy = Path(folder) / f"copy-{count}"
+                    shutil.copytree(begun, copy)
+                    finish(["fit", "--resume", str(copy)], count)
+                    found[ways[1]][str(count)].append(score(copy, options.data))
+            print(method, seed, found, flush=True)
+            figures[method] = {way: {"acc": a, "mean": means(a)} for way, a in found.items()}
+            config = {"data": options.data, "seeds": options.seeds, "load": os.getloadavg()}
+            record.write("processes", config, figures)
 
 
-def fit(data: str, method: str, seed: int, processes: int) -> float:
+def begin(run: Path, arguments: list[str]) -> None:
+    """A fit in one process, stopped when training begins."""
+    process = subprocess.Popen(command(arguments, 1), env=one_thread(), stdout=subprocess.DEVNULL)
+    history = run / "history.jsonl"
+    while not (history.exists() and '"stage": "start"' in history.read_text()):
+        if process.poll() is not None:
+            sys.exit(f"the fit ended with {process.returncode} before it could be stopped")
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    if process.wait() != STOPPED:
+        sys.exit(f"the fit ended with {process.returncode} instead of being stopped")
+
+
+def finish(arguments: list[str], processes: int) -> None:
+    done = subprocess.run(
+        command(arguments, processes), env=one_thread(), capture_output=True, text=True
+    )
+    if done.returncode:
+        sys.exit(done.stderr)
+
+
+def command(arguments: list[str], processes: int) -> list[str]:
+    launch = ["-m", "torch.distributed.run", f"--nproc-per-node={processes}"]
+    return [sys.executable, *(launch if processes > 1 else []), "-m", "kscn", *arguments]
+
+
+def one_thread() -> dict[str, str]:
+    return os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+def score(run: Path, data: str) -> float:
     """ACC of a run in percent."""
-    with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
-        launch = ["-m", "torch.distributed.run", f"--nproc-per-node={processes}"]
-        command = [sys.executable, *(launch if processes > 1 else []), "-m", "kscn"]
-        command += [
-            "fit",
-            data,
-            "-k",
-            "10",
-            "--method",
-            method,
-            "--seed",
-            str(seed),
-            "-o",
-            str(run),
-        ]
-        done = subprocess.run(
-            command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True
-        )
-        if done.returncode:
-            sys.exit(done.stderr)
-        labels = read_run(run).labels()
     classes = np.asarray(load(data).labels)
-    return round(100 * metrics.clustering_accuracy(classes, labels), 2)
+    return round(100 * metrics.clustering_accuracy(classes, read_run(run).labels()), 2)
+
+
+def means(found: dict[str, list[float]]) -> dict[str, float]:
+    return {count: round(statistics.mean(rows), 2) for count, rows in found.items()}
 
 
 if __name__ == "__main__":
