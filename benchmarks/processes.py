@@ -29,7 +29,7 @@ import numpy as np
 import record
 
 from kscn import metrics
-from kscn.cli.rundir import read_run
+from kscn.cli.rundir import HISTORY, UNFINISHED, read_run
 from kscn.data import load
 
 STOPPED = 128 + signal.SIGTERM
@@ -69,7 +69,7 @@ def main() -> None:
 def begin(run: Path, arguments: list[str]) -> None:
     """A fit in one process, stopped when training begins."""
     process = subprocess.Popen(command(arguments, 1), env=one_thread(), stdout=subprocess.DEVNULL)
-    history = run / "history.jsonl"
+    history = run / UNFINISHED / HISTORY
     while not (history.exists() and '"stage": "start"' in history.read_text()):
         if process.poll() is not None:
             sys.exit(f"the fit ended with {process.returncode} before it could be stopped")
