@@ -102,9 +102,10 @@ def _best_of(
     for turn in range(done, restarts):
         name = f"start-{turn}"
         heard = len(progress.estimator.history_)
-        search.set_params(
-            random_state=(seed + turn) % 2**32, checkpoint_dir=progress.keeper.below(name)
-        )
+        # Latents that another number of processes has whitened differ in their last digits: to a
+        # search that was interrupted they are other samples, and it is begun anew.
+        inside = progress.keeper.below(f"{name}/by-{progress.group.size}")
+        search.set_params(random_state=(seed + turn) % 2**32, checkpoint_dir=inside)
         with warnings.catch_warnings():
             if search.max_iter == 1:  # as intended
                 warnings.simplefilter("ignore", ConvergenceWarning)

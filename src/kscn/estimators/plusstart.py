@@ -67,8 +67,8 @@ def find_start(
     dims = dimensions(dim, members, chosen.n_components) if grows else []
     kept = in_memory(n, chosen.n_components, group)
     rough, fine = _features(chosen, source, kept, bool(dims))
-    rough = group.holding(rough)
-    begin = group.agree_on(chosen.start(rough, seed, hear, group))
+    rough, fine = group.holding(rough), group.holding(fine)
+    begin = group.agree_on(chosen.start(rough, fine, seed, hear, group))
     linear = KSubspaces(
         k,
         subspace_dim=dim,
@@ -88,7 +88,6 @@ def find_start(
         doubt = group.gather(_doubt(linear, rough)) if refined else None
         return chosen.features, rough, Start(found, linear.labels_, linear.inertia_, doubt)
 
-    fine = group.holding(fine)
     rows, z = sample(fine, GROWTH_SAMPLE, seed, group)
     labels = torch.from_numpy(linear.labels_[rows]).long()
 

@@ -6,6 +6,9 @@ reduced to principal components. How many of them, whether each is divided by it
 candidate is tried, with many short runs of k-subspaces, and the one whose best runs agree most with
 each other is taken. A representation that supports the clustering repeats it; one that does not
 gives every run its own.
+
+Where none supports it, agreement favours representations in which all runs make the same mistake.
+Then they are compared in one space, by the prices that even clusters would have there.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from kscn.data import Source, as_source
 from kscn.features import FeatureChain, PCAFeatures, ScatteringFeatures
 from kscn.features.base import FeatureMap
 from kscn.subspaces import Subspaces
-from kscn.subspaces.ensemble import Agreed, agree, cheapest, fitted
+from kscn.subspaces.ensemble import Agreed, agree, fitted, price, settled
 from kscn.subspaces.search import Candidates, Problem
 from kscn.training.blocks import Blocks, working_dtype
 from kscn.training.distributed import ALONE, Group, own_rows, place
@@ -33,6 +36,8 @@ SAMPLE = 12_000
 # Runs that are less alike than this on the sample go on with more samples.
 CLEAR = 0.87
 LARGE_SAMPLE = 70_000
+# Dimension of the subspaces by which they are compared, in the space of all components.
+COMPARED_DIM = 30
 # A subspace needs many members per dimension, or it fits anything.
 MEMBERS_PER_DIM = 15
 # Components of images, for subspaces that grow when the clusters are known.
@@ -108,6 +113,7 @@ class Representation:
     def start(
         self,
         features: Source,
+        wide: Source,
         seed: int,
         on_record: Callable[[dict[str, Any]], object],
         group: Group = ALONE,
@@ -115,18 +121,22 @@ class Representation:
         """Where to begin with the features of all samples, of which each process holds a part.
 
         What the runs agreed on, if they did; else they go on with more samples, and the one that
-        asks the lowest prices for even clusters is taken.
+        asks the lowest prices for even clusters, in the space `wide`, is taken.
         """
         if self.agreement >= CLEAR:
             return self.subspaces
         z = sample(features, LARGE_SAMPLE, seed, group)[1].float()
-        k = self.subspaces.n_clusters
-        problem = _problem(z, k, self.candidate, seed)
+        problem = _problem(z, self.subspaces.n_clusters, self.candidate, seed)
 
         def tell(done: int, of: int, lowest: float) -> None:
             on_record({"stage": "settle", "round": done, "rounds": of, "objective": lowest})
 
-        return cheapest(problem, self.runs, tell)
+        ended = settled(problem, self.runs, tell)
+        step = max(1, len(z) // SAMPLE)
+        some = sample(wide, LARGE_SAMPLE, seed, group)[1][::step].float()
+        common = _comparison(some, self.subspaces.n_clusters, seed)
+        prices = [price(common, labels[::step]) for labels in ended]
+        return fitted(problem, ended[prices.index(min(prices))])
 
 
 def candidates(n_samples: int, n_features: int, n_clusters: int) -> list[Candidate]:
@@ -152,6 +162,9 @@ def choose(
     group: Group = ALONE,
 ) -> Representation:
     """The representation whose best runs agree most, and the subspaces that they agree on.
+
+    Where they agree nowhere, the one in which even clusters have the lowest prices, by the median
+    of its best runs.
 
     Parameters
     ----------
@@ -183,7 +196,7 @@ def choose(
     widest = min(most, len(few), few.shape[0])
     pca = PCAFeatures(widest, unit_norm=False).fit(few)
     coordinates = torch.from_numpy(pca.transform(few)).float()  # also of float64 vectors
-    best: tuple[Candidate, Agreed, Problem] | None = None
+    found: list[tuple[Candidate, Agreed, Problem]] = []
     for number, one in enumerate(tried, start=1):
         z = _described(coordinates, pca.explained_variance_, one)
 
@@ -201,10 +214,13 @@ def choose(
 
         problem = _problem(z, n_clusters, one, seed)
         agreed = agree(problem, starts, max(1, starts // 3), report=tell)
-        if best is None or agreed.agreement > best[1].agreement:
-            best = one, agreed, problem
-    assert best is not None  # there is at least one candidate
-    one, agreed, problem = best
+        found.append((one, agreed, problem))
+    one, agreed, problem = max(found, key=lambda tried: tried[1].agreement)
+    if agreed.agreement < CLEAR:
+        space = _described(coordinates, pca.explained_variance_, Candidate(widest, False, 1))
+        common = _comparison(space, n_clusters, seed)
+        prices = [float(np.median([price(common, run) for run in a.best])) for _, a, _ in found]
+        one, agreed, problem = found[prices.index(min(prices))]
     subspaces = fitted(problem, agreed.labels)
     shape = source.shape if maps is None else few.shape
     steps: list[FeatureMap] = [_first(pca, Candidate(widest, False, 1), shape, unit_norm=False)]
@@ -223,6 +239,13 @@ def _problem(z: Tensor, n_clusters: int, one: Candidate, seed: int) -> Problem:
     generator = torch.Generator().manual_seed(seed)
     dims = torch.full((n_clusters,), one.subspace_dim)
     return Problem(z, None, dims, affine=False, trim=0.0, generator=generator)
+
+
+def _comparison(z: Tensor, n_clusters: int, seed: int) -> Problem:
+    """The space in which runs of different representations have prices, (m, d) of its samples."""
+    room = len(z) // (MEMBERS_PER_DIM * n_clusters)
+    dim = max(1, min(COMPARED_DIM, z.shape[1] // 3, room))
+    return _problem(z, n_clusters, Candidate(z.shape[1], False, dim), seed)
 
 
 def _described(coordinates: Tensor, variance: NDArray, one: Candidate) -> Tensor:

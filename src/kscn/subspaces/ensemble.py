@@ -7,9 +7,8 @@ two groups merged), but seldom the same ones.
 
 Where they do not agree, the objective ties between clusterings of different kinds, and neither it
 nor a vote finds the right one. Groups that were merged make a large cluster, and groups that were
-split make small ones, so the run is taken in which even clusters are had at the lowest prices
-(kscn.subspaces.prices). Sizes alone do not tell: a cut through the middle of a group is as even as
-one between groups, but moving it is expensive.
+split make small ones, so the run is the better one in which even clusters are had at lower prices
+(kscn.subspaces.prices). Sizes alone tell less: they do not say how far it is to even ones.
 
 How much the runs agree also says how well the data, in this representation and with subspaces of
 this dimension, supports a clustering at all. That is a way to choose between representations
@@ -61,6 +60,8 @@ class Agreed:
         The lowest of all runs, as a share of the samples' squared norms.
     runs : list of Candidates
         Where every run ended, by rising objective.
+    best : list of Tensor, shape (m,) each
+        The clusters of those that were combined.
     """
 
     labels: Tensor
@@ -68,6 +69,7 @@ class Agreed:
     agreement: float
     objective: float
     runs: list[Candidates] = field(repr=False)
+    best: list[Tensor] = field(repr=False)
 
 
 def agree(
@@ -93,13 +95,13 @@ def agree(
     labels = consensus_labels(best, problem.k)
     lowest = ended[0].objective / _energy(problem)
     candidates = [run.candidate for run in ended]
-    return Agreed(labels, support(labels, best), mean_agreement(best), lowest, candidates)
+    return Agreed(labels, support(labels, best), mean_agreement(best), lowest, candidates, best)
 
 
-def cheapest(
+def settled(
     problem: Problem, runs: list[Candidates], report: Report = lambda *_: None
-) -> Subspaces:
-    """Bring runs to an end on more samples; the one that asks the lowest prices for even clusters.
+) -> list[Tensor]:
+    """Bring runs to an end on more samples: their clusters.
 
     Parameters
     ----------
@@ -111,9 +113,12 @@ def cheapest(
         Hears (runs done, of how many, lowest objective).
     """
     ended = _side_by_side(lambda run: _run(problem, run), runs, problem, report)
-    found = [fitted(problem, run.labels) for run in ended]
-    costs = [round(spread(even_prices(one.residuals(problem.z))), 9) for one in found]
-    return found[min(range(len(found)), key=costs.__getitem__)]
+    return [run.labels for run in ended]
+
+
+def price(problem: Problem, labels: Tensor) -> float:
+    """How much prices would differ that make clusters even, in the space of the problem."""
+    return round(spread(even_prices(fitted(problem, labels).residuals(problem.z))), 9)
 
 
 def fitted(problem: Problem, labels: Tensor) -> Subspaces:
