@@ -8,8 +8,9 @@
 Default settings, whatever the set; labels only score. Beside each set stand k-means on its pixels
 and on the features that seed 0 has chosen: what every stage adds can be read off. Seeds that the
 file has already are not run again. `--held-out` fits on 60,000 images of MNIST and labels the other
-10,000. `--small` stops before subspaces grow, for what growing adds. The sets but digits need KSCN_DATA;
-coil20 and eyaleb are coil20_32x32.npz and eyaleb_48x42.npz in it, with the arrays X and y.
+10,000. `--small` stops before subspaces grow, for what growing adds. The sets but digits need
+KSCN_DATA; coil20 and eyaleb are coil20_32x32.npz and eyaleb_48x42.npz in it, with the arrays X
+and y.
 """
 
 from __future__ import annotations
