@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from kscn.subspaces.prices import TEMPERATURE, even_prices, log_odds, spread
+from kscn.subspaces.prices import TEMPERATURE, even_objective, even_prices, log_odds, spread
 
 
 def distances(shares, n=2000, noise=0.3, seed=0):
@@ -52,3 +52,9 @@ def test_a_cluster_without_anybody_near_has_a_price_that_ends():
     residual[:, 2] = 1e9
     prices = even_prices(residual)
     assert bool(torch.isfinite(prices).all()) and prices[2] < prices[:2].min() - 10
+
+
+def test_what_is_even_already_has_its_own_objective_and_else_a_higher_one():
+    even, uneven = distances([0.25] * 4, noise=0.0), distances([0.7, 0.1, 0.1, 0.1])
+    assert even_objective(even) == pytest.approx(float(even.min(dim=1).values.mean()))
+    assert even_objective(uneven) > 1.05 * float(uneven.min(dim=1).values.mean())

@@ -61,7 +61,7 @@ class KSCNPlus(LatentClusterer):
        vectors are reduced directly. Which components, and the dimension of the subspaces, are
        chosen by how well many short runs of k-subspaces agree with each other.
     2. *Start.* What the best of these runs have in common, brought to convergence on all samples.
-       If they have little in common, the one in which even clusters have the lowest prices.
+       If they have little in common, the one with the lowest objective once its clusters are even.
        Subspaces of images then grow as far as their clusters have members for it, every sample
        being assigned by subspaces that it had no part in.
     3. *Refinement* (images). An encoder learns to put altered views of an image into the subspace

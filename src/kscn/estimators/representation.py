@@ -8,7 +8,7 @@ each other is taken. A representation that supports the clustering repeats it; o
 gives every run its own.
 
 Where none supports it, agreement favours representations in which all runs make the same mistake.
-Then they are compared in one space, by the prices that even clusters would have there.
+Then they are compared in one space, by the objective there of clusters that are made even.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kscn.data import Source, as_source
 from kscn.features import FeatureChain, PCAFeatures, ScatteringFeatures
 from kscn.features.base import FeatureMap
 from kscn.subspaces import Subspaces
-from kscn.subspaces.ensemble import Agreed, agree, fitted, price, settled
+from kscn.subspaces.ensemble import Agreed, agree, evened, fitted, settled
 from kscn.subspaces.search import Candidates, Problem
 from kscn.training.blocks import Blocks, working_dtype
 from kscn.training.distributed import ALONE, Group, own_rows, place
@@ -120,8 +120,8 @@ class Representation:
     ) -> Subspaces:
         """Where to begin with the features of all samples, of which each process holds a part.
 
-        What the runs agreed on, if they did; else they go on with more samples, and the one that
-        asks the lowest prices for even clusters, in the space `wide`, is taken.
+        What the runs agreed on, if they did; else they go on with more samples, and the one is
+        taken that has the lowest objective in the space `wide` when its clusters are made even.
         """
         if self.agreement >= CLEAR:
             return self.subspaces
@@ -135,8 +135,8 @@ class Representation:
         step = max(1, len(z) // SAMPLE)
         some = sample(wide, LARGE_SAMPLE, seed, group)[1][::step].float()
         common = _comparison(some, self.subspaces.n_clusters, seed)
-        prices = [price(common, labels[::step]) for labels in ended]
-        return fitted(problem, ended[prices.index(min(prices))])
+        objectives = [evened(common, labels[::step]) for labels in ended]
+        return fitted(problem, ended[objectives.index(min(objectives))])
 
 
 def candidates(n_samples: int, n_features: int, n_clusters: int) -> list[Candidate]:
@@ -163,8 +163,8 @@ def choose(
 ) -> Representation:
     """The representation whose best runs agree most, and the subspaces that they agree on.
 
-    Where they agree nowhere, the one in which even clusters have the lowest prices, by the median
-    of its best runs.
+    Where they agree nowhere, the one whose best runs have the lowest objective (their median, in
+    the space of all components) once their clusters are made even.
 
     Parameters
     ----------
@@ -219,8 +219,8 @@ def choose(
     if agreed.agreement < CLEAR:
         space = _described(coordinates, pca.explained_variance_, Candidate(widest, False, 1))
         common = _comparison(space, n_clusters, seed)
-        prices = [float(np.median([price(common, run) for run in a.best])) for _, a, _ in found]
-        one, agreed, problem = found[prices.index(min(prices))]
+        usual = [float(np.median([evened(common, run) for run in a.best])) for _, a, _ in found]
+        one, agreed, problem = found[usual.index(min(usual))]
     subspaces = fitted(problem, agreed.labels)
     shape = source.shape if maps is None else few.shape
     steps: list[FeatureMap] = [_first(pca, Candidate(widest, False, 1), shape, unit_norm=False)]

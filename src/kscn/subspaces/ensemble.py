@@ -7,8 +7,8 @@ two groups merged), but seldom the same ones.
 
 Where they do not agree, the objective ties between clusterings of different kinds, and neither it
 nor a vote finds the right one. Groups that were merged make a large cluster, and groups that were
-split make small ones, so the run is the better one in which even clusters are had at lower prices
-(kscn.subspaces.prices). Sizes alone tell less: they do not say how far it is to even ones.
+split make small ones, so the run is the better one that has the lower objective once its clusters
+are made even (kscn.subspaces.prices). Sizes alone tell less: not how far it is to even ones.
 
 How much the runs agree also says how well the data, in this representation and with subspaces of
 this dimension, supports a clustering at all. That is a way to choose between representations
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from kscn.subspaces.bases import Subspaces
-from kscn.subspaces.prices import even_prices, spread
+from kscn.subspaces.prices import even_objective
 from kscn.subspaces.search import (
     Candidates,
     Problem,
@@ -116,9 +116,9 @@ def settled(
     return [run.labels for run in ended]
 
 
-def price(problem: Problem, labels: Tensor) -> float:
-    """How much prices would differ that make clusters even, in the space of the problem."""
-    return round(spread(even_prices(fitted(problem, labels).residuals(problem.z))), 9)
+def evened(problem: Problem, labels: Tensor) -> float:
+    """The objective of given clusters in the space of the problem, were they to be made even."""
+    return even_objective(fitted(problem, labels).residuals(problem.z))
 
 
 def fitted(problem: Problem, labels: Tensor) -> Subspaces:

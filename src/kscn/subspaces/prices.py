@@ -2,8 +2,8 @@
 
 Prices are added to how far samples are from subspaces, and everybody goes where it is cheapest. If
 a clustering cuts between groups of like size, low prices suffice; where groups were merged or
-split, no price short of moving half a group makes the clusters even. So prices tell good cuts from
-bad ones, better than sizes do, as long as groups are not of very different sizes.
+split, prices are high and samples go far. So what they cost tells good cuts from bad ones, better
+than sizes do, as long as groups are not of very different sizes.
 """
 
 from __future__ import annotations
@@ -34,6 +34,12 @@ def even_prices(residual: Tensor) -> Tensor:
         share = torch.softmax(-cost - prices, dim=1).mean(dim=0)
         prices += 0.5 * torch.log((k * share).clamp(min=1e-6))
     return prices
+
+
+def even_objective(residual: Tensor) -> float:
+    """Mean squared distance of samples to where prices that make clusters even send them."""
+    sent = (log_odds(residual) + even_prices(residual)).argmin(dim=1, keepdim=True)
+    return float(residual.gather(1, sent).double().mean())
 
 
 def spread(prices: Tensor) -> float:
