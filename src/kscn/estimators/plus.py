@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 # Latent dimensions shared out between the subspaces of the refined network, and at most per one.
 LATENT_DIM, MOST_DIM = 80, 8
 # Steps of the refinement where `epochs` is "auto", within these numbers of epochs.
-STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 4900, 12, 60
+STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 8200, 12, 60
 # With fewer samples per cluster a network has too little to learn from. Nor should it learn what
 # runs do not agree on: where it cannot, it puts something easier to tell apart in its place.
 REFINE_MEMBERS = 100
 # Share of the epochs in which the network learns the clusters of the start.
-HOLD = 0.4
+HOLD = 0.3
 # Epochs between two questions to the subspaces of the features, after that.
 ASK_EVERY = 2
 # Of the average of the weights, per step.
