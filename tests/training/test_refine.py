@@ -64,7 +64,7 @@ def refinement(labels, doubt=None, hold=4, epochs=8, trim=0.2, average=0.9, ever
         Subspaces(bases),
         torch.as_tensor(labels),
         doubt,
-        opinion(),
+        opinion,
         hold=hold,
         every=every,
         trim=trim,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -347,16 +348,16 @@ class KSCNPlus(LatentClusterer):
         assert start.doubt is not None
         first, _ = place(source)
         own = slice(first, first + len(source))
-        opinion = self._opinion(source, start, progress)
+        width = start.subspaces.ambient_dim
         return Refinement(
             trainer,
             subspaces.to(torch.float32, device),
             torch.from_numpy(start.labels)[own],
             start.doubt[own],
-            opinion,
+            partial(self._opinion, source, start, progress),
             hold=max(1, round(HOLD * epochs)),
             # Once only where features have to be computed for it.
-            every=ASK_EVERY if in_memory(place(source)[1], opinion.blocks.dim, group) else epochs,
+            every=ASK_EVERY if in_memory(place(source)[1], width, group) else epochs,
             trim=self.trim,
             temperature=self.temperature,
             balance=self.balance,

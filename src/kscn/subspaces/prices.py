@@ -17,10 +17,17 @@ TEMPERATURE = 0.2
 ROUNDS = 20
 
 
+def relative(residual: Tensor) -> Tensor:
+    """Squared distances (n, k) as multiples of the nearest.
+
+    Not their difference: a rare shape is far from all subspaces, but may be clear.
+    """
+    return residual / residual.min(dim=1, keepdim=True).values.clamp(min=1e-12)
+
+
 def log_odds(residual: Tensor) -> Tensor:
     """Squared distances (n, k) as minus the logarithm of odds; 1 / TEMPERATURE for the nearest."""
-    nearest = residual.min(dim=1, keepdim=True).values
-    return residual / (TEMPERATURE * nearest.clamp(min=1e-12))
+    return relative(residual) / TEMPERATURE
 
 
 def even_prices(residual: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from kscn.data import Source
+from kscn.subspaces.prices import relative
 from kscn.training.blocks import Blocks
 from kscn.training.distributed import ALONE, Group, place
 from kscn.training.growth import FOLDS, grow, residuals_across
@@ -70,9 +71,7 @@ class SecondOpinion:
             Of our samples to the subspaces of the network.
         """
         other = self.residuals(distance.argmin(dim=1), distance.shape[1])
-        # Relative to the nearest: a rare shape is far from all subspaces, but may be clear.
-        other /= other.min(dim=1, keepdim=True).values.clamp(min=1e-12)
-        return both(-distance, -other, self.group)
+        return both(-distance, -relative(other), self.group)
 
 
 def both(one: Tensor, other: Tensor, group: Group = ALONE) -> Settled:

@@ -12,6 +12,9 @@ one epoch are not learnt in the next.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -39,8 +42,8 @@ class Refinement(Alternation):
         The clusters to begin with, of the samples of this process.
     doubt : Tensor, shape (n,)
         How unsure each of them is, from 0 on.
-    opinion : SecondOpinion
-        Asked from then on.
+    opinion : callable () -> SecondOpinion
+        Who is asked from then on; called when it comes to that, because features may take long.
     hold : int
         Epochs for which the given clusters are kept.
     every : int
@@ -59,7 +62,7 @@ class Refinement(Alternation):
         subspaces: Subspaces,
         labels: Tensor,
         doubt: Tensor,
-        opinion: SecondOpinion,
+        opinion: Callable[[], SecondOpinion],
         *,
         hold: int,
         every: int,
@@ -69,7 +72,7 @@ class Refinement(Alternation):
         saved: State | None = None,
     ) -> None:
         self.given, self.doubt, self.hold = labels.long(), doubt, hold
-        self.opinion, self.every = opinion, every
+        self.find_opinion, self.every = opinion, every
         super().__init__(
             trainer,
             subspaces,
@@ -87,6 +90,11 @@ class Refinement(Alternation):
             self.targets = self._own(saved.tensors["targets"])
         if trainer.epochs_done == trainer.steps_done == 0:
             self.labels = self.given
+
+    @cached_property
+    def opinion(self) -> SecondOpinion:
+        """Who is asked."""
+        return self.find_opinion()
 
     def state(self) -> State:
         """As of any alternation; with what is learnt until the next question."""
