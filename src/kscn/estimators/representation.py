@@ -26,7 +26,7 @@ from kscn.data import Source, as_source
 from kscn.features import FeatureChain, PCAFeatures, ScatteringFeatures
 from kscn.features.base import FeatureMap
 from kscn.subspaces import Subspaces
-from kscn.subspaces.ensemble import Agreed, agree, evened, fitted, settled
+from kscn.subspaces.ensemble import Agreed, agree, evened, evenly, fitted, settled
 from kscn.subspaces.search import Candidates, Problem
 from kscn.training.blocks import Blocks, working_dtype
 from kscn.training.distributed import ALONE, Group, own_rows, place
@@ -121,7 +121,7 @@ class Representation:
         """Where to begin with the features of all samples, of which each process holds a part.
 
         What the runs agreed on, if they did; else they go on with more samples, and the one is
-        taken that has the lowest objective in the space `wide` when its clusters are made even.
+        taken that leads to even clusters of the lowest objective in the space `wide`.
         """
         if self.agreement >= CLEAR:
             return self.subspaces
@@ -135,7 +135,8 @@ class Representation:
         step = max(1, len(z) // SAMPLE)
         some = sample(wide, LARGE_SAMPLE, seed, group)[1][::step].float()
         common = _comparison(some, self.subspaces.n_clusters, seed)
-        objectives = [evened(common, labels[::step]) for labels in ended]
+        own = _problem(z[::step].contiguous(), common.k, self.candidate, seed)
+        objectives = [evened(common, evenly(own, labels[::step])) for labels in ended]
         return fitted(problem, ended[objectives.index(min(objectives))])
 
 

@@ -8,7 +8,8 @@ two groups merged), but seldom the same ones.
 Where they do not agree, the objective ties between clusterings of different kinds, and neither it
 nor a vote finds the right one. Groups that were merged make a large cluster, and groups that were
 split make small ones, so the run is the better one that has the lower objective once its clusters
-are made even (kscn.subspaces.prices). Sizes alone tell less: not how far it is to even ones.
+are made even (kscn.subspaces.prices) and its subspaces have followed them. Sizes alone tell less:
+not how far it is to even ones.
 
 How much the runs agree also says how well the data, in this representation and with subspaces of
 this dimension, supports a clustering at all. That is a way to choose between representations
@@ -26,7 +27,7 @@ import torch
 from torch import Tensor
 
 from kscn.subspaces.bases import Subspaces
-from kscn.subspaces.prices import even_objective
+from kscn.subspaces.prices import even_labels, even_objective
 from kscn.subspaces.search import (
     Candidates,
     Problem,
@@ -40,6 +41,8 @@ from kscn.subspaces.update import ScatterSums
 BURST, BURSTS = 8, 12
 STILL = 2e-4
 VOTE_ITERATIONS = 20
+# Rounds of subspaces and even clusters.
+EVEN_SWEEPS = 10
 
 Report = Callable[[int, int, float], None]
 
@@ -119,6 +122,13 @@ def settled(
 def evened(problem: Problem, labels: Tensor) -> float:
     """The objective of given clusters in the space of the problem, were they to be made even."""
     return even_objective(fitted(problem, labels).residuals(problem.z))
+
+
+def evenly(problem: Problem, labels: Tensor) -> Tensor:
+    """Clusters (m,) of the same size near given ones, with subspaces that are fitted to them."""
+    for _ in range(EVEN_SWEEPS):
+        labels = even_labels(fitted(problem, labels).residuals(problem.z))
+    return labels
 
 
 def fitted(problem: Problem, labels: Tensor) -> Subspaces:

@@ -43,10 +43,14 @@ def even_prices(residual: Tensor) -> Tensor:
     return prices
 
 
+def even_labels(residual: Tensor) -> Tensor:
+    """Where prices that make clusters even send samples, shape (n,)."""
+    return (log_odds(residual) + even_prices(residual)).argmin(dim=1)
+
+
 def even_objective(residual: Tensor) -> float:
     """Mean squared distance of samples to where prices that make clusters even send them."""
-    sent = (log_odds(residual) + even_prices(residual)).argmin(dim=1, keepdim=True)
-    return float(residual.gather(1, sent).double().mean())
+    return float(residual.gather(1, even_labels(residual)[:, None]).double().mean())
 
 
 def spread(prices: Tensor) -> float:
