@@ -10,9 +10,10 @@ from kscn.metrics import clustering_accuracy
 from kscn.subspaces.ensemble import (
     agree,
     consensus_labels,
+    even_labels_near,
     evened,
-    evenly,
     mean_agreement,
+    most_even,
     settled,
     support,
 )
@@ -113,15 +114,16 @@ def test_groups_that_were_merged_and_split_cost_more_than_the_groups():
     halves = (right == 2).nonzero().flatten()[::2]
     wrong[halves] = 1  # and one group is two
     assert evened(given, right) < 0.9 * evened(given, wrong)
+    assert most_even(given, given, [wrong, right, wrong]) == 1
 
 
 def test_even_clusters_follow_their_subspaces_and_groups_stay_what_they_are():
     given, y = problem(noise=0.15)
     right = torch.as_tensor(y)
-    assert clustering_accuracy(y, evenly(given, right).numpy()) > 0.97
+    assert clustering_accuracy(y, even_labels_near(given, right).numpy()) > 0.97
     shifted = right.clone()
     shifted[(right == 1).nonzero().flatten()[::2]] = 0  # half of a group is in another's cluster
-    found = evenly(given, shifted)
+    found = even_labels_near(given, shifted)
     assert torch.bincount(found, minlength=4).max() < 170
     assert clustering_accuracy(y, found.numpy()) > 0.95
     assert evened(given, found) < evened(given, shifted)

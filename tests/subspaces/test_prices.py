@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from kscn.subspaces.prices import TEMPERATURE, even_objective, even_prices, log_odds, spread
+from kscn.subspaces.prices import (
+    TEMPERATURE,
+    even_cost,
+    even_objective,
+    even_prices,
+    log_odds,
+    spread,
+)
 
 
 def distances(shares, n=2000, noise=0.3, seed=0):
@@ -58,3 +65,9 @@ def test_what_is_even_already_has_its_own_objective_and_else_a_higher_one():
     even, uneven = distances([0.25] * 4, noise=0.0), distances([0.7, 0.1, 0.1, 0.1])
     assert even_objective(even) == pytest.approx(float(even.min(dim=1).values.mean()))
     assert even_objective(uneven) > 1.05 * float(uneven.min(dim=1).values.mean())
+
+
+def test_prices_add_to_the_cost():
+    even, uneven = distances([0.25] * 4, noise=0.0), distances([0.7, 0.1, 0.1, 0.1])
+    assert even_cost(even) == pytest.approx(even_objective(even), rel=0.01)
+    assert even_cost(uneven) > 1.02 * even_objective(uneven)

@@ -26,7 +26,7 @@ from kscn.data import Source, as_source
 from kscn.features import FeatureChain, PCAFeatures, ScatteringFeatures
 from kscn.features.base import FeatureMap
 from kscn.subspaces import Subspaces
-from kscn.subspaces.ensemble import Agreed, agree, evened, evenly, fitted, settled
+from kscn.subspaces.ensemble import Agreed, agree, evened, fitted, most_even, settled
 from kscn.subspaces.search import Candidates, Problem
 from kscn.training.blocks import Blocks, working_dtype
 from kscn.training.distributed import ALONE, Group, own_rows, place
@@ -121,7 +121,7 @@ class Representation:
         """Where to begin with the features of all samples, of which each process holds a part.
 
         What the runs agreed on, if they did; else they go on with more samples, and the one is
-        taken that leads to even clusters of the lowest objective in the space `wide`.
+        taken that leads to even clusters of the lowest cost in the space `wide`.
         """
         if self.agreement >= CLEAR:
             return self.subspaces
@@ -136,8 +136,7 @@ class Representation:
         some = sample(wide, LARGE_SAMPLE, seed, group)[1][::step].float()
         common = _comparison(some, self.subspaces.n_clusters, seed)
         own = _problem(z[::step].contiguous(), common.k, self.candidate, seed)
-        objectives = [evened(common, evenly(own, labels[::step])) for labels in ended]
-        return fitted(problem, ended[objectives.index(min(objectives))])
+        return fitted(problem, ended[most_even(own, common, [run[::step] for run in ended])])
 
 
 def candidates(n_samples: int, n_features: int, n_clusters: int) -> list[Candidate]:

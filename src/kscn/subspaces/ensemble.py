@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from kscn.subspaces.bases import Subspaces
-from kscn.subspaces.prices import even_labels, even_objective
+from kscn.subspaces.prices import even_cost, even_labels, even_objective
 from kscn.subspaces.search import (
     Candidates,
     Problem,
@@ -124,11 +124,32 @@ def evened(problem: Problem, labels: Tensor) -> float:
     return even_objective(fitted(problem, labels).residuals(problem.z))
 
 
-def evenly(problem: Problem, labels: Tensor) -> Tensor:
+def even_labels_near(problem: Problem, labels: Tensor) -> Tensor:
     """Clusters (m,) of the same size near given ones, with subspaces that are fitted to them."""
     for _ in range(EVEN_SWEEPS):
         labels = even_labels(fitted(problem, labels).residuals(problem.z))
     return labels
+
+
+def most_even(problem: Problem, common: Problem, runs: Sequence[Tensor]) -> int:
+    """Which of the runs leads to the even clusters that cost least.
+
+    Parameters
+    ----------
+    problem : Problem
+        Where the runs were made.
+    common : Problem
+        The same samples, in the space in which clusters are compared.
+    runs : sequence of Tensor, shape (m,) each
+        Their clusters of these samples.
+    """
+
+    def cost(labels: Tensor) -> float:
+        even = even_labels_near(problem, labels)
+        return even_cost(fitted(common, even).residuals(common.z))
+
+    costs = [cost(labels) for labels in runs]
+    return costs.index(min(costs))
 
 
 def fitted(problem: Problem, labels: Tensor) -> Subspaces:

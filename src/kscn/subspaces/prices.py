@@ -15,6 +15,8 @@ from torch import Tensor
 # what makes subspaces that are fitted to other samples predict clusters best.
 TEMPERATURE = 0.2
 ROUNDS = 20
+# Share of the objective that a spread of 1 of the prices is taken to be worth.
+PRICED = 0.06
 
 
 def relative(residual: Tensor) -> Tensor:
@@ -51,6 +53,11 @@ def even_labels(residual: Tensor) -> Tensor:
 def even_objective(residual: Tensor) -> float:
     """Mean squared distance of samples to where prices that make clusters even send them."""
     return float(residual.gather(1, even_labels(residual)[:, None]).double().mean())
+
+
+def even_cost(residual: Tensor) -> float:
+    """The even objective, and more if prices differ: right cuts need low ones."""
+    return even_objective(residual) * (1 + PRICED * spread(even_prices(residual)))
 
 
 def spread(prices: Tensor) -> float:

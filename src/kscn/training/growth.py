@@ -33,7 +33,7 @@ SHARE, MEMBERS_PER_DIM = 3, 10
 PASSES = 3
 # Share of the prices that is charged, and the spread up to which they are low: beyond it clusters
 # are of different sizes, or wrong.
-CHARGED, LOW = 0.5, 0.6
+CHARGED, LOW = 0.5, 0.8
 # Samples whose projections are held at a time.
 ROWS = 8192
 
