@@ -1,6 +1,7 @@
 """The same fits in one process and in two: what they score, results/processes.json.
 
-    python benchmarks/processes.py [DATA] [--seeds 3] [--processes 2]
+    python benchmarks/processes.py [DATA] [--seeds 3] [--processes 2] [--methods kscn-s kscn-g]
+    python benchmarks/processes.py --whole --seeds 10
 
 kSCN-S and kSCN-G with the preset `tuned`, as the command line runs them; labels only score. Every
 process has one thread. Mini-batches are drawn and shared out differently, so runs of one seed are
@@ -9,7 +10,8 @@ not equal number by number; they should be equally good.
 Every seed is fitted from nothing in one process and in several, and once more from the same start:
 a fit in one process is stopped when its network is pretrained and its subspaces are found, and two
 copies of it are resumed, one by one process and one by several. The first comparison includes how
-much two starts differ, the second is about the training alone.
+much two starts differ, the second is about the training alone. `--whole` is the first one only, for
+more seeds, in results/processes_whole.json.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -41,29 +44,41 @@ def main() -> None:
     parser.add_argument("data", nargs="?", default="digits")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--methods", nargs="+", default=["kscn-s", "kscn-g"])
+    parser.add_argument("--whole", action="store_true")
     options = parser.parse_args()
     counts = (1, options.processes)
     figures: dict[str, dict[str, object]] = {}
-    for method in ("kscn-s", "kscn-g"):
-        ways = ("from nothing", "from the same start")
+    ways = ["from nothing"] if options.whole else ["from nothing", "from the same start"]
+    for method in options.methods:
         found = {way: {str(count): [] for count in counts} for way in ways}
         for seed in range(options.seeds):
             with tempfile.TemporaryDirectory() as folder:
                 begun = Path(folder) / "begun"
                 fit = ["fit", options.data, "-k", "10", "--method", method, "--seed", str(seed)]
-                begin(begun, [*fit, "-o", str(begun)])
+                if not options.whole:
+                    begin(begun, [*fit, "-o", str(begun)])
                 for count in counts:
                     run = Path(folder) / f"whole-{count}"
                     finish([*fit, "-o", str(run)], count)
                     found[ways[0]][str(count)].append(score(run, options.data))
+                    if options.whole:
+                        continue
                     copy = Path(folder) / f"copy-{count}"
                     shutil.copytree(begun, copy)
                     finish(["fit", "--resume", str(copy)], count)
                     found[ways[1]][str(count)].append(score(copy, options.data))
             print(method, seed, found, flush=True)
-            figures[method] = {way: {"acc": a, "mean": means(a)} for way, a in found.items()}
+            figures[method] = {
+                way: {
+                    "acc": acc,
+                    "mean": each(statistics.mean, acc),
+                    "sd": each(statistics.pstdev, acc),
+                }
+                for way, acc in found.items()
+            }
             config = {"data": options.data, "seeds": options.seeds, "load": os.getloadavg()}
-            record.write("processes", config, figures)
+            record.write("processes_whole" if options.whole else "processes", config, figures)
 
 
 def begin(run: Path, arguments: list[str]) -> None:
@@ -102,8 +117,9 @@ def score(run: Path, data: str) -> float:
     return round(100 * metrics.clustering_accuracy(classes, read_run(run).labels()), 2)
 
 
-def means(found: dict[str, list[float]]) -> dict[str, float]:
-    return {count: round(statistics.mean(rows), 2) for count, rows in found.items()}
+def each(figure: Callable[[list[float]], float], found: dict[str, list[float]]) -> dict[str, float]:
+    """A figure of the scores of every number of processes."""
+    return {count: round(figure(rows), 2) for count, rows in found.items()}
 
 
 if __name__ == "__main__":
