@@ -8,7 +8,7 @@ each other is taken. A representation that supports the clustering repeats it; o
 gives every run its own.
 
 Where none supports it, agreement favours representations in which all runs make the same mistake.
-Then they are compared in one space, by the objective there of clusters that are made even.
+Then they are compared in one space, by what clusters cost there that are made even.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kscn.data import Source, as_source
 from kscn.features import FeatureChain, PCAFeatures, ScatteringFeatures
 from kscn.features.base import FeatureMap
 from kscn.subspaces import Subspaces
-from kscn.subspaces.ensemble import Agreed, agree, evened, fitted, most_even, settled
+from kscn.subspaces.ensemble import Agreed, agree, cost_near, fitted, settled
 from kscn.subspaces.search import Candidates, Problem
 from kscn.training.blocks import Blocks, working_dtype
 from kscn.training.distributed import ALONE, Group, own_rows, place
@@ -136,7 +136,8 @@ class Representation:
         some = sample(wide, LARGE_SAMPLE, seed, group)[1][::step].float()
         common = _comparison(some, self.subspaces.n_clusters, seed)
         own = _problem(z[::step].contiguous(), common.k, self.candidate, seed)
-        return fitted(problem, ended[most_even(own, common, [run[::step] for run in ended])])
+        costs = [cost_near(own, common, run[::step]) for run in ended]
+        return fitted(problem, ended[costs.index(min(costs))])
 
 
 def candidates(n_samples: int, n_features: int, n_clusters: int) -> list[Candidate]:
@@ -163,8 +164,8 @@ def choose(
 ) -> Representation:
     """The representation whose best runs agree most, and the subspaces that they agree on.
 
-    Where they agree nowhere, the one whose best runs have the lowest objective (their median, in
-    the space of all components) once their clusters are made even.
+    Where they agree nowhere, the one whose best runs lead to the even clusters that cost least
+    (their median, in the space of all components).
 
     Parameters
     ----------
@@ -219,8 +220,8 @@ def choose(
     if agreed.agreement < CLEAR:
         space = _described(coordinates, pca.explained_variance_, Candidate(widest, False, 1))
         common = _comparison(space, n_clusters, seed)
-        usual = [float(np.median([evened(common, run) for run in a.best])) for _, a, _ in found]
-        one, agreed, problem = found[usual.index(min(usual))]
+        usual = [np.median([cost_near(own, common, run) for run in a.best]) for _, a, own in found]
+        one, agreed, problem = found[int(np.argmin(usual))]
     subspaces = fitted(problem, agreed.labels)
     shape = source.shape if maps is None else few.shape
     steps: list[FeatureMap] = [_first(pca, Candidate(widest, False, 1), shape, unit_norm=False)]

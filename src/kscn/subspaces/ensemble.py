@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from kscn.subspaces.bases import Subspaces
-from kscn.subspaces.prices import even_cost, even_labels, even_objective
+from kscn.subspaces.prices import even_cost, even_labels
 from kscn.subspaces.search import (
     Candidates,
     Problem,
@@ -119,11 +119,6 @@ def settled(
     return [run.labels for run in ended]
 
 
-def evened(problem: Problem, labels: Tensor) -> float:
-    """The objective of given clusters in the space of the problem, were they to be made even."""
-    return even_objective(fitted(problem, labels).residuals(problem.z))
-
-
 def even_labels_near(problem: Problem, labels: Tensor) -> Tensor:
     """Clusters (m,) of the same size near given ones, with subspaces that are fitted to them."""
     for _ in range(EVEN_SWEEPS):
@@ -131,25 +126,20 @@ def even_labels_near(problem: Problem, labels: Tensor) -> Tensor:
     return labels
 
 
-def most_even(problem: Problem, common: Problem, runs: Sequence[Tensor]) -> int:
-    """Which of the runs leads to the even clusters that cost least.
+def cost_near(problem: Problem, common: Problem, labels: Tensor) -> float:
+    """What the even clusters near those of a run cost.
 
     Parameters
     ----------
     problem : Problem
-        Where the runs were made.
+        Where the run was made.
     common : Problem
         The same samples, in the space in which clusters are compared.
-    runs : sequence of Tensor, shape (m,) each
-        Their clusters of these samples.
+    labels : Tensor, shape (m,)
+        Their clusters.
     """
-
-    def cost(labels: Tensor) -> float:
-        even = even_labels_near(problem, labels)
-        return even_cost(fitted(common, even).residuals(common.z))
-
-    costs = [cost(labels) for labels in runs]
-    return costs.index(min(costs))
+    even = even_labels_near(problem, labels)
+    return even_cost(fitted(common, even).residuals(common.z))
 
 
 def fitted(problem: Problem, labels: Tensor) -> Subspaces:
