@@ -69,7 +69,7 @@ def speed(images: torch.Tensor) -> Any:
         with FlopCounterMode(display=False) as counter:
             ours._scatter(x[: ours.images_at_once])
     sparse = sum(2 * part.weights.numel() * ours.L for group in ours.second for part in group)
-    sparse += sum(2 * part.weights.numel() for part in ours.first)
+    sparse += sum(2 * part.weights.numel() for group in ours.first for part in group)
     flop = counter.get_total_flops() / ours.images_at_once + sparse
     rates = {
         name: {b: 1 / min(rounds[1:]) for b, rounds in sizes.items()}

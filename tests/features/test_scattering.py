@@ -1,6 +1,7 @@
 """Two-order scattering: against kymatio, against the definition, and by its laws."""
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from kscn.errors import InputError
 from kscn.features import Scattering2D
+from kscn.features.scattering import COMPILED_PIECES
 
 CASES = [
     ((32, 32), 3, 8),
@@ -116,6 +118,27 @@ def test_threads_change_nothing_and_are_given_back(small):
         torch.set_num_threads(2)
         assert torch.equal(small(x), alone)
         assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_many_pieces_are_compiled_to_the_same_result():
+    scattering = Scattering2D((8, 8), 2, 4)
+    x = images(COMPILED_PIECES * scattering.images_at_once + 3, 8, 8)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        plain = scattering(x)
+        torch.set_num_threads(2)
+        for context in (torch.inference_mode, torch.no_grad, torch.enable_grad):
+            with context():
+                assert torch.equal(scattering(x), plain)
+        grey = (255 * x).to(torch.uint8)
+        assert torch.equal(scattering(grey), scattering(grey.float()))
+        assert torch.equal(copy.deepcopy(scattering)(x), plain)
+        assert torch.equal(pickle.loads(pickle.dumps(scattering))(x), plain)
+        assert scattering.double()(x.double()).dtype == torch.float64
+        assert torch.equal(scattering.float()(x), plain)
     finally:
         torch.set_num_threads(before)
 

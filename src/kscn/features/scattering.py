@@ -7,8 +7,11 @@ The mathematics is kymatio's; what differs is how it is computed, see `kscn.feat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import chain
 from numbers import Integral
 from typing import Any
 
@@ -23,10 +26,12 @@ from kscn.features import morlet
 from kscn.features.spectral import filter_matrix, sampling_matrix, trigonometric_basis
 
 # Numbers handled at once, so that they stay in a core's own cache: coefficients of the first
-# order, which all filters of the second read, and what one group of these filters writes.
-PIECE_NUMBERS = 300_000
-GROUP_NUMBERS = 150_000
+# order, which all filters of the second read, and what one group of filters writes.
+PIECE_NUMBERS = 600_000
+GROUP_NUMBERS = 300_000
 MOST_IMAGES = 64
+# Pieces from which on it pays to compile.
+COMPILED_PIECES = 16
 # Pixels times angles beyond which filters would take gigabytes.
 MOST_NUMBERS = 2**24
 
@@ -84,21 +89,19 @@ class Scattering2D(nn.Module):
         _keep(self, "analyse_y", trigonometric_basis(height).T @ pad_y)
         _keep(self, "analyse_x", trigonometric_basis(width).T @ pad_x)
         grids = [_Grid(phi_y, phi_x, j, J) for j in range(J)]
-        self.first = [_Wavelets(psi[j], 2**j, grids[j]) for j in range(J)]
+        b = self.images_at_once
+        self.first = [_grouped(psi[j], 2**j, grids[j], b) for j in range(J)]
         self.second = [self._coarser(psi, grids, j) for j in range(J)]
+        self._compiled: dict[Any, Callable[[Tensor], Tensor]] = {}
         # So that torch knows of them, for .to() and .double().
-        self.parts = nn.ModuleList(sum(self.second, self.first))
+        self.parts = nn.ModuleList(chain.from_iterable(self.first + self.second))
 
     def _coarser(self, psi: list[NDArray], grids: list[_Grid], j1: int) -> list[_Wavelets]:
         """The wavelets of the second order behind scale j1, in groups of angles."""
         groups = []
         for j2 in range(j1 + 1, self.J):
             spectra = morlet.lower_resolution(psi[j2], j1, axes=2)
-            numbers = 2 * psi[j2][0].size // 4**j2 * self.L * self.images_at_once
-            size = max(1, GROUP_NUMBERS // numbers)
-            for low in range(0, self.L, size):
-                some = spectra[low : low + size]
-                groups.append(_Wavelets(some, 2 ** (j2 - j1), grids[j2]))
+            groups += _grouped(spectra, 2 ** (j2 - j1), grids[j2], self.L * self.images_at_once)
         return groups
 
     def forward(self, images: Tensor) -> Tensor:
@@ -129,16 +132,42 @@ class Scattering2D(nn.Module):
         threads = torch.get_num_threads()
         workers = min(threads, len(pieces)) if self.average_y.device.type == "cpu" else 1
 
+        b = self.images_at_once
+        scatter: Callable[[Tensor], Tensor] = self._scatter
+        if workers > 1 and (self._compiled or len(pieces) >= COMPILED_PIECES):
+            scatter = self._without_interpreter(pieces[0][0])
+
         def work(piece: tuple[Tensor, Tensor]) -> None:
             torch.set_num_threads(threads // workers)  # of this thread
             with torch.inference_mode():
-                piece[1].copy_(self._scatter(piece[0]))
+                images, out = piece
+                out.copy_(scatter(images) if len(images) == b else self._scatter(images))
 
         try:
             with ThreadPoolExecutor(workers) as pool:
                 list(pool.map(work, pieces))
         finally:
             torch.set_num_threads(threads)  # new threads take the number that was set last
+
+    def _without_interpreter(self, piece: Tensor) -> Callable[[Tensor], Tensor]:
+        """`_scatter` of whole pieces as one call, for which threads need no turn in Python.
+
+        Waiting for turns between small products takes a quarter of the time. TorchScript is all
+        that torch has against it without a compiler; where it has been given up, nothing changes.
+        """
+        key = (piece.dtype, id(self.average_y))  # .to() and .double() make new buffers
+        if key not in self._compiled:
+            self._compiled.clear()
+            self._compiled[key] = self._scatter
+            with warnings.catch_warnings(), torch.no_grad(), suppress(AttributeError):
+                warnings.simplefilter("ignore")
+                traced = torch.jit.trace_module(self, {"_scatter": piece}, check_trace=False)
+                frozen = torch.jit.freeze(traced.eval(), ["_scatter"])
+                self._compiled[key] = frozen._scatter
+        return self._compiled[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_compiled": {}}
 
     def _scatter(self, images: Tensor) -> Tensor:
         """Maps of a piece; always computed for a whole one, so that rounding is the same too."""
@@ -149,10 +178,15 @@ class Scattering2D(nn.Module):
         mean = _transform(x, self.average_y, self.average_x)
         lower, second = [mean.flatten(0, 1).T.unsqueeze(1)], []  # each (b, maps, pixels)
         for wavelets, coarser in zip(self.first, self.second, strict=True):
-            maps = wavelets(coefficients)  # (h, w, angles1 b)
-            lower.append(wavelets.grid.average(maps).view(-1, self.L, b).permute(2, 1, 0))
+            analysed = []
+            for group in wavelets:
+                maps = group(coefficients)  # (h, w, angles1 b)
+                mean = group.grid.average(maps)
+                lower.append(mean.view(len(mean), -1, b).permute(2, 1, 0))
+                if coarser:
+                    analysed.append(group.grid.analyse(maps))
             if coarser:
-                inner = wavelets.grid.analyse(maps)
+                inner = torch.cat(analysed, dim=2)
                 means = [group.grid.average(group(inner)) for group in coarser]
                 # (pixels, angles2, angles1, b), for all coarser scales
                 joined = torch.cat([m.view(len(m), -1, self.L, b) for m in means], dim=1)
@@ -182,14 +216,20 @@ class _Wavelets(nn.Module):
     def forward(self, coefficients: Tensor) -> Tensor:
         """|x * psi| (h, w, angles c), at the resolution of the scale, of x (H, W, c)."""
         # A sparse matrix times a dense one; torch.sparse takes three times as long.
-        product = nn.functional.embedding_bag(
-            self.indices,
-            coefficients.flatten(0, 1),
-            self.offsets,
-            mode="sum",
-            per_sample_weights=self.weights,
-        )
+        columns = coefficients.flatten(0, 1)
+        product = torch.embedding_bag(
+            columns, self.indices, self.offsets, per_sample_weights=self.weights
+        )[0]
         return self.grid.modulus(product.view(2, *self.small, -1))
+
+
+def _grouped(spectra: NDArray, factor: int, grid: _Grid, columns: int) -> list[_Wavelets]:
+    """Wavelets of many angles in groups, each of which writes few enough numbers at once."""
+    numbers = 2 * spectra[0].size // factor**2 * columns
+    size = max(1, GROUP_NUMBERS // numbers)
+    return [
+        _Wavelets(spectra[low : low + size], factor, grid) for low in range(0, len(spectra), size)
+    ]
 
 
 class _Grid(nn.Module):
