@@ -2,6 +2,7 @@
 
     python benchmarks/processes.py [DATA] [--seeds 3] [--processes 2] [--methods kscn-s kscn-g]
     python benchmarks/processes.py --whole --seeds 10
+    python benchmarks/processes.py --whole --classes 5
 
 kSCN-S and kSCN-G with the preset `tuned`, as the command line runs them; labels only score. Every
 process has one thread. Mini-batches are drawn and shared out differently, so runs of one seed are
@@ -11,7 +12,9 @@ Every seed is fitted from nothing in one process and in several, and once more f
 a fit in one process is stopped when its network is pretrained and its subspaces are found, and two
 copies of it are resumed, one by one process and one by several. The first comparison includes how
 much two starts differ, the second is about the training alone. `--whole` is the first one only, for
-more seeds, in results/processes_whole.json.
+more seeds, in results/processes_whole.json. `--classes 5` leaves the samples of the first five
+classes: an easier set, on which starts hardly differ, so that a few seeds can tell small
+differences from chance.
 """
 
 from __future__ import annotations
@@ -46,28 +49,38 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--methods", nargs="+", default=["kscn-s", "kscn-g"])
     parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--classes", type=int)
     options = parser.parse_args()
     counts = (1, options.processes)
     figures: dict[str, dict[str, object]] = {}
     ways = ["from nothing"] if options.whole else ["from nothing", "from the same start"]
+    name = "processes_whole" if options.whole else "processes"
+    kept, classes = samples(options.data, options.classes)
+    if options.classes:
+        name = f"{name}_{options.classes}"
+    k = str(len(np.unique(classes)))
     for method in options.methods:
         found = {way: {str(count): [] for count in counts} for way in ways}
         for seed in range(options.seeds):
             with tempfile.TemporaryDirectory() as folder:
                 begun = Path(folder) / "begun"
-                fit = ["fit", options.data, "-k", "10", "--method", method, "--seed", str(seed)]
+                given = options.data
+                if options.classes:
+                    given = str(Path(folder) / "samples.npy")
+                    np.save(given, kept)
+                fit = ["fit", given, "-k", k, "--method", method, "--seed", str(seed)]
                 if not options.whole:
                     begin(begun, [*fit, "-o", str(begun)])
                 for count in counts:
                     run = Path(folder) / f"whole-{count}"
                     finish([*fit, "-o", str(run)], count)
-                    found[ways[0]][str(count)].append(score(run, options.data))
+                    found[ways[0]][str(count)].append(score(run, classes))
                     if options.whole:
                         continue
                     copy = Path(folder) / f"copy-{count}"
                     shutil.copytree(begun, copy)
                     finish(["fit", "--resume", str(copy)], count)
-                    found[ways[1]][str(count)].append(score(copy, options.data))
+                    found[ways[1]][str(count)].append(score(copy, classes))
             print(method, seed, found, flush=True)
             figures[method] = {
                 way: {
@@ -77,8 +90,17 @@ def main() -> None:
                 }
                 for way, acc in found.items()
             }
-            config = {"data": options.data, "seeds": options.seeds, "load": os.getloadavg()}
-            record.write("processes_whole" if options.whole else "processes", config, figures)
+            config = {"data": options.data, "classes": int(k), "samples": len(classes)}
+            config |= {"seeds": options.seeds, "load": os.getloadavg()}
+            record.write(name, config, figures)
+
+
+def samples(data: str, classes: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Samples and their classes, of the first so many classes if a number is given."""
+    found = load(data)
+    of = np.asarray(found.labels)
+    rows = np.isin(of, np.unique(of)[:classes])
+    return np.asarray(found.samples)[rows], of[rows]
 
 
 def begin(run: Path, arguments: list[str]) -> None:
@@ -111,9 +133,8 @@ def one_thread() -> dict[str, str]:
     return os.environ | {"OMP_NUM_THREADS": "1"}
 
 
-def score(run: Path, data: str) -> float:
+def score(run: Path, classes: np.ndarray) -> float:
     """ACC of a run in percent."""
-    classes = np.asarray(load(data).labels)
     return round(100 * metrics.clustering_accuracy(classes, read_run(run).labels()), 2)
 
 
