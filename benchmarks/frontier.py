@@ -2,14 +2,16 @@
 
     python benchmarks/frontier.py mnist fashion-mnist --seeds 5
     python benchmarks/frontier.py digits coil20 eyaleb mnist-test fashion-mnist-test --seeds 3
+    python benchmarks/frontier.py iris wine breast-cancer digits-vectors --seeds 3
     python benchmarks/frontier.py mnist --held-out --seeds 1
     python benchmarks/frontier.py mnist fashion-mnist --small
 
 Default settings, whatever the set; labels only score. Beside each set stand k-means on its pixels
 and on the features that seed 0 has chosen: what every stage adds can be read off. Seeds that the
 file has already are not run again. `--held-out` fits on 60,000 images of MNIST and labels the other
-10,000. `--small` stops before subspaces grow, for what growing adds. The sets but digits need
-KSCN_DATA; coil20 and eyaleb are coil20_32x32.npz and eyaleb_48x42.npz in it, with the arrays X
+10,000. `--small` stops before subspaces grow, for what growing adds. iris, wine, breast-cancer and
+digits-vectors are vectors that come with scikit-learn. The other sets but digits need KSCN_DATA;
+coil20 and eyaleb are coil20_32x32.npz and eyaleb_48x42.npz in it, with the arrays X
 and y.
 """
 
@@ -26,11 +28,18 @@ from typing import Any
 import numpy as np
 import record
 from sklearn.cluster import KMeans
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 
 from kscn import KSCNPlus, data, metrics
 from kscn.estimators.representation import CANDIDATES
 
+VECTORS = {
+    "iris": load_iris,
+    "wine": load_wine,
+    "breast-cancer": load_breast_cancer,
+    "digits-vectors": load_digits,
+}
 FILES = {"coil20": "coil20_32x32.npz", "eyaleb": "eyaleb_48x42.npz"}
 STAGES = {
     "search": "search",
@@ -77,6 +86,8 @@ def kept(name: str) -> dict[str, Any]:
 
 def samples(name: str) -> tuple[Any, Any]:
     """Images and classes of a set."""
+    if name in VECTORS:
+        return VECTORS[name](return_X_y=True)
     if name not in FILES:
         found = data.load(name)
         return np.asarray(found.samples), np.asarray(found.labels)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.datasets import load_digits
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 
 from kscn import KSCNPlus, KSubspaces, load_model
 from kscn.data import as_source, make_union_of_subspaces
@@ -104,10 +105,31 @@ def test_vectors_get_what_applies_to_them(tmp_path):
     X, y, _ = make_union_of_subspaces(500, 3, 30, 3, noise=0.02, random_state=0)
     model = quick(n_clusters=3).fit(X)
     assert model.encoder_ is None
+    assert not model.affine_
     assert clustering_accuracy(y, model.labels_) > 0.95
     np.testing.assert_array_equal(model.predict(X), model.labels_)
     model.save(tmp_path / "model")
     np.testing.assert_array_equal(load_model(tmp_path / "model").predict(X), model.labels_)
+
+
+@pytest.mark.parametrize(("load", "k"), [(load_iris, 3), (load_wine, 3), (load_breast_cancer, 2)])
+def test_groups_around_points_are_found_as_by_k_means(load, k, tmp_path):
+    X, y = load(return_X_y=True)
+    plain = clustering_accuracy(y, KMeans(k, n_init=10, random_state=0).fit(X).labels_)
+    model = KSCNPlus(k, starts=6, random_state=0).fit(X)
+    assert (model.affine_, model.subspace_dim_) == (True, 1)
+    assert clustering_accuracy(y, model.labels_) > plain - 0.02
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+    model.save(tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    assert again.affine_
+    np.testing.assert_array_equal(again.predict(X), model.labels_)
+
+
+def test_numbers_on_a_line_are_grouped():
+    X = np.concatenate([np.linspace(0, 1, 30), np.linspace(5, 6, 30), np.linspace(9, 10, 30)])
+    labels = KSCNPlus(3, starts=6, random_state=0).fit_predict(X[:, None])
+    assert clustering_accuracy(np.repeat([0, 1, 2], 30), labels) == 1
 
 
 def test_vectors_of_double_precision_are_taken_too(monkeypatch):
@@ -122,7 +144,7 @@ def test_vectors_of_double_precision_are_taken_too(monkeypatch):
 
 
 def test_runs_that_disagree_go_on_with_more_samples():
-    noise = np.random.default_rng(0).standard_normal((500, 12)).astype(np.float32)
+    noise = np.random.default_rng(0).standard_normal((400, 8, 8)).astype(np.float32)
     model = quick().fit(noise)
     assert model.agreement_ < representation.CLEAR
     settled = [record for record in model.history_ if record["stage"] == "settle"]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
 
 from kscn import KSCN, KSCNPlus, KSubspaces, data
 from kscn.errors import InputError, ModelFileError
@@ -64,6 +65,15 @@ def test_principal_components_of_vectors_are_in_the_graph(images, whiten):
     np.testing.assert_array_equal(label, model.predict(vectors))
     np.testing.assert_allclose(residuals, model.residuals(vectors), atol=1e-5)
     np.testing.assert_allclose(probabilities, model.predict_proba(vectors), atol=1e-3)
+
+
+def test_points_are_in_the_graph_too():
+    vectors = load_iris().data.astype(np.float32)
+    model = KSCNPlus(3, starts=4, random_state=0).fit(vectors)
+    assert model.affine_
+    label, residuals, _ = run(onnx_bytes(model, (4,)), vectors)
+    np.testing.assert_array_equal(label, model.predict(vectors))
+    np.testing.assert_allclose(residuals, model.residuals(vectors), atol=1e-6)
 
 
 def test_scattering_without_a_network_is_refused(images):

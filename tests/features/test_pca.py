@@ -44,6 +44,29 @@ def test_components_are_those_of_scikit_learn(whiten, dtype, atol):
     assert share == pytest.approx(oracle.explained_variance_ratio_.sum(), rel=1e-5)
 
 
+@pytest.mark.parametrize("whiten", [False, True])
+def test_a_constant_makes_homogeneous_coordinates(whiten):
+    x = samples(mean=3.0)
+    plain = PCAFeatures(6, whiten=whiten, unit_norm=False).fit_transform(x)
+    length = np.sqrt((plain**2).sum(axis=1).mean())
+    found = PCAFeatures(6, whiten=whiten, unit_norm=False, constant=10.0).fit_transform(x)
+    np.testing.assert_allclose(found[:, :6], plain)
+    np.testing.assert_allclose(found[:, 6], 10 * length, rtol=2e-3)  # of n instead of n - 1
+    features = PCAFeatures(6, whiten=whiten, constant=10.0).fit(x)
+    lifted = features.transform(x)
+    assert lifted.shape == (len(x), 7)
+    np.testing.assert_allclose(lifted, found / np.linalg.norm(found, axis=1, keepdims=True))
+    config, arrays = features.state()
+    again = PCAFeatures.from_state(json.loads(json.dumps(config)), arrays)
+    np.testing.assert_array_equal(again.transform(x), lifted)
+
+
+@pytest.mark.parametrize("constant", [-1.0, np.nan, np.inf, "much"])
+def test_a_constant_that_is_none_is_refused(constant):
+    with pytest.raises(InputError, match="must be a number from 0 on"):
+        PCAFeatures(2, constant=constant).fit(samples())
+
+
 def test_more_features_than_a_strip_of_the_covariance_holds():
     x = samples(200, pca.STRIP + 50, np.float32)
     oracle = PCA(6, svd_solver="full").fit(x.astype(np.float64))

@@ -60,7 +60,9 @@ class KSCNPlus(LatentClusterer):
 
     1. *Features.* Images become wavelet scattering coefficients, reduced to principal components;
        vectors are reduced directly. Which components, and the dimension of the subspaces, are
-       chosen by how well many short runs of k-subspaces agree with each other.
+       chosen by how well many short runs of k-subspaces agree with each other. For vectors, points
+       (as in k-means) are among the choices, and what counts is which clusters explain samples
+       best that they were not fitted to.
     2. *Start.* What the best of these runs have in common, brought to convergence on all samples.
        If they have little in common, the one with the lowest objective once its clusters are even.
        Subspaces of images then grow as far as their clusters have members for it, every sample
@@ -130,6 +132,9 @@ class KSCNPlus(LatentClusterer):
         From samples to the features of the start.
     components_, whiten_, subspace_dim_, agreement_
         The representation chosen, and how well runs agreed in it, from 0 to 1.
+    affine_ : bool
+        Whether subspaces are points, which are lines of homogeneous coordinates: `subspace_dim_`
+        is 1 then.
     encoder_ : ConvEncoder or None
         The refined network.
     inertia_ : float
@@ -226,6 +231,11 @@ class KSCNPlus(LatentClusterer):
             self._keep(start.subspaces, start.labels, start.inertia)
         progress.keeper.release()
         return self
+
+    @property
+    def affine_(self) -> bool:
+        """Whether subspaces are points anywhere."""
+        return bool(getattr(self.features_.steps[-1], "constant", 0.0))
 
     def fit_predict(self, X: Any, y: object = None) -> NDArray:
         """Fit and return `labels_`."""

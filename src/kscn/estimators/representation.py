@@ -9,12 +9,18 @@ gives every run its own.
 
 Where none supports it, agreement favours representations in which all runs make the same mistake.
 Then they are compared in one space, by what clusters cost there that are made even.
+
+Vectors may be of any kind. In many sets groups are around points, not near subspaces that go
+through the mean of all samples, where a group and its mirror image are one. So points, which are
+what k-means looks for, are tried as well, and what counts is which clusters explain samples that
+they were not fitted to (kscn.subspaces.density). Where nothing else is clearly better, it stays
+with points.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +32,7 @@ from kscn.data import Source, as_source
 from kscn.features import FeatureChain, PCAFeatures, ScatteringFeatures
 from kscn.features.base import FeatureMap
 from kscn.subspaces import Subspaces
+from kscn.subspaces.density import clearly_better, held_out_densities
 from kscn.subspaces.ensemble import Agreed, agree, cost_near, fitted, settled
 from kscn.subspaces.search import Candidates, Problem
 from kscn.training.blocks import Blocks, working_dtype
@@ -42,15 +49,24 @@ COMPARED_DIM = 30
 MEMBERS_PER_DIM = 15
 # Components of images, for subspaces that grow when the clusters are known.
 WIDE = 300
+# Of homogeneous coordinates, over the length of samples; residuals are then off by a hundredth.
+CONSTANT = 10.0
+# Components in which clusters of vectors are Gaussians.
+DENSITY_DIM = 30
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Principal components to keep, whether to whiten them, and the dimension of subspaces."""
+    """Principal components to keep, whether to whiten them, and the dimension of subspaces.
+
+    Affine subspaces are linear ones of homogeneous coordinates; their dimension counts one more, so
+    that a point has dimension 1.
+    """
 
     components: int
     whiten: bool
     subspace_dim: int
+    affine: bool = False
 
 
 # What served on images and embeddings of very different kinds: many components as they are, or
@@ -61,6 +77,8 @@ CANDIDATES = (
     Candidate(60, True, 20),
     Candidate(30, True, 10),
 )
+# For vectors besides: points, as k-means has them, and points in whitened components.
+POINTS = (Candidate(150, False, 1, affine=True), Candidate(30, True, 1, affine=True))
 
 
 @dataclass(frozen=True)
@@ -79,6 +97,8 @@ class Representation:
         Of the best runs.
     runs : list of Candidates
         Where all of them ended.
+    image : bool
+        Whether samples are images; of those, runs that disagree go on.
     """
 
     components: FeatureChain
@@ -86,6 +106,7 @@ class Representation:
     subspaces: Subspaces
     agreement: float
     runs: list[Candidates]
+    image: bool
 
     @property
     def features(self) -> FeatureChain:
@@ -120,10 +141,10 @@ class Representation:
     ) -> Subspaces:
         """Where to begin with the features of all samples, of which each process holds a part.
 
-        What the runs agreed on, if they did; else they go on with more samples, and the one is
-        taken that leads to even clusters of the lowest cost in the space `wide`.
+        What the runs agreed on, if they did; else those of images go on with more samples, and the
+        one is taken that leads to even clusters of the lowest cost in the space `wide`.
         """
-        if self.agreement >= CLEAR:
+        if self.agreement >= CLEAR or not self.image:
             return self.subspaces
         z = sample(features, LARGE_SAMPLE, seed, group)[1].float()
         problem = _problem(z, self.subspaces.n_clusters, self.candidate, seed)
@@ -151,6 +172,12 @@ def candidates(n_samples: int, n_features: int, n_clusters: int) -> list[Candida
     return list(dict.fromkeys(found))
 
 
+def points(n_samples: int, n_features: int) -> list[Candidate]:
+    """What to try besides for vectors."""
+    most = min(n_features, max(2, n_samples // 4))
+    return [replace(one, components=min(one.components, most)) for one in POINTS]
+
+
 def choose(
     source: Source,
     n_clusters: int,
@@ -164,8 +191,9 @@ def choose(
 ) -> Representation:
     """The representation whose best runs agree most, and the subspaces that they agree on.
 
-    Where they agree nowhere, the one whose best runs lead to the even clusters that cost least
-    (their median, in the space of all components).
+    Where those of images agree nowhere, the one whose best runs lead to the even clusters that cost
+    least (their median, in the space of all components). Of vectors, the one with the most probable
+    clusters, be it those that runs agree on or those of a single run.
 
     Parameters
     ----------
@@ -174,7 +202,7 @@ def choose(
     n_clusters : int
         Subspaces to find.
     tried : sequence of Candidate or None
-        What to choose from; None for `candidates`.
+        What to choose from; None for `candidates`, and for vectors `points` too.
     image : bool
         Whether samples are images and get scattering features.
     starts : int
@@ -193,6 +221,8 @@ def choose(
     room = WIDE if image and tried is None else 0
     if tried is None:
         tried = candidates(len(few), few.shape[0], n_clusters)
+        if not image:  # first what is taken if nothing is clearly better
+            tried = [*points(len(few), few.shape[0]), *tried]
     most = max(min(room, len(few) // 4), *(one.components for one in tried))
     widest = min(most, len(few), few.shape[0])
     pca = PCAFeatures(widest, unit_norm=False).fit(few)
@@ -217,7 +247,10 @@ def choose(
         agreed = agree(problem, starts, max(1, starts // 3), report=tell)
         found.append((one, agreed, problem))
     one, agreed, problem = max(found, key=lambda tried: tried[1].agreement)
-    if agreed.agreement < CLEAR:
+    if not image:
+        found = [(c, with_labels, own) for c, a, own in found for with_labels in a.alternatives()]
+        one, agreed, problem = found[_most_probable(coordinates, [a.labels for _, a, _ in found])]
+    elif agreed.agreement < CLEAR:
         space = _described(coordinates, pca.explained_variance_, Candidate(widest, False, 1))
         common = _comparison(space, n_clusters, seed)
         usual = [np.median([cost_near(own, common, run) for run in a.best]) for _, a, own in found]
@@ -226,7 +259,7 @@ def choose(
     shape = source.shape if maps is None else few.shape
     steps: list[FeatureMap] = [_first(pca, Candidate(widest, False, 1), shape, unit_norm=False)]
     components = FeatureChain.of_fitted(steps if maps is None else [maps, *steps])
-    return Representation(components, one, subspaces, agreed.agreement, agreed.runs)
+    return Representation(components, one, subspaces, agreed.agreement, agreed.runs, image)
 
 
 def sample(source: Source, most: int, seed: int, group: Group) -> tuple[NDArray, Tensor]:
@@ -242,6 +275,13 @@ def _problem(z: Tensor, n_clusters: int, one: Candidate, seed: int) -> Problem:
     return Problem(z, None, dims, affine=False, trim=0.0, generator=generator)
 
 
+def _most_probable(coordinates: Tensor, labels: Sequence[Tensor]) -> int:
+    """Which clusters explain samples best that they were not fitted to, in doubt the first."""
+    mixed = torch.from_numpy(np.random.default_rng(0).permutation(len(coordinates)))
+    z = coordinates[mixed, :DENSITY_DIM]
+    return clearly_better([held_out_densities(z, one[mixed]) for one in labels])
+
+
 def _comparison(z: Tensor, n_clusters: int, seed: int) -> Problem:
     """The space in which runs of different representations have prices, (m, d) of its samples."""
     room = len(z) // (MEMBERS_PER_DIM * n_clusters)
@@ -255,6 +295,9 @@ def _described(coordinates: Tensor, variance: NDArray, one: Candidate) -> Tensor
     if one.whiten:
         spread = torch.from_numpy(np.sqrt(variance[: one.components])).to(z)
         z = z / torch.where(spread > 1e-6 * spread[0], spread, torch.inf)
+    if one.affine:
+        length = float(z.square().sum(dim=1).mean().sqrt()) or 1.0
+        z = torch.nn.functional.pad(z, (0, 1), value=CONSTANT * length)
     return torch.nn.functional.normalize(z, dim=1).contiguous()
 
 
@@ -270,7 +313,12 @@ def _first(
 ) -> PCAFeatures:
     """The first components of a fitted map, without fitting again."""
     config, arrays = pca.state()
-    params = {"n_components": one.components, "whiten": one.whiten, "unit_norm": unit_norm}
+    params = {
+        "n_components": one.components,
+        "whiten": one.whiten,
+        "unit_norm": unit_norm,
+        "constant": CONSTANT * one.affine,
+    }
     config = config | {"params": params, "shape": list(shape)}
     kept = {name: arrays[name][: one.components] for name in ("components", "explained_variance")}
     return PCAFeatures.from_state(config, arrays | kept)

@@ -35,11 +35,13 @@ class Components(nn.Module):
         d = features.n_features_in_  # the map's own rows are filled up with zeros
         self.register_buffer("shift", features._shift[:d].double())
         self.register_buffer("matrix", features._matrix[:, :d].T.double().contiguous())  # (d, k)
-        self.unit_norm = features.unit_norm
+        self.unit_norm, self.last = features.unit_norm, features._last
 
     def forward(self, samples: Tensor) -> Tensor:
         """Components (n, k) of samples (n, *shape)."""
         z = (samples.flatten(1).double() - self.shift) @ self.matrix
+        for value in self.last:
+            z = nn.functional.pad(z, (0, 1), value=value)
         return nn.functional.normalize(z, eps=np.finfo(np.float32).tiny) if self.unit_norm else z
 
 

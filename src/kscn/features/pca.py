@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Integral
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +42,11 @@ class PCAFeatures(FeatureMap):
         Divide each component by its standard deviation.
     unit_norm : bool
         Divide each sample's components by their Euclidean length. Zeros stay zeros.
+    constant : float
+        If not 0, a last coordinate that is the same for all samples: so many times their root mean
+        square length. A linear subspace of such homogeneous coordinates is an affine one of the
+        components, of one dimension less; one of dimension 1 is a point. Lengths hardly differ
+        then, so that unit norm changes little.
 
     Attributes
     ----------
@@ -59,11 +64,16 @@ class PCAFeatures(FeatureMap):
     total_variance_: float
 
     def __init__(
-        self, n_components: int | None = None, whiten: bool = False, unit_norm: bool = True
+        self,
+        n_components: int | None = None,
+        whiten: bool = False,
+        unit_norm: bool = True,
+        constant: float = 0.0,
     ) -> None:
         self.n_components = n_components
         self.whiten = whiten
         self.unit_norm = unit_norm
+        self.constant = constant
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find mean and directions of the samples X, which are read once."""
@@ -101,7 +111,9 @@ class PCAFeatures(FeatureMap):
         matrix = torch.from_numpy((scale[:, None] * self.components_).astype(self._dtype))
         self._matrix = nn.functional.pad(matrix, missing)
         self._shift = nn.functional.pad(torch.from_numpy(self.mean_), missing)
-        self._n_features_out = len(self.components_)
+        length = float(np.sqrt((scale**2 * self.explained_variance_).sum()))
+        self._last = [self.constant * (length or 1.0)] if self.constant else []
+        self._n_features_out = len(self.components_) + len(self._last)
         return self
 
     @property
@@ -117,6 +129,8 @@ class PCAFeatures(FeatureMap):
         """Components of up to ROWS centred samples, the same whatever the others are."""
         n = len(z)
         out = (nn.functional.pad(z, (0, 0, 0, ROWS - n)) @ self._matrix.T)[:n]
+        for value in self._last:
+            out = nn.functional.pad(out, (0, 1), value=value)
         return (
             nn.functional.normalize(out, eps=torch.finfo(out.dtype).tiny) if self.unit_norm else out
         )
@@ -130,6 +144,8 @@ class PCAFeatures(FeatureMap):
             )
         if n < 2:
             raise InputError(f"n_samples={n}: a variance needs at least 2 samples.")
+        if not isinstance(self.constant, Real) or not 0 <= self.constant < np.inf:
+            raise InputError(f"constant={self.constant!r} must be a number from 0 on.")
         if k is None:
             return min(n, d)
         if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k <= min(n, d):

@@ -74,6 +74,10 @@ class Agreed:
     runs: list[Candidates] = field(repr=False)
     best: list[Tensor] = field(repr=False)
 
+    def alternatives(self) -> list[Agreed]:
+        """The same with what the best runs agree on, and then with each of them alone."""
+        return [self, *(replace(self, labels=run) for run in self.best)]
+
 
 def agree(
     problem: Problem,
