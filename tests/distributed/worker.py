@@ -82,7 +82,7 @@ def plus():
     found["plus.start"], found["plus.labels"] = model.start_labels_, model.labels_
     weights = torch.cat([p.flatten() for p in model.encoder_.parameters()])
     found["plus.weights"] = current_group().gather(weights[None]).numpy()
-    noise = np.random.default_rng(0).standard_normal((301, 8))
+    noise = np.random.default_rng(0).standard_normal((301, 8, 8))
     model = KSCNPlus(4, random_state=0, **settings).fit(noise)
     found["noise.labels"], found["noise.bases"] = model.labels_, model.subspaces_
     found["noise.stages"] = [record["stage"] for record in model.history_]

@@ -166,6 +166,18 @@ def test_a_representation_of_ones_own_is_taken():
     assert model.subspaces_.shape == (K, 12, 4)
 
 
+def test_few_images_per_cluster_are_searched_in_few_components_or_around_points():
+    data = load_digits()
+    X, y = data.images.astype(np.float32), data.target
+    for k, members, affine in ((4, 30, True), (10, 50, False)):
+        few = np.concatenate([np.flatnonzero(y == digit)[:members] for digit in range(k)])
+        model = quick(n_clusters=k, starts=30).fit(X[few])
+        assert (model.affine_, model.whiten_) == (affine, not affine)
+        assert {record["stage"] for record in model.history_} == {"search", "start"}
+        assert clustering_accuracy(y[few], model.labels_) > 0.85
+        np.testing.assert_array_equal(model.predict(X[few]), model.labels_)
+
+
 @pytest.mark.parametrize(("n", "d", "k"), [(10, 3, 2), (60, 1000, 10), (12_000, 3472, 10)])
 def test_candidates_fit_the_data(n, d, k):
     for one in candidates(n, d, k):

@@ -64,6 +64,7 @@ def find_start(
     """
     n, k = place(source)[1], chosen.subspaces.n_clusters
     members, dim = min(n, GROWTH_SAMPLE) // k, chosen.candidate.subspace_dim
+    grows = grows and chosen.ample
     dims = dimensions(dim, members, chosen.n_components) if grows else []
     kept = in_memory(n, chosen.n_components, group)
     rough, fine = _features(chosen, source, kept, bool(dims))

@@ -49,6 +49,11 @@ COMPARED_DIM = 30
 MEMBERS_PER_DIM = 15
 # Components of images, for subspaces that grow when the clusters are known.
 WIDE = 300
+# With fewer images per cluster only the representation of the fewest components is tried: the
+# others describe what these few have in common by chance. Runs that are less alike than this find
+# nothing in it either; then points have to do.
+FEW_MEMBERS = 60
+ALIKE = 0.6
 # Of homogeneous coordinates, over the length of samples; residuals are then off by a hundredth.
 CONSTANT = 10.0
 # Components in which clusters of vectors are Gaussians.
@@ -97,8 +102,9 @@ class Representation:
         Of the best runs.
     runs : list of Candidates
         Where all of them ended.
-    image : bool
-        Whether samples are images; of those, runs that disagree go on.
+    ample : bool
+        Whether these are images, and many per cluster: then runs that disagree go on with more of
+        them, and subspaces can grow.
     """
 
     components: FeatureChain
@@ -106,7 +112,7 @@ class Representation:
     subspaces: Subspaces
     agreement: float
     runs: list[Candidates]
-    image: bool
+    ample: bool
 
     @property
     def features(self) -> FeatureChain:
@@ -141,10 +147,10 @@ class Representation:
     ) -> Subspaces:
         """Where to begin with the features of all samples, of which each process holds a part.
 
-        What the runs agreed on, if they did; else those of images go on with more samples, and the
-        one is taken that leads to even clusters of the lowest cost in the space `wide`.
+        What the runs agreed on, if they did; else those of many images go on with more of them, and
+        the one is taken that leads to even clusters of the lowest cost in the space `wide`.
         """
-        if self.agreement >= CLEAR or not self.image:
+        if self.agreement >= CLEAR or not self.ample:
             return self.subspaces
         z = sample(features, LARGE_SAMPLE, seed, group)[1].float()
         problem = _problem(z, self.subspaces.n_clusters, self.candidate, seed)
@@ -219,8 +225,11 @@ def choose(
     _, some = sample(group.holding(described), SAMPLE, seed, group)
     few = as_source(some.numpy(), name=source.name)
     room = WIDE if image and tried is None else 0
+    scarce = image and place(source)[1] < FEW_MEMBERS * n_clusters
     if tried is None:
         tried = candidates(len(few), few.shape[0], n_clusters)
+        if scarce:
+            tried = [tried[-1], points(len(few), few.shape[0])[0]]
         if not image:  # first what is taken if nothing is clearly better
             tried = [*points(len(few), few.shape[0]), *tried]
     most = max(min(room, len(few) // 4), *(one.components for one in tried))
@@ -250,6 +259,8 @@ def choose(
     if not image:
         found = [(c, with_labels, own) for c, a, own in found for with_labels in a.alternatives()]
         one, agreed, problem = found[_most_probable(coordinates, [a.labels for _, a, _ in found])]
+    elif scarce and len(found) > 1:
+        one, agreed, problem = found[0 if found[0][1].agreement >= ALIKE else 1]
     elif agreed.agreement < CLEAR:
         space = _described(coordinates, pca.explained_variance_, Candidate(widest, False, 1))
         common = _comparison(space, n_clusters, seed)
@@ -259,7 +270,9 @@ def choose(
     shape = source.shape if maps is None else few.shape
     steps: list[FeatureMap] = [_first(pca, Candidate(widest, False, 1), shape, unit_norm=False)]
     components = FeatureChain.of_fitted(steps if maps is None else [maps, *steps])
-    return Representation(components, one, subspaces, agreed.agreement, agreed.runs, image)
+    return Representation(
+        components, one, subspaces, agreed.agreement, agreed.runs, image and not scarce
+    )
 
 
 def sample(source: Source, most: int, seed: int, group: Group) -> tuple[NDArray, Tensor]:

@@ -94,11 +94,14 @@ class Life:
         self.store.add(f"kscn/beat/{self.rank}", 1)
         self.over = threading.Event()
         dist.barrier()  # everybody has a name
-        threading.Thread(target=self._watch, daemon=True).start()
+        self.watch = threading.Thread(target=self._watch, daemon=True)
+        self.watch.start()
 
     def end(self) -> None:
         """No more signs, and no more watching."""
         self.over.set()
+        # A thread that is still asking the store when the interpreter ends aborts the process.
+        self.watch.join(5 * BEAT)
 
     def told_by_another(self) -> bool:
         """Whether another process has told of its failure already, and so ended the run."""
