@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
 
 import kscn as package
 from kscn import baselines
@@ -150,6 +151,15 @@ def test_a_dense_network_takes_the_settings_for_vectors(fit):
     parameters = config_of(run)["parameters"]
     assert parameters["autoencoder"] == "sae"
     assert parameters["autoencoder_params"] == {"hidden": [8], "latent_dim": 5}
+
+
+def test_groups_around_points_are_not_called_subspaces(kscn, tmp_path):
+    np.savetxt(tmp_path / "iris.csv", load_iris().data, delimiter=",")
+    run = tmp_path / "run"
+    given = ["--method", "best", "--starts", 6, "--seed", 0]
+    result = kscn("fit", tmp_path / "iris.csv", "-k", 3, "-o", run, *given)
+    assert result.exit_code == 0, result.output
+    assert "150 samples of 4 features in 3 clusters" in kscn("info", run).output
 
 
 def test_vectors_can_be_clustered_by_kscn(kscn, files, made, tmp_path):

@@ -440,6 +440,7 @@ def _result(model: Any, seconds: float, labels: "np.ndarray | None") -> dict[str
         with suppress(InputError):
             scores = metrics.scores(labels, model.labels_)
     parameters = model.get_params(deep=False)
+    points = getattr(model, "affine_", False)  # which have no dimension
     return {
         "stage": "done",
         "objective": _attribute(model, "inertia_", float),
@@ -448,7 +449,7 @@ def _result(model: Any, seconds: float, labels: "np.ndarray | None") -> dict[str
         "seconds": seconds,
         "seed": getattr(model, "random_state_", parameters.get("random_state")),
         "sizes": np.bincount(model.labels_, minlength=model.n_clusters).tolist(),
-        "dims": np.asarray(getattr(model, "subspace_dims_", ())).tolist(),
+        "dims": [] if points else np.asarray(getattr(model, "subspace_dims_", ())).tolist(),
         "scores": scores,
     }
 

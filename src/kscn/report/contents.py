@@ -366,7 +366,7 @@ def _representation(model: Any) -> dict[str, Any]:
     return {
         "principal components": model.components_,
         "whitened": model.whiten_,
-        "subspace dimension": model.subspace_dim_,
+        "subspace dimension": "points" if model.affine_ else model.subspace_dim_,
         "agreement of runs": model.agreement_,
         "refined": model.encoder_ is not None,
     }
