@@ -86,6 +86,10 @@ CANDIDATES = (
 POINTS = (Candidate(150, False, 1, affine=True), Candidate(30, True, 1, affine=True))
 
 
+# A candidate, what runs agreed on, and the problem that they solved.
+Tried = tuple[Candidate, Agreed, Problem]
+
+
 @dataclass(frozen=True)
 class Representation:
     """What was chosen, the subspaces that runs on the sample agreed on, and all of the runs.
@@ -179,7 +183,7 @@ def candidates(n_samples: int, n_features: int, n_clusters: int) -> list[Candida
 
 
 def points(n_samples: int, n_features: int) -> list[Candidate]:
-    """What to try besides for vectors."""
+    """Candidates around points, for samples of a size."""
     most = min(n_features, max(2, n_samples // 4))
     return [replace(one, components=min(one.components, most)) for one in POINTS]
 
@@ -236,7 +240,7 @@ def choose(
     widest = min(most, len(few), few.shape[0])
     pca = PCAFeatures(widest, unit_norm=False).fit(few)
     coordinates = torch.from_numpy(pca.transform(few)).float()  # also of float64 vectors
-    found: list[tuple[Candidate, Agreed, Problem]] = []
+    found: list[Tried] = []
     for number, one in enumerate(tried, start=1):
         z = _described(coordinates, pca.explained_variance_, one)
 
@@ -255,17 +259,15 @@ def choose(
         problem = _problem(z, n_clusters, one, seed)
         agreed = agree(problem, starts, max(1, starts // 3), report=tell)
         found.append((one, agreed, problem))
-    one, agreed, problem = max(found, key=lambda tried: tried[1].agreement)
     if not image:
-        found = [(c, with_labels, own) for c, a, own in found for with_labels in a.alternatives()]
-        one, agreed, problem = found[_most_probable(coordinates, [a.labels for _, a, _ in found])]
+        one, agreed, problem = _most_probable(found, coordinates)
     elif scarce and len(found) > 1:
         one, agreed, problem = found[0 if found[0][1].agreement >= ALIKE else 1]
-    elif agreed.agreement < CLEAR:
-        space = _described(coordinates, pca.explained_variance_, Candidate(widest, False, 1))
-        common = _comparison(space, n_clusters, seed)
-        usual = [np.median([cost_near(own, common, run) for run in a.best]) for _, a, own in found]
-        one, agreed, problem = found[int(np.argmin(usual))]
+    else:
+        one, agreed, problem = max(found, key=lambda tried: tried[1].agreement)
+        if agreed.agreement < CLEAR:
+            space = _described(coordinates, pca.explained_variance_, Candidate(widest, False, 1))
+            one, agreed, problem = _least_costly(found, _comparison(space, n_clusters, seed))
     subspaces = fitted(problem, agreed.labels)
     shape = source.shape if maps is None else few.shape
     steps: list[FeatureMap] = [_first(pca, Candidate(widest, False, 1), shape, unit_norm=False)]
@@ -288,11 +290,21 @@ def _problem(z: Tensor, n_clusters: int, one: Candidate, seed: int) -> Problem:
     return Problem(z, None, dims, affine=False, trim=0.0, generator=generator)
 
 
-def _most_probable(coordinates: Tensor, labels: Sequence[Tensor]) -> int:
-    """Which clusters explain samples best that they were not fitted to, in doubt the first."""
+def _most_probable(found: Sequence[Tried], coordinates: Tensor) -> Tried:
+    """The clusters that explain samples best that they were not fitted to, in doubt the first.
+
+    Those that runs agree on count, and those of each of the best runs.
+    """
+    each = [(one, own, problem) for one, a, problem in found for own in a.alternatives()]
     mixed = torch.from_numpy(np.random.default_rng(0).permutation(len(coordinates)))
     z = coordinates[mixed, :DENSITY_DIM]
-    return clearly_better([held_out_densities(z, one[mixed]) for one in labels])
+    return each[clearly_better([held_out_densities(z, a.labels[mixed]) for _, a, _ in each])]
+
+
+def _least_costly(found: Sequence[Tried], common: Problem) -> Tried:
+    """The representation whose best runs lead to even clusters of the lowest cost, as a rule."""
+    usual = [np.median([cost_near(own, common, run) for run in a.best]) for _, a, own in found]
+    return found[int(np.argmin(usual))]
 
 
 def _comparison(z: Tensor, n_clusters: int, seed: int) -> Problem:

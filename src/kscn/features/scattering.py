@@ -155,7 +155,7 @@ class Scattering2D(nn.Module):
         Waiting for turns between small products takes a quarter of the time. TorchScript is all
         that torch has against it without a compiler; where it has been given up, nothing changes.
         """
-        key = (piece.dtype, id(self.average_y))  # .to() and .double() make new buffers
+        key = (piece.dtype, self.average_y.dtype)  # .double() and .float() change the filters
         if key not in self._compiled:
             self._compiled.clear()
             self._compiled[key] = self._scatter
