@@ -282,9 +282,8 @@ class KSCN(LatentClusterer):
         """
         group = current_group()
         source = self._new_samples(X, group)
-        n_samples = place(source)[1]
-        check.deep_parameters(self, n_samples)
-        self.settings_ = settings(self.get_params(deep=False), source.shape, n_samples)
+        check.deep_parameters(self, place(source)[1])
+        self._derive(source)
         self.latent_: nn.Module = IdentityLatent()
         progress = DeepProgress.begin(self, source, group)
         batches = self._build(source, group)
@@ -306,6 +305,11 @@ class KSCN(LatentClusterer):
         self._keep(*numbered(alternation))
         progress.keeper.release()
         return self
+
+    def _derive(self, source: Source, **found: int) -> None:
+        """Decide what was left "auto", by the samples and by what is known of their codes."""
+        given = self.get_params(deep=False) | found
+        self.settings_ = settings(given, source.shape, place(source)[1])
 
     def _alternation(
         self, batches: Minibatches, start: Subspaces, progress: DeepProgress
@@ -418,7 +422,9 @@ class KSCN(LatentClusterer):
         made = WhitenedLatent.from_moments(group.agree(mean), group.agree(covariance), wanted)
         send_module(group, [made])
         carried = made.linear.out_features
-        if carried < wanted:  # dead units, which whitening cannot bring back
+        if carried < wanted:  # samples alike or dead units, which whitening cannot bring back
+            if self.latent_dim == "auto" and carried > 1:
+                self._derive(batches.source, latent_dim=carried)
             try:
                 self._check_dims(carried)
             except InputError as error:
@@ -454,7 +460,12 @@ class KSCN(LatentClusterer):
         self.n_iter_ = epoch.number
         facts = asdict(epoch)
         return self._record(
-            {"stage": "fit", "epoch": facts.pop("number"), "epochs": self.settings_["epochs"], **facts}
+            {
+                "stage": "fit",
+                "epoch": facts.pop("number"),
+                "epochs": self.settings_["epochs"],
+                **facts,
+            }
         )
 
     # Using the fitted model ---------------------------------------------------------------------
