@@ -171,7 +171,7 @@ def test_named_data_sets_have_the_settings_that_they_were_measured_with(dataset,
      (1,), (2,), (5,), (64,), (10_000,)],
 )  # fmt: skip
 def test_any_samples_have_settings_that_fit_together(shape):
-    for n, k in [(2, 1), (2, 2), (11, 10), (100, 3), (5_000, 150), (None, 10)]:
+    for n, k in [(3, 1), (3, 2), (11, 10), (100, 3), (5_000, 150), (None, 10)]:
         found = tuned(shape, n, k)
         assert set(found) == set(derive.OPEN)
         assert "auto" not in found.values()

@@ -421,7 +421,9 @@ def _config(loaded: Any, data: str, choice: Choice) -> dict[str, dict[str, Any]]
             "samples": len(loaded.samples),
             "shape": list(loaded.samples.shape),
         },
-        "parameters": methods.settings(choice.model),
+        # With the preset, they make the same model again: TOML leaves out what is None.
+        "parameters": methods.settings(choice.model)
+        | ({} if choice.preset is None else {"preset": choice.preset}),
     }
 
 

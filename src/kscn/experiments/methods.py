@@ -116,7 +116,7 @@ def repeated(method: str, recorded: dict[str, Any]) -> Any:
     if has_presets(method):
         from kscn.estimators.presets import derive
 
-        recorded = derive.OPEN | recorded
+        recorded = derive.OPEN | {k: v for k, v in recorded.items() if k != "preset"}
     return make(method, **recorded)
 
 
