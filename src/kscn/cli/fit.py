@@ -1,6 +1,5 @@
 """`kscn fit`: cluster a data set and write a run directory."""
 
-import math
 import os
 import secrets
 import time
@@ -205,7 +204,7 @@ def _go_on(run: Path, group: "Group") -> "Done | None":
     from kscn.experiments import methods
 
     config = read_unfinished(run)
-    described, parameters = config["data"], dict(config["parameters"])
+    described = config["data"]
     loaded = _load(described["source"], group)
     found = (len(loaded.samples), list(loaded.samples.shape))
     if found != (described["samples"], described["shape"]):
@@ -215,7 +214,7 @@ def _go_on(run: Path, group: "Group") -> "Done | None":
             "on with other data."
         )
     method = config["run"]["method"]
-    model = methods.make(method, parameters.pop("n_clusters"), **parameters)
+    model = methods.repeated(method, config["parameters"])
     choice = Choice(model, method, config["run"].get("preset"))
     if group.rank > 0:
         _assist(loaded, choice, run)
@@ -307,8 +306,6 @@ def choose(
         preset = presets.DEFAULT if preset is None else preset
     # A file that happens to be called mnist.npy is not the data set of the catalogue.
     dataset = loaded.name if data == loaded.name else None
-    if options.get("autoencoder") == "sae":  # images are vectors to a dense network
-        dataset, shape = None, (math.prod(shape),)
     model = methods.configured(
         method,
         clusters,
@@ -424,7 +421,9 @@ def _config(loaded: Any, data: str, choice: Choice) -> dict[str, dict[str, Any]]
             "samples": len(loaded.samples),
             "shape": list(loaded.samples.shape),
         },
-        "parameters": methods.settings(choice.model),
+        # With the preset, they make the same model again: TOML leaves out what is None.
+        "parameters": methods.settings(choice.model)
+        | ({} if choice.preset is None else {"preset": choice.preset}),
     }
 
 
