@@ -75,6 +75,32 @@ def test_unusable_parquet_columns_are_named(write, columns, words):
         load(write(columns))
 
 
+def test_two_parquet_columns_of_one_name_are_refused(tmp_path):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    for names in (["a", "b", "a"], ["a", "label", "label"]):
+        table = pa.table([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], names=names)
+        parquet.write_table(table, tmp_path / "x.parquet")
+        with pytest.raises(DataError, match=rf"x\.parquet has two columns called '{names[2]}'; re"):
+            load(tmp_path / "x.parquet")
+
+
+def test_many_parquet_columns_are_looked_up_once(write, monkeypatch):
+    # The arrow schema is made anew, of all columns, whenever it is asked for.
+    pyarrow_file = pytest.importorskip("pyarrow.parquet").ParquetFile
+    made = []
+
+    class Counting(pyarrow_file):
+        @property
+        def schema_arrow(self):
+            made.append(1)
+            return super().schema_arrow
+
+    path = write({f"c{i}": [float(i), 0.5] for i in range(300)})
+    monkeypatch.setattr("pyarrow.parquet.ParquetFile", Counting)
+    np.testing.assert_array_equal(load(path).samples[0], np.arange(300.0))
+    assert len(made) <= 3
+
+
 def test_missing_integers_in_parquet_are_refused(write):
     with pytest.raises(DataError, match="missing values"):
         np.asarray(load(write({"a": [1, None, 3]})).samples)

@@ -16,7 +16,7 @@ _MISSING = {
     "missing",
 }  # fmt: skip
 # Numbers as people write them, which no parser reads alike: 1_000, 1'000, 1.000,5, 1.2.3, 5 %.
-_NUMERAL = re.compile(r"[+-]?[\d_.,' ]*\d[\d_.,' ]*(e[+-]?\d+)? ?%?")
+_NUMERAL = re.compile(r"(?=\D*\d)[+-]?[\d_.,' ]*(e[+-]?\d+)?%?")
 
 
 class Kind(Enum):
