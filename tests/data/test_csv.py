@@ -145,6 +145,13 @@ def test_large_whole_labels_keep_their_digits(tmp_path, way):
     assert load(tmp_path / "x.csv").labels.tolist() == labels
 
 
+@pytest.mark.parametrize("label", [2**63, -(2**63) - 1, 10**25, "9" * 5000])
+def test_labels_beyond_64_bits_are_refused(tmp_path, way, label):
+    (tmp_path / "x.csv").write_text(f"a,label\n1,0\n2,{label}\n")
+    with pytest.raises(DataError, match=r"x\.csv has the label .* 64 bits"):
+        load(tmp_path / "x.csv")
+
+
 def test_large_clean_files_are_read_by_pyarrow(tmp_path, monkeypatch):
     pytest.importorskip("pyarrow.csv")
     monkeypatch.setattr(tables, "_SMALL_BYTES", 0)
