@@ -34,11 +34,14 @@ class PairDataset(torch.utils.data.Dataset):
 class Countable:
     """Indexable, but no torch class."""
 
+    def __init__(self, rows=X):
+        self.rows = rows
+
     def __len__(self):
-        return len(X)
+        return len(self.rows)
 
     def __getitem__(self, index):
-        return X[index]
+        return self.rows[index]
 
 
 def frozen(array):
