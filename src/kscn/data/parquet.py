@@ -112,7 +112,7 @@ def parquet_source(path: Path, labels: bool = True) -> tuple[ParquetSource, np.n
         last = list(columns)[-1] if len(columns) > 1 else None
         if label is None and last is not None and _is_text(columns[last]):
             label = last
-        kind = columns.pop(label, None)
+        kind = None if label is None else columns.pop(label)
         if not columns:
             raise DataError(f"{path} has no columns of samples; write the file again.")
         source = ParquetSource(file, columns, str(path))

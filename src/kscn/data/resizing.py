@@ -25,13 +25,13 @@ class Resized(NamedTuple):
 
     Attributes
     ----------
-    count : int
-        Images written.
+    images : int
+        How many were written.
     values : tuple of float, or None
         The values that became black and white, if any image had more than 8 bits.
     """
 
-    count: int
+    images: int
     values: tuple[float, float] | None
 
 
