@@ -31,7 +31,7 @@ _LONGEST_ROW = 2**22
 _PIECE_BYTES = 2**20
 _MEMORY_BYTES = 64 * 2**20
 # In smaller files importing pyarrow takes longer than reading; in wider ones its columns do.
-_SMALL_BYTES = 2**20
+_SMALL_BYTES = 8 * 2**20
 _WIDE = 2048
 _WHOLE = re.compile(r"[+-]?\d{1,30}")
 
@@ -120,6 +120,8 @@ class _Layout:
         The first row, if it is one of names.
     start : int
         Lines up to and with that row.
+    indexed : bool
+        Whether the first column is a row index.
     columns : list of int
         Where the numbers are.
     label : int or None
@@ -132,6 +134,7 @@ class _Layout:
     width: int
     names: list[str] | None
     start: int
+    indexed: bool
     columns: list[int]
     label: int | None
     named: bool
@@ -151,7 +154,8 @@ def _look(lines: _Lines, path: Path) -> _Layout:
     label, named = label_column(names, second or head if names else head)
     indexed = names is not None and not head[0].strip()
     columns = [c for c in range(indexed, len(head)) if c != label]
-    return _Layout(separator, len(head), names, line if names else 0, columns, label, named)
+    start = line if names else 0
+    return _Layout(separator, len(head), names, start, indexed, columns, label, named)
 
 
 def _read(lines: _Lines, layout: _Layout, path: Path) -> tuple[Source, np.ndarray | None]:
@@ -163,17 +167,19 @@ def _read(lines: _Lines, layout: _Layout, path: Path) -> tuple[Source, np.ndarra
                 f"{path} has {len(row)} columns in line {line}, but {layout.width} before; make "
                 "all rows one length."
             )
-        cells = [row[column] for column in layout.columns]
+        if layout.label is not None:
+            labels.append(row.pop(layout.label).strip(), line)
+        if layout.indexed:
+            del row[0]
         try:
-            numbers = list(map(float, cells))
+            numbers = list(map(float, row))
         except ValueError:
             numbers = None
-        if numbers is None or not plain("".join(cells)):
-            column = next(c for c in layout.columns if not is_number(row[c]))
-            raise _unfit(path, row[column], layout.place(line, column), "a number is expected")
+        if numbers is None or not plain("".join(row)):
+            unread = next(place for place, cell in enumerate(row) if not is_number(cell))
+            place = layout.place(line, layout.columns[unread])
+            raise _unfit(path, row[unread], place, "a number is expected")
         values.append(numbers)
-        if layout.label is not None:
-            labels.append(row[layout.label].strip(), line)
     unfit = labels.unfit(layout.named)
     if unfit is not None and layout.label is not None:
         place = layout.place(labels.lines[unfit], layout.label)
