@@ -8,6 +8,7 @@ at anything unusual Python starts again, and it alone finds the words for what i
 from __future__ import annotations
 
 import csv
+import os
 import re
 import tempfile
 from array import array
@@ -216,7 +217,8 @@ def _read_by_pyarrow(path: Path, layout: _Layout) -> tuple[Source, np.ndarray | 
     values, labels = _Table(len(wanted), str(path)), _Labels()
     try:
         with (
-            path.open("rb") as stream,
+            # A file of its own: one of Python would be read by a thread that may wait for this one.
+            pyarrow.OSFile(os.fsencode(path)) as stream,
             reading.open_csv(
                 stream,
                 reading.ReadOptions(use_threads=False, column_names=every, skip_rows=layout.start),
