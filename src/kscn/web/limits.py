@@ -1,4 +1,4 @@
-"""How much a client may ask for: bytes of a body, time to send it, requests per second."""
+"""How much clients may ask for: bytes of bodies, time to send one, requests per second."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 import hmac
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
@@ -24,13 +25,55 @@ def same(given: str, expected: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
 
 
-async def read_body(request: Request, most: int) -> bytes:
-    """The body of a request of at most `most` bytes; a longer one is refused unread."""
+class Room:
+    """Bytes that the bodies of all requests may take together.
+
+    Parameters
+    ----------
+    most : int
+        That many.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    @contextmanager
+    def share(self) -> Iterator[Callable[[int], None]]:
+        """A function to take bytes with, which are given back at the end."""
+        taken = 0
+
+        def take(size: int) -> None:
+            nonlocal taken
+            if size > self._left:
+                raise busy()
+            self._left -= size
+            taken += size
+
+        try:
+            yield take
+        finally:
+            self._left += taken
+
+
+def busy() -> RefusalError:
+    """What is said when others have to be answered first."""
+    return RefusalError(
+        503, "too many requests are waiting; try again later.", {"Retry-After": "1"}
+    )
+
+
+async def read_body(
+    request: Request, most: int, take: Callable[[int], None] = lambda size: None
+) -> bytes:
+    """The body of a request of at most `most` bytes; a longer one is refused unread.
+
+    `take` is called with the size of every piece, and may refuse it.
+    """
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and len(declared) < 20 and int(declared) > most:
         raise _too_large(most)
     try:
-        return await asyncio.wait_for(_collect(request, most), _BODY_SECONDS)
+        return await asyncio.wait_for(_collect(request, most, take), _BODY_SECONDS)
     except asyncio.TimeoutError:
         raise RefusalError(
             408, f"the body did not arrive within {_BODY_SECONDS:.0f} seconds; send it faster."
@@ -41,19 +84,20 @@ async def read_body(request: Request, most: int) -> bytes:
         )
 
 
-async def _collect(request: Request, most: int) -> bytes:
+async def _collect(request: Request, most: int, take: Callable[[int], None]) -> bytes:
     pieces, size = [], 0
     async for piece in request.stream():
         size += len(piece)
         if size > most:
             raise _too_large(most)
+        take(len(piece))
         pieces.append(piece)
     return b"".join(pieces)
 
 
 def _too_large(most: int) -> RefusalError:
     return RefusalError(
-        413, f"the body is larger than {most:,} bytes; send fewer samples at a time."
+        413, f"the body is larger than {most:,} bytes; send less at a time."
     )
 
 
