@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
+from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -21,6 +22,8 @@ from kscn.web.limits import RateLimit, Room, read_body, same
 from kscn.web.predicting import Predictor
 
 MEGABYTE = 2**20
+# Rows of an answer that are written while everybody else waits.
+_ROWS_AT_ONCE = 1000
 _PATHS = ("/predict", "/health", "/metrics", "/openapi.json")
 # Bytes of all bodies that arrive or are decoded at a time, if that is not less than four of them.
 _TOGETHER = 256 * MEGABYTE
@@ -183,10 +186,9 @@ def prediction_app(
                     )
             del body, parts
         columns = await batcher.submit(samples)
-        names = ("label", "probability", "residual")
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        made = [dict(zip(names, row, strict=True)) for row in rows]
-        return JSONResponse({"predictions": made})
+        if len(samples) > _ROWS_AT_ONCE:
+            return await asyncio.to_thread(_answer, columns)
+        return _answer(columns)
 
     @app.get(
         "/health",
@@ -208,6 +210,12 @@ def prediction_app(
         return PlainTextResponse(counters.text(), media_type="text/plain; version=0.0.4")
 
     return app
+
+
+def _answer(columns: tuple[NDArray, ...]) -> JSONResponse:
+    names = ("label", "probability", "residual")
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return JSONResponse({"predictions": [dict(zip(names, row, strict=True)) for row in rows]})
 
 
 _WHY = {
