@@ -69,9 +69,10 @@ def test_many_lists_of_the_right_shape_are_not_kept():
 @pytest.mark.parametrize("wrap", ['{"samples": %s}', "%s", '\n { "samples"\t:\r\n%s\n} '])
 @pytest.mark.parametrize("shape", [(7,), (2, 3), (3, 1, 2)])
 def test_large_bodies_are_read_as_small_ones_are(shape, wrap, monkeypatch):
-    samples = np.random.default_rng(0).standard_normal((50, *shape)) * 10.0 ** np.arange(-25, 25)[
-        (slice(None), *(None for _ in shape))
-    ]
+    samples = (
+        np.random.default_rng(0).standard_normal((50, *shape))
+        * 10.0 ** np.arange(-25, 25)[(slice(None), *(None for _ in shape))]
+    )
     for sent in (samples, samples.astype(np.float32).astype(float), samples[0]):
         body = (wrap % json.dumps(sent.tolist())).encode()
         whole = decoded(body, shape)
@@ -142,7 +143,8 @@ def npy(header):
 
 
 @pytest.mark.parametrize(
-    "shape", ["(2**62, 0)", f"({2**62}, 0)", "(0, 8)", "(True, 8)", "(-1, 0)", "(0,)*9", f"({10**4200},)"]
+    "shape",
+    ["(2**62, 0)", f"({2**62}, 0)", "(0, 8)", "(True, 8)", "(-1, 0)", "(0,)*9", f"({10**4200},)"],
 )
 def test_npy_headers_of_impossible_shapes_are_refused(shape):
     header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"

@@ -290,7 +290,11 @@ def test_bodies_of_edits_are_refused_before_they_are_read(client):
     words = b'{"edit":"flag","flagged":true,"samples":[' + b'"",' * 500_000 + b'""]}'
     answer = client.post("/api/edits", content=words, headers=head)
     assert answer.status_code == 422 and "samples.0" in answer.json()["error"]
-    for body, kind in ((b"{", "application/json"), (b"", "application/json"), (b"{}", "text/plain")):
+    for body, kind in (
+        (b"{", "application/json"),
+        (b"", "application/json"),
+        (b"{}", "text/plain"),
+    ):
         answer = client.post("/api/edits", content=body, headers={"content-type": kind})
         assert answer.status_code in (415, 422) and answer.json()["error"].endswith(".")
 

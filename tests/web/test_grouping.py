@@ -219,7 +219,7 @@ def test_no_more_is_unpacked_than_there_are_members(tmp_path):
     journal.close()
     tracemalloc.start()
     try:
-        with pytest.raises(ModelFileError, match="line 2 .* members"):
+        with pytest.raises(ModelFileError, match=r"line 2 .* members"):
             Editor(LABELS, 3, Journal(path, {}))
         assert tracemalloc.get_traced_memory()[1] < 2_000_000
     finally:

@@ -220,7 +220,14 @@ def asked_by(app, host, path="/health"):
 def test_without_a_token_only_addresses_and_the_given_name_are_answered(model):
     predictor = Predictor(model, (8, 8))
     app = prediction_app(predictor, host="Box.local", wait=0)
-    for host in ("127.0.0.1:8000", "localhost:1", "LOCALHOST", "[::1]:8000", "10.0.0.7", "box.local"):
+    for host in (
+        "127.0.0.1:8000",
+        "localhost:1",
+        "LOCALHOST",
+        "[::1]:8000",
+        "10.0.0.7",
+        "box.local",
+    ):
         assert asked_by(app, host).status_code == 200, host
     for path in ("/health", "/metrics", "/openapi.json", "/predict"):
         words = refusal(asked_by(app, "rebound.example:8000", path), 421)

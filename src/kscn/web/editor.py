@@ -44,30 +44,32 @@ class Editor:
         self._replay(journal.entries)
 
     def _replay(self, entries: Sequence[Mapping[str, Any]]) -> None:
-        """Make the edits that no later entry takes back: a fold for each undo would take minutes."""
+        """Make the edits that no later entry takes back; a fold for each undo takes minutes."""
         done: list[tuple[int, Mapping[str, Any]]] = []
         undone: list[tuple[int, Mapping[str, Any]]] = []
-        number = 0
-        try:
-            for number, entry in enumerate(entries, 2):
-                kind = entry.get("edit")
-                if kind in ("undo", "redo"):
-                    source, target = (done, undone) if kind == "undo" else (undone, done)
-                    if not source:
-                        raise InputError(f"there is nothing to {kind}.")
-                    target.append(source.pop())
-                else:
-                    done.append((number, entry))
-                    undone.clear()
-            for number, entry in done:
+        for number, entry in enumerate(entries, 2):
+            kind = entry.get("edit")
+            if kind in ("undo", "redo"):
+                source, target = (done, undone) if kind == "undo" else (undone, done)
+                if not source:
+                    raise self._misfit(number, f"there is nothing to {kind}.")
+                target.append(source.pop())
+            else:
+                done.append((number, entry))
+                undone.clear()
+        for number, entry in done:
+            try:
                 self.grouping.apply(entry)
-        except KscnError as error:
-            raise ModelFileError(
-                f"line {number} of {self._journal.path} does not fit the lines before ({error}); "
-                "repair it, or move the file away to begin anew."
-            ) from None
+            except KscnError as error:
+                raise self._misfit(number, error) from None
         self._done = [entry for _, entry in done]
         self._undone = [entry for _, entry in undone]
+
+    def _misfit(self, number: int, why: object) -> ModelFileError:
+        return ModelFileError(
+            f"line {number} of {self._journal.path} does not fit the lines before ({why}); "
+            "repair it, or move the file away to begin anew."
+        )
 
     @property
     def can_undo(self) -> bool:

@@ -96,9 +96,7 @@ async def _collect(request: Request, most: int, take: Callable[[int], None]) -> 
 
 
 def _too_large(most: int) -> RefusalError:
-    return RefusalError(
-        413, f"the body is larger than {most:,} bytes; send less at a time."
-    )
+    return RefusalError(413, f"the body is larger than {most:,} bytes; send less at a time.")
 
 
 class RateLimit:
