@@ -12,7 +12,7 @@ pytest.importorskip("uvicorn")
 
 from fastapi import FastAPI, Request, Response
 
-from kscn.web import connections, server
+from kscn.web import connections, refusals, server
 from kscn.web.limits import read_body
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -20,6 +20,7 @@ HEALTH = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 def small_app():
     app = FastAPI()
+    refusals.install(app)
 
     @app.get("/health")
     async def health():
@@ -118,6 +119,13 @@ def test_clients_that_hold_back_a_body_or_do_not_read_are_dropped(connect, impat
         raise ConnectionError
     assert received < 20_000_000
     assert status(connect(HEALTH)) == 200
+
+
+def test_a_body_that_is_too_large_is_answered_not_cut_off(connect):
+    head = b"POST /body HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 9000000\r\n\r\n"
+    client = connect(head + b"x" * 9_000_000)  # as urllib sends it: all of it, and then it listens
+    assert status(client) == 413
+    assert status(connect(head)) == 413  # nothing of the body came
 
 
 def test_a_working_client_keeps_its_connection(connect, impatient):

@@ -21,7 +21,7 @@ from kscn.web import refusals
 from kscn.web.explorer import LARGEST_PAGE, MOST_PARTS, Explorer
 from kscn.web.grouping import LONGEST_NAME
 from kscn.web.hosts import named_host
-from kscn.web.limits import read_body, same
+from kscn.web.limits import read_body, same, throw_away
 
 # In one edit; their numbers need no more bytes than this.
 _MOST_SAMPLES, _MOST_BYTES = 100_000, 2 * 2**20
@@ -141,6 +141,7 @@ class CookieGuard:
         try:
             answer = self._check(request)
         except refusals.RefusalError as refusal:
+            await throw_away(receive)
             answer = refusal.response()
         await (answer or self._app)(scope, receive, with_headers)
 
@@ -210,9 +211,9 @@ def explorer_app(explorer: Explorer, token: str) -> FastAPI:
 
     @app.post("/api/edits")
     async def edit(request: Request) -> dict[str, Any]:
+        body = await read_body(request, _MOST_BYTES)
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             raise refusals.RefusalError(415, "an edit must be sent as application/json.")
-        body = await read_body(request, _MOST_BYTES)
         return await run_in_threadpool(_edited, explorer, body)
 
     @app.get("/labels.csv")

@@ -11,11 +11,15 @@ from contextlib import contextmanager
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 from kscn.web.refusals import RefusalError
 
 # A body that takes longer than this to arrive is not waited for.
 _BODY_SECONDS = 30.0
+# Of a body that is refused, this much is read all the same, while it comes without pauses: whoever
+# still sends when the connection is closed never sees the answer.
+_THROWN_AWAY, _PAUSE = 64 * 2**20, 0.5
 # Clients remembered by the rate limit; the one not seen for longest is forgotten first.
 _CLIENTS = 10_000
 
@@ -65,12 +69,13 @@ def busy() -> RefusalError:
 async def read_body(
     request: Request, most: int, take: Callable[[int], None] = lambda size: None
 ) -> bytes:
-    """The body of a request of at most `most` bytes; a longer one is refused unread.
+    """The body of a request of at most `most` bytes; a longer one is refused, and not kept.
 
     `take` is called with the size of every piece, and may refuse it.
     """
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and len(declared) < 20 and int(declared) > most:
+        await throw_away(request.receive)
         raise _too_large(most)
     try:
         return await asyncio.wait_for(_collect(request, most, take), _BODY_SECONDS)
@@ -85,14 +90,32 @@ async def read_body(
 
 
 async def _collect(request: Request, most: int, take: Callable[[int], None]) -> bytes:
-    pieces, size = [], 0
-    async for piece in request.stream():
+    pieces, size, more = [], 0, True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        piece, more = message.get("body", b""), message.get("more_body", False)
         size += len(piece)
         if size > most:
+            if more:
+                await throw_away(request.receive)
             raise _too_large(most)
         take(len(piece))
         pieces.append(piece)
     return b"".join(pieces)
+
+
+async def throw_away(receive: Receive) -> None:
+    """Read a body that is refused, as far as it comes at once, and keep nothing of it."""
+    size, more = 0, True
+    while more and size < _THROWN_AWAY:
+        try:
+            message = await asyncio.wait_for(receive(), _PAUSE)
+        except asyncio.TimeoutError:
+            return
+        size += len(message.get("body") or b"")
+        more = message["type"] == "http.request" and message.get("more_body", False)
 
 
 def _too_large(most: int) -> RefusalError:

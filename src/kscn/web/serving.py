@@ -18,7 +18,7 @@ from kscn.web.batching import MicroBatcher
 from kscn.web.bodies import AT_ONCE, decode, parts_of
 from kscn.web.counters import Counters
 from kscn.web.hosts import is_address, named_host
-from kscn.web.limits import RateLimit, Room, read_body, same
+from kscn.web.limits import RateLimit, Room, read_body, same, throw_away
 from kscn.web.predicting import Predictor
 
 MEGABYTE = 2**20
@@ -93,6 +93,7 @@ class Guard:
             try:
                 self._check(Request(scope), path)
             except refusals.RefusalError as refusal:
+                await throw_away(receive)
                 await refusal.response()(scope, receive, note)
             else:
                 await self._app(scope, receive, note)
