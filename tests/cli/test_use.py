@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from kscn import metrics
+from kscn.atomicfile import atomic_file
 from kscn.cli import labels as label_files
 from kscn.cli.summary import confusion_lines
 
@@ -126,7 +127,7 @@ def test_evaluate_refuses_what_does_not_fit(one_sentence, kscn, files, finished,
 def test_long_label_files_are_written_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(label_files, "_ROWS_AT_ONCE", 7)
     labels = np.arange(23) % 5
-    with label_files.atomic_file(tmp_path / "l.csv") as file:
+    with atomic_file(tmp_path / "l.csv") as file:
         label_files.write_labels(file, labels)
     assert label_files.read_labels(tmp_path / "l.csv", 23).tolist() == labels.tolist()
 

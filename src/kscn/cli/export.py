@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kscn.cli.labels import atomic_file
+from kscn.atomicfile import atomic_file
 from kscn.cli.rundir import Run, read_run
 from kscn.errors import DataError, InputError
 

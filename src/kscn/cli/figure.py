@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kscn.cli.labels import atomic_file, read_labels
+from kscn.atomicfile import atomic_file
+from kscn.cli.labels import read_labels
 from kscn.cli.rundir import CONFIG, MODEL, UNFINISHED, Run, read_run
 from kscn.errors import InputError
 

@@ -1,43 +1,15 @@
 """Label files: `index,label` rows out, and .npy, .csv or .txt in."""
 
 import csv
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from kscn.errors import DataError, InputError
+from kscn.errors import DataError
 
 if TYPE_CHECKING:
     import numpy as np
 
 _ROWS_AT_ONCE = 1_000_000
-
-
-@contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that takes its final name only once it is complete and flushed to disk.
-
-    A place that cannot be written is reported on entry, before any work is done for the file.
-    """
-    part = path.with_name(f".{path.name}.part-{os.getpid()}")
-    if path.is_dir():
-        raise InputError(f"{path} is a directory; give the name of a file to write.")
-    try:
-        file = part.open("wb")
-    except OSError as error:
-        raise InputError(
-            f"cannot write {path}: {error.strerror}; choose a place that exists and can be written."
-        ) from error
-    try:
-        with file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def write_labels(file: BinaryIO, labels: "np.ndarray") -> None:

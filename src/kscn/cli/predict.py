@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from kscn.cli.labels import atomic_file, write_labels
+from kscn.atomicfile import atomic_file
+from kscn.cli.labels import write_labels
 from kscn.cli.rundir import read_run
 from kscn.cli.summary import size_lines
 from kscn.cli.terminal import Terminal

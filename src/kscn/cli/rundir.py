@@ -20,7 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kscn.cli.labels import atomic_file, read_labels, write_labels
+from kscn.atomicfile import atomic_file
+from kscn.cli.labels import read_labels, write_labels
 from kscn.errors import ModelFileError
 
 if sys.version_info >= (3, 11):

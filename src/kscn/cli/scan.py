@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from kscn.cli.labels import atomic_file
+from kscn.atomicfile import atomic_file
 from kscn.cli.terminal import Terminal, duration, table
 from kscn.errors import InputError
 

@@ -1,13 +1,13 @@
 """Finished runs as files: written whole or not at all, read with care, compared, averaged."""
 
 import json
-import os
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kscn.atomicfile import atomic_file
 from kscn.errors import DataError, InputError
 from kscn.experiments.tables import SCORES
 
@@ -41,15 +41,8 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file that appears under its name when it is complete, or not at all."""
-    part = path.with_name(f".{path.name}.part-{os.getpid()}")
-    try:
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with atomic_file(path) as file:
+        file.write(text.encode("utf-8", "replace"))
 
 
 def check_writable(path: Path) -> None:
