@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from kscn import __version__
+from kscn.cli.terminal import complain, printable
 from kscn.errors import KscnError
 
 # In the order of `kscn --help`; the command `fit` is the object `command` in kscn/cli/fit.py.
@@ -49,6 +50,7 @@ class KscnGroup(click.Group):
                 warnings.showwarning = _show_warning
                 code = super().main(args, *rest, **extra)
         except click.ClickException as error:  # usage errors: click words them well
+            error.message = printable(error.message)
             error.show()
             sys.exit(error.exit_code)
         except (click.Abort, KeyboardInterrupt):
@@ -75,14 +77,14 @@ class KscnGroup(click.Group):
 
 def _show_warning(message: Warning | str, *rest: Any, **more: Any) -> None:
     """A warning in one line, without the place in the code that Python would add."""
-    click.echo(f"kscn: warning: {' '.join(str(message).split())}", err=True)
+    complain(f"warning: {' '.join(str(message).split())}")
 
 
 def _leave(sentence: str, code: int) -> NoReturn:
     """Say one sentence on stderr and exit; KSCN_DEBUG=1 shows the traceback instead."""
     if os.environ.get("KSCN_DEBUG") == "1" and code != INTERRUPTED:
         raise  # the error that the caller is handling
-    click.echo(f"kscn: {sentence}", err=True)
+    complain(sentence)
     sys.exit(code)
 
 

@@ -7,6 +7,7 @@ import click
 
 from kscn.atomicfile import atomic_file
 from kscn.cli.rundir import Run, read_run
+from kscn.cli.terminal import Terminal
 from kscn.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -43,13 +44,14 @@ def command(run: Path, output: Path, data: str | None) -> None:
             agreement = compare(content, model, samples)
         file.write(content)
     ties = f" ({agreement.ties} of them ties)" if agreement.ties else ""
-    click.echo(
+    terminal = Terminal.beside(output)
+    terminal.say(
         f"wrote {output} ({len(content) / 1e6:.2f} MB): the clusters of {agreement.samples} {which}"
         f"{ties} agree, residuals within {agreement.error:.0e}"
     )
     shape = ", ".join(["n", *map(str, opened.config["data"]["shape"])])
-    click.echo(f"  input   {INPUT} ({shape}), {dtype}")
-    click.echo(f"  output  {', '.join(OUTPUTS)}")
+    terminal.say(f"  input   {INPUT} ({shape}), {dtype}")
+    terminal.say(f"  output  {', '.join(OUTPUTS)}")
 
 
 def _samples(run: Run, model: Any, data: str | None) -> "tuple[np.ndarray, Any, str]":

@@ -22,7 +22,7 @@ from kscn.cli.rundir import (
     read_unfinished,
 )
 from kscn.cli.summary import next_lines, run_lines
-from kscn.cli.terminal import Terminal
+from kscn.cli.terminal import Terminal, complain
 from kscn.errors import InputError, ModelFileError
 
 if TYPE_CHECKING:
@@ -403,7 +403,7 @@ def _leave(run: RunWriter, code: int) -> NoReturn:
     advice = "nothing already on disk was lost"
     if run.learnt:
         advice = f"go on with `kscn fit --resume {run.path}`"
-    click.echo(f"kscn: interrupted; {advice}", err=True)
+    complain(f"interrupted; {advice}")
     raise SystemExit(code)
 
 

@@ -39,7 +39,7 @@ def command(run: Path, data: str, output: Path) -> None:
         with working(f"assigning {len(samples):,} samples"):
             labels = model.predict(samples)
         write_labels(file, labels)
-    terminal = Terminal.of()
+    terminal = Terminal.beside(output)
     for line in size_lines(terminal, np.bincount(labels, minlength=model.n_clusters).tolist()):
         terminal.say(line)
     terminal.say(f"wrote {len(labels):,} labels to {output}")

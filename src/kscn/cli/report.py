@@ -10,6 +10,7 @@ import click
 from kscn.atomicfile import atomic_file
 from kscn.cli.labels import read_labels
 from kscn.cli.rundir import Run, read_run
+from kscn.cli.terminal import Terminal
 from kscn.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def command(
         file.write(page.encode("utf-8", "replace"))
         size = file.tell()
     advice = "" if show else "; open it in a browser"
-    click.echo(f"wrote {output} ({size / 1e6:.1f} MB){advice}")
+    Terminal.beside(output).say(f"wrote {output} ({size / 1e6:.1f} MB){advice}")
     if show:
         click.launch(str(output.absolute()))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kscn.cli.rundir import CONFIG, HISTORY, LABELS, MODEL
-from kscn.cli.terminal import Terminal, duration, table
+from kscn.cli.terminal import Terminal, duration, printable, table
 
 if TYPE_CHECKING:
     from kscn.metrics import ConfusionMatrix
@@ -32,7 +32,7 @@ def run_lines(
         "",
         *size_lines(terminal, sizes),
         "",
-        f"  method     {about['method']}{preset}",
+        printable(f"  method     {about['method']}{preset}"),
     ]
     if result["objective"] is not None:
         unit = result.get("unit", "iterations")
