@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # Samples on which the file is compared with the model before it gets its name.
 _COMPARED = 256
+_NUMBERS = 2**26  # in all random samples together
 
 
 @click.command("export", short_help="Write the model of a run as an ONNX file.")
@@ -73,7 +74,8 @@ def _samples(run: Run, model: Any, data: str | None) -> "tuple[np.ndarray, Any, 
     except DataError:
         if data is not None:
             raise
-        drawn = np.random.default_rng(0).random((64, *shape))
+        few = max(1, min(64, _NUMBERS // int(np.prod(shape))))
+        drawn = np.random.default_rng(0).random((few, *shape))
         return drawn.astype(own), own, "random samples"
     if not hasattr(model, "_dtype"):  # a network; k-subspaces knows the type it was fitted in
         own = str(working_dtype(source.dtype)).removeprefix("torch.")

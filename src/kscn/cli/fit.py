@@ -17,6 +17,7 @@ from kscn import __version__
 from kscn.cli.interrupt import interruptible
 from kscn.cli.rundir import (
     CHECKPOINTS,
+    CONFIG,
     MODEL,
     RunWriter,
     read_unfinished,
@@ -215,7 +216,13 @@ def _go_on(run: Path, group: "Group") -> "Done | None":
             "on with other data."
         )
     method = config["run"]["method"]
-    model = methods.make(method, parameters.pop("n_clusters"), **parameters)
+    try:
+        model = methods.make(method, parameters.pop("n_clusters"), **parameters)
+    except (KeyError, TypeError) as error:
+        raise ModelFileError(
+            f"{run} cannot go on: its {CONFIG} holds other settings than {method} takes ({error}); "
+            "begin anew with --overwrite."
+        ) from None
     choice = Choice(model, method, config["run"].get("preset"))
     if group.rank > 0:
         _assist(loaded, choice, run)

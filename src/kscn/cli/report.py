@@ -121,4 +121,7 @@ def _versions(run: Run) -> dict[str, str]:
     if not run.has_model:
         return {}
     manifest = json.loads((run.model / "manifest.json").read_text(encoding="utf-8"))
-    return {str(name): str(number) for name, number in manifest.get("versions", {}).items()}
+    versions = manifest.get("versions")
+    if not isinstance(versions, dict):
+        return {}
+    return {str(name): str(number) for name, number in versions.items()}

@@ -12,7 +12,6 @@ import fcntl
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,12 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from kscn.atomicfile import atomic_file
 from kscn.cli.labels import read_labels, write_labels
+from kscn.cli.runfiles import AGAIN, read_config, read_entries, read_history
 from kscn.errors import ModelFileError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,9 +33,10 @@ UNFINISHED, CHECKPOINTS, LOCK = ".unfinished", "checkpoints", ".lock"
 COMPLETE = "complete"
 # config.toml moves last: a directory that has it has everything else.
 _ENTRIES = (MODEL, LABELS, HISTORY, CONFIG)
-# What the last line of the history tells.
-_RESULT = {"objective", "iterations", "seconds", "seed", "sizes", "dims", "scores"}
-_AGAIN = "run `kscn fit` again."
+
+
+class BusyError(ModelFileError):
+    """Another process writes into the directory."""
 
 
 class RunWriter:
@@ -182,7 +178,7 @@ def lock(path: Path) -> int:
             os.close(descriptor)  # of a file that its owner has removed meanwhile
         except BlockingIOError:
             os.close(descriptor)
-            raise ModelFileError(
+            raise BusyError(
                 f"another process is writing to {path}; wait for it, or choose another directory "
                 "with -o."
             ) from None
@@ -202,7 +198,8 @@ def finish_moves(path: Path) -> None:
         return
     from kscn.modelfile import replace_directory, sync_directory  # needs numpy
 
-    entries = json.loads((stage / COMPLETE).read_text())
+    required = {LABELS, HISTORY, CONFIG}
+    entries = read_entries(stage / COMPLETE, required, {*_ENTRIES})
     sync_directory(stage)
     for name in _ENTRIES:
         new, final = stage / name, path / name
@@ -239,7 +236,7 @@ def read_unfinished(path: Path) -> dict[str, Any]:
     if not is_unfinished(path):
         read_run(path)  # says what is wrong, if something is
         raise ModelFileError(f"{path} holds a finished run; there is nothing to resume.")
-    return _read_config(path / UNFINISHED / CONFIG)
+    return read_config(path / UNFINISHED / CONFIG)
 
 
 @dataclass(frozen=True)
@@ -271,8 +268,14 @@ class Run:
         return self.history[-1]
 
     def labels(self) -> "np.ndarray":
-        """The cluster of every training sample."""
-        return read_labels(self.path / LABELS, self.config["data"]["samples"])
+        """The cluster of every training sample, below zero for those that are in none."""
+        path, n_clusters = self.path / LABELS, len(self.result["sizes"])
+        labels = read_labels(path, self.config["data"]["samples"], AGAIN)
+        if labels.dtype.kind not in "iu" or labels.min() < -1 or labels.max() >= n_clusters:
+            raise ModelFileError(
+                f"{path} is damaged (it holds other labels than 0 to {n_clusters - 1}); {AGAIN}"
+            )
+        return labels
 
 
 def read_run(path: Path) -> Run:
@@ -280,7 +283,7 @@ def read_run(path: Path) -> Run:
     if not path.exists():
         raise ModelFileError(f"{path} does not exist; give the directory that `kscn fit` wrote.")
     if (path / UNFINISHED / COMPLETE).is_file():
-        with suppress(OSError, ModelFileError):  # a process that is at it, or a read-only directory
+        with suppress(OSError, BusyError):  # a process that is at it, or a read-only directory
             held = lock(path)
             try:
                 finish_moves(path)
@@ -296,30 +299,8 @@ def read_run(path: Path) -> Run:
             f"{path} is not a kscn run: it has no {CONFIG}; give the directory that `kscn fit` "
             "wrote."
         )
-    config = _read_config(path / CONFIG)
-    try:
-        lines = (path / HISTORY).read_text(encoding="utf-8").splitlines()
-        history = [json.loads(line) for line in lines]
-        _require(history[-1] if history else {}, _RESULT)
-    except (OSError, ValueError, TypeError) as error:
-        raise ModelFileError(f"{path / HISTORY} is damaged ({error}); {_AGAIN}") from None
-    return Run(path, config, history)
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = tomllib.loads(path.read_text(encoding="utf-8"))
-        _require(config, {"run", "data", "parameters"})
-        _require(config["data"], {"source", "name", "samples", "shape"})
-    except (OSError, ValueError, TypeError) as error:
-        raise ModelFileError(f"{path} is damaged ({error}); {_AGAIN}") from None
-    return config
-
-
-def _require(table: Any, keys: set[str]) -> None:
-    missing = sorted(keys - set(table))
-    if missing:
-        raise ValueError(f"{', '.join(missing)} missing")
+    config = read_config(path / CONFIG)
+    return Run(path, config, read_history(path / HISTORY, config["data"]["samples"]))
 
 
 def to_toml(config: Mapping[str, Mapping[str, Any]]) -> str:
