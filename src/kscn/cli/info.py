@@ -25,7 +25,9 @@ def command(run: Path) -> None:
     else:
         size = sum(tensor.nbytes for tensor in model.tensors.values())
         terminal.say(f"  model      {model.kind}, {size / 1024:,.0f} KiB, intact")
-    terminal.say(printable(f"  written    {about.get('created', '?')} by kscn {about.get('kscn', '?')}"))
+    terminal.say(
+        printable(f"  written    {about.get('created', '?')} by kscn {about.get('kscn', '?')}")
+    )
     terminal.say()
     settings = {"data": opened.config["data"]["source"], **opened.config["parameters"]}
     width = max(map(len, settings))

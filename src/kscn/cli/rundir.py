@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kscn.atomicfile import atomic_file
+from kscn.cli.history import HistoryFile
 from kscn.cli.labels import read_labels, write_labels
 from kscn.cli.runfiles import AGAIN, read_config, read_entries, read_history
 from kscn.errors import ModelFileError
@@ -67,7 +68,7 @@ class RunWriter:
                     self._refuse_to_replace(overwrite)
                     _forget(path)
                 self.stage.mkdir(exist_ok=True)
-                self._history = (self.stage / HISTORY).open("w", encoding="utf-8")
+                self._history = HistoryFile(self.stage / HISTORY)
             except BaseException:
                 unlock(path, self._lock)
                 raise
@@ -104,30 +105,25 @@ class RunWriter:
     @property
     def learnt(self) -> bool:
         """Whether there is anything that a later run could go on from."""
-        told = (self.stage / HISTORY).stat().st_size > 0
-        return self._resumed or told or self._has_states()
+        return self._resumed or self._history.begun or self._has_states()
 
     def _has_states(self) -> bool:
         return self.checkpoints.is_dir() and any(self.checkpoints.iterdir())
 
     def listen(self, model: Any, record: Mapping[str, Any]) -> None:
         """Callback of an estimator: write down what it tells, and first what it told before."""
-        if self._resumed and self._history.tell() == 0:
+        if self._resumed and not self._history.begun:
             self.rewrite_history(model.history_)
         else:
             self.record(record)
 
     def record(self, record: Mapping[str, Any]) -> None:
         """Append one line to history.jsonl; it can be read while the run goes on."""
-        self._history.write(_line(record))
-        self._history.flush()
+        self._history.append(record)
 
     def rewrite_history(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Begin history.jsonl again, with these records: those that a state brought along."""
-        self._history.seek(0)
-        self._history.truncate()
-        self._history.writelines(map(_line, records))
-        self._history.flush()
+        self._history.rewrite(records)
 
     def write_labels(self, labels: "np.ndarray") -> None:
         """Write labels.csv."""
@@ -145,8 +141,7 @@ class RunWriter:
     ) -> None:
         nothing_learnt = kind is not None and not self.learnt
         try:
-            os.fsync(self._history.fileno())
-            self._history.close()
+            self._history.close(must=kind is None)
             if kind is None:
                 self._publish()
         finally:
@@ -333,12 +328,3 @@ def _toml_key(key: str) -> str:
 
 def _given(entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     return ((key, value) for key, value in entries.items() if value is not None)
-
-
-def _line(record: Mapping[str, Any]) -> str:
-    return json.dumps(dict(record), default=_plain) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    """What JSON takes in place of numpy's and torch's scalars and arrays."""
-    return value.tolist() if hasattr(value, "tolist") else float(value)
