@@ -143,6 +143,14 @@ def test_a_list_of_moves_that_cannot_be_trusted_moves_nothing(
     assert sorted(path.relative_to(run) for path in run.rglob("*")) == before
 
 
+def test_a_run_goes_on_without_a_word_on_its_model(kscn, run):
+    stage = run / rundir.UNFINISHED
+    stage.mkdir()
+    (stage / CONFIG).write_text((run / CONFIG).read_text().replace("model = true", ""))
+    assert kscn("fit", "--resume", run).exit_code == 0
+    assert kscn("info", run).exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -383,7 +383,7 @@ def fit_run(
             run.rewrite_history(model.history_)
             seconds = max(record["seconds"] for record in model.history_)
         result = _result(model, seconds, loaded.labels)
-        if config["run"]["model"]:
+        if hasattr(model, "save"):
             model.save(run.stage / MODEL)
         run.write_labels(model.labels_)
         run.record(result)

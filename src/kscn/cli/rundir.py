@@ -245,7 +245,7 @@ class Run:
     @property
     def has_model(self) -> bool:
         """Whether the method leaves a model; some baselines leave labels only."""
-        return bool(self.config["run"].get("model", True))
+        return bool(self.config["run"]["model"])
 
     @property
     def model(self) -> Path:

@@ -75,7 +75,7 @@ def _config(text: str) -> dict[str, Any]:
         _require(isinstance(table.get(name), str), f"{name} is missing or no text")
     for name in ("kscn", "created", "preset"):
         _require(isinstance(run.get(name, ""), str), f"{name} is no text")
-    _require(isinstance(run.get("model", True), bool), "model is neither true nor false")
+    _require(isinstance(run.setdefault("model", True), bool), "model is neither true nor false")
     _require(_is_count(data.get("samples"), 1), "samples is missing or no number of them")
     shape = data.get("shape")
     _require(

@@ -32,6 +32,7 @@ def run_lines(
         "",
         *size_lines(terminal, sizes),
         "",
+        *_empty_lines(terminal, sizes),
         printable(f"  method     {about['method']}{preset}"),
     ]
     if result["objective"] is not None:
@@ -43,6 +44,16 @@ def run_lines(
     if result["scores"] is not None:
         lines.append(f"  scores     {score_line(result['scores'])}")
     return lines
+
+
+def _empty_lines(terminal: Terminal, sizes: Sequence[int]) -> list[str]:
+    """That fewer clusters were found than asked for, where it is so."""
+    empty = sum(size == 0 for size in sizes)
+    if not empty:
+        return []
+    have = "has" if empty == 1 else "have"
+    line = f"  empty      {empty} of {len(sizes)} clusters {have} no samples; ask for fewer with -k"
+    return [terminal.style(line, fg="yellow")]
 
 
 def _found(n_clusters: int, dims: Sequence[int]) -> str:
