@@ -4,6 +4,7 @@ The modules of this package import click and the standard library at their top a
 heavy inside functions, so `kscn --help` answers at once.
 """
 
+import io
 import os
 import sys
 import warnings
@@ -51,8 +52,7 @@ class KscnGroup(click.Group):
                 warnings.showwarning = _show_warning
                 code = super().main(args, *rest, **extra)
         except click.ClickException as error:  # usage errors: click words them well
-            error.message = printable(error.message)
-            error.show()
+            _show(error)
             sys.exit(error.exit_code)
         except (click.Abort, KeyboardInterrupt):
             _leave("interrupted; nothing already on disk was lost", INTERRUPTED)
@@ -74,6 +74,13 @@ class KscnGroup(click.Group):
                 BUG,
             )
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _show(error: click.ClickException) -> None:
+    words = io.StringIO()
+    error.show(file=words)
+    for line in words.getvalue().rstrip("\n").split("\n"):
+        click.echo(printable(line), err=True)
 
 
 def _show_warning(message: Warning | str, *rest: Any, **more: Any) -> None:
