@@ -20,7 +20,7 @@ from kscn.errors import InputError
     "--output",
     type=click.Path(path_type=Path),
     required=True,
-    help="The .csv file to write: a header, then index,label.",
+    help="The .csv file to write: a header, then index,label. A pipe or /dev/stdout will do.",
 )
 def command(run: Path, data: str, output: Path) -> None:
     """Assign every sample of DATA to a subspace of RUN, the directory `kscn fit` wrote."""
