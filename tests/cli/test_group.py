@@ -99,6 +99,20 @@ def test_ctrl_c_during_an_import_is_neither_swallowed_nor_a_fault(start, tmp_pat
     assert process.returncode == 130
 
 
+def test_ctrl_c_while_the_command_itself_is_imported(start):
+    process = start(
+        code="import os, signal, sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'click': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "from kscn.__main__ import main; main()"
+    )
+    _, errors = process.communicate(timeout=30)
+    assert errors == "kscn: interrupted; nothing already on disk was lost\n"
+    assert process.returncode == 130
+
+
 def test_a_second_ctrl_c_does_not_wait_for_the_import(start, tmp_path):
     (tmp_path / "package.py").write_text(
         "import os, signal, time\n"

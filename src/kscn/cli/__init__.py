@@ -114,5 +114,5 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point of the `kscn` script."""
+    """Run the `kscn` script."""
     cli.main(prog_name="kscn")

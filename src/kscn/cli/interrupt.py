@@ -89,7 +89,8 @@ def imports_finish() -> Iterator[None]:
             raise KeyboardInterrupt from error
         raise
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        if came:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
 
