@@ -30,6 +30,7 @@ def with_result(run, **changes):
         (CONFIG, b"[run]\n"),
         (CONFIG, b"a = " + b"[" * 100_000),
         (CONFIG, b"a = " + b"[" * 300 + b"]" * 300),
+        (CONFIG, b"a" + b".a" * 500_000 + b" = 1"),
         (CONFIG, b"a = 1\n" * 300_000),
         (HISTORY, b""),
         (HISTORY, b'{"stage": "fi'),

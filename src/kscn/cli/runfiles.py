@@ -23,6 +23,7 @@ else:
 _CONFIG_BYTES, _HISTORY_BYTES = 2**20, 2**28
 _SAMPLE_NUMBERS = 2**26  # numbers in one sample
 _DEPTH = 20  # of tables and lists in each other
+_DOTS = 2000
 _LONGEST_FIT = 1e10  # seconds
 
 AGAIN = "run `kscn fit` again."
@@ -66,6 +67,8 @@ def _read(path: Path, limit: int, parse: Callable[[str], T], advice: str) -> T:
 
 
 def _config(text: str) -> dict[str, Any]:
+    # The time for a key of many parts, a.a.a.a, grows with the square of their number.
+    _require(text.count(".") <= _DOTS, "too many dots")
     config = tomllib.loads(text)
     for section in ("run", "data", "parameters"):
         _require(isinstance(config.get(section), dict), f"{section} missing")
