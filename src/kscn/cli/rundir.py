@@ -268,7 +268,7 @@ class Run:
         labels = read_labels(path, self.config["data"]["samples"], AGAIN)
         if labels.dtype.kind not in "iu" or labels.min() < -1 or labels.max() >= n_clusters:
             raise ModelFileError(
-                f"{path} is damaged (it holds other labels than 0 to {n_clusters - 1}); {AGAIN}"
+                f"{path} is damaged (other labels than the numbers 0 to {n_clusters - 1}); {AGAIN}"
             )
         return labels
 
