@@ -10,7 +10,7 @@ def main() -> None:
 
         command()
     except KeyboardInterrupt:
-        print("kscn: interrupted; nothing already on disk was lost", file=sys.stderr)
+        sys.stderr.write("kscn: interrupted; nothing already on disk was lost\n")
         sys.exit(130)
 
 
