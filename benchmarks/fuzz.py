@@ -1,6 +1,6 @@
-"""Damaged and hostile files against the readers and the model loader: results/fuzz.json.
+"""Damaged and hostile files against readers, model loader and run directories: results/fuzz.json.
 
-    python benchmarks/fuzz.py --minutes 10            both parts, 10 minutes each
+    python benchmarks/fuzz.py --minutes 10            all parts, 10 minutes each
     python benchmarks/fuzz.py readers --minutes 10    one part: results/fuzz_readers.json
     python benchmarks/fuzz.py readers --case 1234     one case again, with the traceback
 
@@ -33,6 +33,7 @@ import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -385,9 +386,68 @@ def open_model(path: Path) -> None:
     load_model(path)
 
 
+@cache
+def finished_run() -> Path:
+    """A run directory, in a folder with its data x.npy."""
+    from kscn.cli import cli
+
+    folder = Path(tempfile.mkdtemp(prefix="kscn-fuzz-runs-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    np.save(folder / "x.npy", np.random.default_rng(0).normal(size=(60, 6)).astype(np.float32))
+    fit = f"fit {folder}/x.npy -k 2 -o {folder}/run --subspace-dim 2 --n-init 1 --seed 0"
+    with redirect_stdout(io.StringIO()):
+        cli.main(fit.split(), standalone_mode=False)
+    return folder / "run"
+
+
+def write_run_case(folder: Path, rng: random.Random) -> tuple[str, Path]:
+    """A run directory with one mutated file; some did not finish or were about to be published."""
+    path = folder / "run"
+    shutil.copytree(finished_run(), path)
+    what = rng.choice(
+        ["config.toml", "history.jsonl", "labels.csv", "complete", "result", "resume"]
+    )
+    stage = path / ".unfinished"
+    if what in ("complete", "resume"):
+        stage.mkdir()
+    if what == "complete":
+        shutil.copytree(path, stage, dirs_exist_ok=True, ignore=lambda *_: {stage.name})
+        entries = json.dumps(["model", "labels.csv", "history.jsonl", "config.toml"])
+        (stage / what).write_bytes(mutated(entries.encode(), rng))
+    elif what == "result":
+        *lines, last = (path / "history.jsonl").read_text().splitlines()
+        result = json.loads(last)
+        change_a_value(result, rng)
+        (path / "history.jsonl").write_text("\n".join([*lines, json.dumps(result)]))
+    else:
+        file = path / ("config.toml" if what == "resume" else what)
+        file.write_bytes(mutated(file.read_bytes(), rng))
+        if what == "resume":
+            os.replace(file, stage / file.name)
+    return what, path
+
+
+def use_run(path: Path) -> None:
+    """What users do with a run: look at it, score it, make its page, or let it go on."""
+    from kscn.cli import cli
+
+    truth = path.with_name("y.npy")
+    np.save(truth, np.arange(60) % 2)
+    resume = (path / ".unfinished" / "config.toml").exists() and not (path / "config.toml").exists()
+    uses = (
+        [["fit", "--resume", path]]
+        if resume
+        else [["info", path], ["evaluate", path, "--labels", truth], ["report", path]]
+    )
+    for use in uses:
+        with redirect_stdout(io.StringIO()):
+            cli.main([str(word) for word in use], standalone_mode=False)
+
+
 PARTS: dict[str, tuple[Callable[[Path, random.Random], tuple[str, Path]], Callable]] = {
     "readers": (write_reader_case, read_everything),
     "model": (write_model_case, open_model),
+    "runs": (write_run_case, use_run),
 }
 
 
@@ -408,7 +468,7 @@ def run_case(part: str, seed: int, number: int, folder: Path) -> tuple[str, str]
         message = str(error)
         assert "\n" not in message, f"more than one line: {message!r}"
         assert len(message) < 2000, f"{len(message)} letters: {message[:200]!r}"
-        assert part == "model" or str(here) in message, f"does not name the file: {message!r}"
+        assert part != "readers" or str(here) in message, f"does not name the file: {message!r}"
         return kind, "refused"
     return kind, "accepted"
 

@@ -16,12 +16,13 @@ from kscn import __version__
 from kscn.cli.interrupt import interruptible
 from kscn.cli.rundir import (
     CHECKPOINTS,
+    CONFIG,
     MODEL,
     RunWriter,
     read_unfinished,
 )
 from kscn.cli.summary import next_lines, run_lines
-from kscn.cli.terminal import Terminal
+from kscn.cli.terminal import Terminal, complain
 from kscn.errors import InputError, ModelFileError
 
 if TYPE_CHECKING:
@@ -214,7 +215,13 @@ def _go_on(run: Path, group: "Group") -> "Done | None":
             "on with other data."
         )
     method = config["run"]["method"]
-    model = methods.repeated(method, config["parameters"])
+    try:
+        model = methods.repeated(method, config["parameters"])
+    except (KeyError, TypeError) as error:
+        raise ModelFileError(
+            f"{run} cannot go on: its {CONFIG} holds other settings than {method} takes ({error}); "
+            "begin anew with --overwrite."
+        ) from None
     choice = Choice(model, method, config["run"].get("preset"))
     if group.rank > 0:
         _assist(loaded, choice, run)
@@ -373,7 +380,7 @@ def fit_run(
             run.rewrite_history(model.history_)
             seconds = max(record["seconds"] for record in model.history_)
         result = _result(model, seconds, loaded.labels)
-        if config["run"]["model"]:
+        if hasattr(model, "save"):
             model.save(run.stage / MODEL)
         run.write_labels(model.labels_)
         run.record(result)
@@ -400,7 +407,7 @@ def _leave(run: RunWriter, code: int) -> NoReturn:
     advice = "nothing already on disk was lost"
     if run.learnt:
         advice = f"go on with `kscn fit --resume {run.path}`"
-    click.echo(f"kscn: interrupted; {advice}", err=True)
+    complain(f"interrupted; {advice}")
     raise SystemExit(code)
 
 
