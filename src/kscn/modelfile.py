@@ -15,6 +15,7 @@ under their hidden names, and `read_model` says where.
 
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -40,6 +41,8 @@ _MANIFEST_BYTES = 16 * 2**20
 _HEADER_BYTES = 2**20
 _LONGEST_NAME = 500  # of parameters, arrays and whatever else is named
 _KIND = re.compile(r"\w{1,80}", re.ASCII)  # the name of a class
+# What arrays may be made of, in the words of safetensors, which has more than numpy, such as BF16.
+_TYPES = {"BOOL", "U8", "U16", "U32", "U64", "I8", "I16", "I32", "I64", "F16", "F32", "F64"}
 TENSORS_NAME = "model.safetensors"
 MANIFEST_NAME = "manifest.json"
 
@@ -59,8 +62,9 @@ def max_bytes() -> int:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A model as read from disk: what it is, its parameters and its arrays."""
+    """A model as read from disk: where it was, what it is, its parameters and its arrays."""
 
+    path: Path
     kind: str
     params: dict[str, Any]
     tensors: dict[str, NDArray]
@@ -163,7 +167,7 @@ def _read_checked(path: Path) -> ModelFile:
         raise ModelFileError(
             f"{tensors_path} holds other arrays than {MANIFEST_NAME} lists; save the model again."
         )
-    return ModelFile(manifest["kind"], manifest["params"], tensors)
+    return ModelFile(path, manifest["kind"], manifest["params"], tensors)
 
 
 def replace_directory(new: Path, final: Path) -> None:
@@ -307,6 +311,7 @@ def _parse(text: str) -> Any:
         text,
         parse_constant=_refuse_constant,
         parse_int=_modest_integer,
+        parse_float=_finite,
         object_pairs_hook=_modest_names,
     )
 
@@ -320,6 +325,14 @@ def _modest_integer(digits: str) -> int:
     if len(digits) > 20 or not -(2**63) <= int(digits) < 2**63:
         raise ValueError("an integer is too large")
     return int(digits)
+
+
+def _finite(digits: str) -> float:
+    """A number that is one: 1e999 is infinite to Python."""
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError("a number is too large")
+    return number
 
 
 def _modest_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -345,19 +358,43 @@ def _load_tensors(path: Path) -> dict[str, NDArray]:
     from safetensors.numpy import load_file
 
     with path.open("rb") as file:
-        header = _header_bytes(file.read(8))
-    if header > _HEADER_BYTES:
+        length = _header_bytes(file.read(8))
+        header = file.read(min(length, _HEADER_BYTES))
+    if length > _HEADER_BYTES:
         raise ModelFileError(
-            f"{path} is not a readable safetensors file (a header of {header} bytes); save the "
+            f"{path} is not a readable safetensors file (a header of {length} bytes); save the "
             "model again."
         )
     try:
+        _check_header(header, path.stat().st_size)
         return load_file(path)
-    except (SafetensorError, ValueError, KeyError) as error:
+    except (
+        SafetensorError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         reason = " ".join(str(error).split())[:300]
         raise ModelFileError(
             f"{path} is not a readable safetensors file ({reason}); save the model again."
         ) from None
+
+
+def _check_header(header: bytes, file_bytes: int) -> None:
+    """Refuse arrays of types that numpy lacks, and empty ones whose shape is large all the same.
+
+    Such a shape costs nothing in the file, but something is made of that size later. All else is
+    checked by safetensors.
+    """
+    for name, entry in _parse(header.decode("utf-8")).items():
+        if name == "__metadata__":
+            continue
+        if entry["dtype"] not in _TYPES:
+            raise ValueError(f"its array {name[:80]!r} is of the type {str(entry['dtype'])[:20]!r}")
+        if max(entry["shape"], default=1) > file_bytes:
+            raise ValueError(f"its array {name[:80]!r} has a shape larger than the file")
 
 
 def _header_bytes(content: bytes) -> int:

@@ -414,7 +414,8 @@ class KSCN(LatentClusterer):
     # Using the fitted model ---------------------------------------------------------------------
 
     def _scale(self) -> float:
-        return self.temperature if self.loss == "separation" else 2 * self.noise_variance_
+        fit = self._params_of_fit
+        return fit["temperature"] if fit["loss"] == "separation" else 2 * self.noise_variance_
 
     def reconstruct(self, X: Any) -> NDArray:
         """Samples as the autoencoder restores them, in the shape and units of X."""
@@ -448,8 +449,9 @@ class KSCN(LatentClusterer):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to the directory `path` (safetensors + JSON, never pickle).
 
-        A module of your own is saved by its weights; `load_model(path, autoencoder=module)` needs
-        one of the same architecture to put them into.
+        The file holds the parameters that the model was fitted with. A module of your own is saved
+        by its weights; `load_model(path, autoencoder=module)` needs one of the same architecture
+        to put them into.
         """
         check_is_fitted(self, "subspaces_")
         write_deep(self, path)

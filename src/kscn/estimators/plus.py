@@ -388,7 +388,9 @@ class KSCNPlus(LatentClusterer):
     # Using the fitted model ---------------------------------------------------------------------
 
     def _scale(self) -> float:
-        return self.temperature if self.encoder_ is not None else 2 * self.noise_variance_
+        if self.encoder_ is None:
+            return 2 * self.noise_variance_
+        return self._params_of_fit["temperature"]
 
     def _batches(self, source: Source, group: Group = ALONE) -> Minibatches:
         device, size = check.device(self.device), group.batch_size(self.batch_size)
@@ -409,7 +411,10 @@ class KSCNPlus(LatentClusterer):
     # Model files --------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to the directory `path` (safetensors + JSON, never pickle)."""
+        """Write the fitted model to the directory `path` (safetensors + JSON, never pickle).
+
+        The file holds the parameters that the model was fitted with.
+        """
         check_is_fitted(self, "subspaces_")
         write_plus(self, path)
 

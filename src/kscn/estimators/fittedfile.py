@@ -1,0 +1,196 @@
+"""What the model files of all estimators share: the parameters they keep, and what is checked.
+
+A file may come from anywhere. So before anything is made of it, every part is held against what an
+honest one has: the types and shapes of arrays, numbers that are numbers, parameters that the
+estimator could have been fitted with. What is made then is no larger than the file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from kscn.errors import InputError, ModelFileError
+from kscn.modelfile import ModelFile
+from kscn.subspaces import Subspaces
+
+EstimatorType = TypeVar("EstimatorType")
+FLOATS = ("float32", "float64")
+# Of one sample: far above any image, and still little to try a network on.
+MOST_VALUES = 2**26
+# Samples enough for any parameters.
+MANY = 2**62
+# Parameters that belong to a run and not to its result. A file that holds them could write where
+# its author likes once the model is fitted again.
+OF_THE_RUN = ("callbacks", "pretrained", "device", "checkpoint_dir", "checkpoint_minutes")
+
+
+def params_of_fit(estimator: Any) -> dict[str, Any]:
+    """The parameters as a model file keeps them, whatever becomes of the estimator's later.
+
+    What a file cannot hold, a start or a function, becomes the default; prediction needs neither.
+    A module becomes None.
+    """
+    defaults = type(estimator)().get_params(deep=False)
+    params = {}
+    for name, value in estimator.get_params(deep=False).items():
+        if name == "init" and not isinstance(value, str):
+            value = defaults[name]
+        elif callable(value):
+            value = None if isinstance(value, nn.Module) else defaults[name]
+        params[name] = plain(value)
+    return without_run(params)
+
+
+def without_run(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters without those of a run."""
+    return {name: value for name, value in params.items() if name not in OF_THE_RUN}
+
+
+def plain(value: Any) -> Any:
+    """Numpy's scalars and arrays, tuples and mappings as what JSON can hold."""
+    if value is None or isinstance(value, (str, bool)) or callable(value):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): plain(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(entry) for entry in value]
+    return np.asarray(value).tolist()
+
+
+def params_in_file(estimator: Any) -> dict[str, Any]:
+    """The parameters of the fit, with the seed that was used."""
+    return estimator._params_of_fit | {"random_state": estimator.random_state_}
+
+
+def names_of(estimator: Any) -> list[str]:
+    """The names of the features, if they have any."""
+    return getattr(estimator, "feature_names_in_", np.empty(0, object)).tolist()
+
+
+@contextmanager
+def described(model: ModelFile) -> Iterator[None]:
+    """Turn what is wrong with the parts of a model file into one sentence that names the file."""
+    try:
+        yield
+    except ModelFileError as error:
+        raise ModelFileError(f"{model.path}: {error}") from error
+    except InputError:  # about what the caller gave beside the file
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        told = " ".join(str(error).split())[:300].rstrip(".")
+        raise ModelFileError(
+            f"{model.path} does not describe a {model.kind} model ({told}); save it again."
+        ) from error
+
+
+def rebuilt(
+    cls: type[EstimatorType],
+    params: Mapping[str, Any],
+    state: Mapping[str, Any],
+    check: Callable[[Any, int], None],
+) -> EstimatorType:
+    """An estimator with the parameters of a file and the state that a fit would have left.
+
+    `check` is called with it and a number of samples, and refuses parameters that no fit accepts.
+    """
+    params = without_run(params)
+    integer(params, "random_state", 0, 2**32 - 1)
+    estimator = cls(**params)
+    vars(estimator).update(state, random_state_=params["random_state"], _params_of_fit=params)
+    with of_the_file():
+        check(estimator, MANY)
+    return estimator
+
+
+@contextmanager
+def of_the_file() -> Iterator[None]:
+    """What is refused here is the fault of the file, not of the caller."""
+    try:
+        yield
+    except InputError as error:
+        raise ValueError(str(error)) from error
+
+
+def subspaces_of(model: ModelFile, types: tuple[str, ...] = ("float32",)) -> NDArray:
+    """The bases (k, d, p) of a file, orthonormal, and as many as it names."""
+    bases = model.tensors["subspaces"]
+    check_array("subspaces", bases, (None, None, None), types)
+    found = Subspaces(torch.from_numpy(bases))
+    fault = found.fault(1e-3)
+    if fault is not None:
+        raise ValueError(fault)
+    if model.params["params"]["n_clusters"] != len(bases):
+        raise ValueError(f"it has {len(bases)} subspaces")
+    dims = model.tensors["subspace_dims"]
+    check_array("subspace_dims", dims, (len(bases),), ("int64",))
+    if not np.array_equal(dims, found.dims):
+        raise ValueError("subspace_dims are not those of its subspaces")
+    return bases
+
+
+def check_array(
+    name: str, array: NDArray, shape: tuple[int | None, ...], types: tuple[str, ...] = FLOATS
+) -> None:
+    """Refuse an array of another shape (None: any length but 0) or type, or with no numbers."""
+    lengths = zip(array.shape, shape, strict=False)
+    if array.ndim != len(shape) or not all(n == m if m is not None else n for n, m in lengths):
+        told = str(shape).replace("None", "any")
+        raise ValueError(f"{name} has shape {array.shape}, expected {told}")
+    if array.dtype.name not in types:
+        raise ValueError(f"{name} is of type {array.dtype}, expected {' or '.join(types)}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} contains NaN or infinity")
+
+
+def check_weights(like: nn.Module, weights: Mapping[str, NDArray]) -> None:
+    """Refuse weights that are not those of a network, of which only the shapes are needed."""
+    for name, tensor in like.state_dict().items():
+        if name not in weights:
+            raise ValueError(f"the weights {name!r} are missing")
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        check_array(f"the weights {name!r}", weights[name], tuple(tensor.shape), (dtype,))
+
+
+def number(facts: Mapping[str, Any], name: str) -> float:
+    """A number of the manifest."""
+    value = facts[name]
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise ValueError(f"{name} is {str(value)[:40]!r}, expected a number")
+    return float(value)
+
+
+def integer(facts: Mapping[str, Any], name: str, least: int, most: int = 2**62) -> int:
+    """An integer of the manifest within limits."""
+    value = facts[name]
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ValueError(f"{name} is {str(value)[:40]!r}, expected an integer from {least} on")
+    return value
+
+
+def shape_of(facts: Mapping[str, Any], name: str = "input_shape") -> tuple[int, ...]:
+    """The shape of one sample, as the manifest has it."""
+    value = facts[name]
+    if not isinstance(value, list) or not 1 <= len(value) <= 8:
+        raise ValueError(f"{name} is {str(value)[:40]!r}, expected a list of lengths")
+    shape = tuple(integer({name: length}, name, 1) for length in value)
+    if math.prod(shape) > MOST_VALUES:
+        raise ValueError(f"its samples have {math.prod(shape)} values")
+    return shape
+
+
+def feature_names(facts: Mapping[str, Any], n_features: int) -> dict[str, NDArray]:
+    """The state of an estimator that was fitted with names of features, or nothing."""
+    names = facts["feature_names"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("feature_names is no list of names")
+    if len(names) not in (0, n_features):
+        raise ValueError(f"it has {len(names)} names of {n_features} features")
+    return {"feature_names_in_": np.array(names, dtype=object)} if names else {}
