@@ -1,7 +1,7 @@
 """Dependencies point one way, from the command line down to the mathematics, and imports are light.
 
 cli -> web -> experiments, report, export -> estimators, baselines -> training -> nn, features,
-subspaces, data -> metrics, modelfile, errors.
+subspaces, data -> metrics, modelfile, modelparts, errors.
 """
 
 import ast
@@ -18,7 +18,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = [
     {"errors"},
-    {"metrics", "modelfile"},
+    {"metrics", "modelfile", "modelparts"},
     {"nn", "features", "subspaces", "data"},
     {"training"},
     {"estimators", "baselines"},
@@ -32,7 +32,8 @@ HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 LEAN = {
     "errors": set(),
     "metrics": {"numpy", "scipy", "kscn.errors"},
-    "modelfile": {"numpy", "safetensors", "kscn.errors"},
+    "modelfile": {"numpy", "safetensors", "kscn.errors", "kscn.modelparts"},
+    "modelparts": {"numpy"},
     "subspaces": {"torch", "kscn.errors", "kscn.subspaces"},
 }
 

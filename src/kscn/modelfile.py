@@ -15,7 +15,6 @@ under their hidden names, and `read_model` says where.
 
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
@@ -32,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscn.errors import InputError, ModelFileError
+from kscn.modelparts import parse_json
 
 FORMAT = "kscn-model"
 FORMAT_VERSION = 1
@@ -39,7 +39,6 @@ FORMAT_VERSION = 1
 # may take more.
 _MANIFEST_BYTES = 16 * 2**20
 _HEADER_BYTES = 2**20
-_LONGEST_NAME = 500  # of parameters, arrays and whatever else is named
 _KIND = re.compile(r"\w{1,80}", re.ASCII)  # the name of a class
 # What arrays may be made of, in the words of safetensors, which has more than numpy, such as BF16.
 _TYPES = {"BOOL", "U8", "U16", "U32", "U64", "I8", "I16", "I32", "I64", "F16", "F32", "F64"}
@@ -98,7 +97,7 @@ def write_model(
         raise InputError(f"the kind of a model must be the name of a class, got {kind!r}.")
     arrays = {name: _as_array(name, tensor) for name, tensor in tensors.items()}
     try:
-        params_json = _parse(json.dumps(dict(params), allow_nan=False))
+        params_json = parse_json(json.dumps(dict(params), allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"the parameters of a model must fit into JSON: {error}.") from None
     new = _hidden_sibling(path, "new")
@@ -277,7 +276,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             "give a kscn model."
         )
     try:
-        manifest = _parse(content.decode("utf-8"))
+        manifest = parse_json(content.decode("utf-8"))
     except (ValueError, RecursionError):
         raise ModelFileError(
             f"{manifest_path} is damaged: it is not JSON; copy it again or save the model again."
@@ -303,42 +302,6 @@ def _read_manifest(path: Path) -> dict[str, Any]:
                 f"{manifest_path} is damaged: {field!r} is missing or wrong; save the model again."
             )
     return manifest
-
-
-def _parse(text: str) -> Any:
-    """JSON, or ValueError or RecursionError about what no honest manifest holds."""
-    return json.loads(
-        text,
-        parse_constant=_refuse_constant,
-        parse_int=_modest_integer,
-        parse_float=_finite,
-        object_pairs_hook=_modest_names,
-    )
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _modest_integer(digits: str) -> int:
-    """An integer of 64 bits: larger ones are in no honest manifest and overflow everywhere else."""
-    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**63:
-        raise ValueError("an integer is too large")
-    return int(digits)
-
-
-def _finite(digits: str) -> float:
-    """A number that is one: 1e999 is infinite to Python."""
-    number = float(digits)
-    if not math.isfinite(number):
-        raise ValueError("a number is too large")
-    return number
-
-
-def _modest_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if any(len(name) > _LONGEST_NAME for name, _ in pairs):
-        raise ValueError("a name is too long")
-    return dict(pairs)
 
 
 def _why_no_directory(path: Path) -> str:
@@ -388,7 +351,7 @@ def _check_header(header: bytes, file_bytes: int) -> None:
     Such a shape costs nothing in the file, but something is made of that size later. All else is
     checked by safetensors.
     """
-    for name, entry in _parse(header.decode("utf-8")).items():
+    for name, entry in parse_json(header.decode("utf-8")).items():
         if name == "__metadata__":
             continue
         if entry["dtype"] not in _TYPES:

@@ -15,6 +15,7 @@ from kscn.estimators import fittedfile as saved
 from kscn.estimators import network
 from kscn.estimators import validation as check
 from kscn.modelfile import ModelFile, write_model
+from kscn.modelparts import check_array, integer, number, shape_of
 from kscn.nn import (
     ConvAutoencoder,
     DenseAutoencoder,
@@ -63,7 +64,7 @@ def read_deep(
     """A fitted KSCN from its file, after checking that its parts fit together."""
     with saved.described(model):
         fitted, arrays = model.params["fitted"], model.tensors
-        bases, shape = saved.subspaces_of(model), saved.shape_of(fitted)
+        bases, shape = saved.subspaces_of(model), shape_of(fitted)
         weights = network.part(arrays, "autoencoder")
         module, codes = _module(model, autoencoder, weights, shape)
         latent, width = _latent(network.part(arrays, "latent"), codes)
@@ -71,20 +72,20 @@ def read_deep(
             raise ValueError(
                 f"its subspaces lie in {bases.shape[1]} dimensions and its latents in {width}"
             )
-        n_features = saved.integer(fitted, "n_features_in", 1)
+        n_features = integer(fitted, "n_features_in", 1)
         if n_features != math.prod(shape):
             raise ValueError(f"its samples have {n_features} features and the shape {list(shape)}")
         state: dict[str, Any] = {
             "autoencoder_": module,
             "latent_": latent.eval(),
-            "scaling_": scaling_of(network.part(arrays, "scaling"), n_features),
+            "scaling_": InputScaling.of_file(network.part(arrays, "scaling"), n_features),
             "subspaces_": bases,
             "subspace_dims_": arrays["subspace_dims"],
             "_input_shape": shape,
             "_n_features_out": width,
-            "inertia_": saved.number(fitted, "inertia"),
-            "n_iter_": saved.integer(fitted, "n_iter", 0),
-            "noise_variance_": saved.number(fitted, "noise_variance"),
+            "inertia_": number(fitted, "inertia"),
+            "n_iter_": integer(fitted, "n_iter", 0),
+            "noise_variance_": number(fitted, "noise_variance"),
             "n_features_in_": n_features,
         }
         state |= saved.feature_names(fitted, n_features)
@@ -92,16 +93,6 @@ def read_deep(
     if autoencoder is not None:
         vars(estimator)["autoencoder"] = autoencoder
     return estimator
-
-
-def scaling_of(arrays: Mapping[str, Any], n_features: int) -> InputScaling:
-    """The scaling of samples, by one number and either no shift or one per feature."""
-    shift, factor = arrays["shift"], arrays["factor"]
-    saved.check_array("the shift of samples", shift, (n_features,) if shift.ndim else ())
-    saved.check_array("the factor of samples", factor, ())
-    if factor <= 0:
-        raise ValueError("the factor of samples is not positive")
-    return InputScaling(torch.from_numpy(shift), float(factor))
 
 
 def _module(
@@ -144,7 +135,7 @@ def _latent(weights: Mapping[str, Any], codes: int) -> tuple[nn.Module, int]:
     """The map from codes of a length to latents, and the length of these."""
     if not weights:
         return IdentityLatent(), codes
-    saved.check_array("the weights of its latent", weights["linear.weight"], (None, codes))
+    check_array("the weights of its latent", weights["linear.weight"], (None, codes))
     kept = len(weights["linear.weight"])
     latent = WhitenedLatent(codes, kept)
     saved.check_weights(latent, weights)

@@ -7,7 +7,6 @@ estimator could have been fitted with. What is made then is no larger than the f
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -19,12 +18,10 @@ from torch import nn
 
 from kscn.errors import InputError, ModelFileError
 from kscn.modelfile import ModelFile
+from kscn.modelparts import check_array, integer
 from kscn.subspaces import Subspaces
 
 EstimatorType = TypeVar("EstimatorType")
-FLOATS = ("float32", "float64")
-# Of one sample: far above any image, and still little to try a network on.
-MOST_VALUES = 2**26
 # Samples enough for any parameters.
 MANY = 2**62
 # Parameters that belong to a run and not to its result. A file that holds them could write where
@@ -136,20 +133,6 @@ def subspaces_of(model: ModelFile, types: tuple[str, ...] = ("float32",)) -> NDA
     return bases
 
 
-def check_array(
-    name: str, array: NDArray, shape: tuple[int | None, ...], types: tuple[str, ...] = FLOATS
-) -> None:
-    """Refuse an array of another shape (None: any length but 0) or type, or with no numbers."""
-    lengths = zip(array.shape, shape, strict=False)
-    if array.ndim != len(shape) or not all(n == m if m is not None else n for n, m in lengths):
-        told = str(shape).replace("None", "any")
-        raise ValueError(f"{name} has shape {array.shape}, expected {told}")
-    if array.dtype.name not in types:
-        raise ValueError(f"{name} is of type {array.dtype}, expected {' or '.join(types)}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} contains NaN or infinity")
-
-
 def check_weights(like: nn.Module, weights: Mapping[str, NDArray]) -> None:
     """Refuse weights that are not those of a network, of which only the shapes are needed."""
     for name, tensor in like.state_dict().items():
@@ -157,33 +140,6 @@ def check_weights(like: nn.Module, weights: Mapping[str, NDArray]) -> None:
             raise ValueError(f"the weights {name!r} are missing")
         dtype = str(tensor.dtype).removeprefix("torch.")
         check_array(f"the weights {name!r}", weights[name], tuple(tensor.shape), (dtype,))
-
-
-def number(facts: Mapping[str, Any], name: str) -> float:
-    """A number of the manifest."""
-    value = facts[name]
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise ValueError(f"{name} is {str(value)[:40]!r}, expected a number")
-    return float(value)
-
-
-def integer(facts: Mapping[str, Any], name: str, least: int, most: int = 2**62) -> int:
-    """An integer of the manifest within limits."""
-    value = facts[name]
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise ValueError(f"{name} is {str(value)[:40]!r}, expected an integer from {least} on")
-    return value
-
-
-def shape_of(facts: Mapping[str, Any], name: str = "input_shape") -> tuple[int, ...]:
-    """The shape of one sample, as the manifest has it."""
-    value = facts[name]
-    if not isinstance(value, list) or not 1 <= len(value) <= 8:
-        raise ValueError(f"{name} is {str(value)[:40]!r}, expected a list of lengths")
-    shape = tuple(integer({name: length}, name, 1) for length in value)
-    if math.prod(shape) > MOST_VALUES:
-        raise ValueError(f"its samples have {math.prod(shape)} values")
-    return shape
 
 
 def feature_names(facts: Mapping[str, Any], n_features: int) -> dict[str, NDArray]:

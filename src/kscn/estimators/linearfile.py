@@ -11,6 +11,7 @@ from kscn.estimators import fittedfile as saved
 from kscn.estimators import validation as check
 from kscn.estimators.sums import check_size
 from kscn.modelfile import ModelFile, write_model
+from kscn.modelparts import FLOATS, check_array, integer, number
 
 EstimatorType = TypeVar("EstimatorType")
 
@@ -39,12 +40,12 @@ def read_linear(cls: type[EstimatorType], model: ModelFile) -> EstimatorType:
     """A fitted KSubspaces from its file, after checking that its parts fit together."""
     with saved.described(model):
         params, fitted, arrays = model.params["params"], model.params["fitted"], model.tensors
-        bases = saved.subspaces_of(model, saved.FLOATS)
+        bases = saved.subspaces_of(model, FLOATS)
         k, d, _ = bases.shape
         shapes: dict[str, tuple[int, ...]] = {"spectra": (k, d), "cluster_weights": (k,)}
         shapes |= {"offsets": (k, d), "shift": (d,)} if params["affine"] else {}
         for name, shape in shapes.items():
-            saved.check_array(name, arrays[name], shape)
+            check_array(name, arrays[name], shape)
         state: dict[str, Any] = {
             "subspaces_": bases,
             "subspace_dims_": arrays["subspace_dims"],
@@ -54,9 +55,9 @@ def read_linear(cls: type[EstimatorType], model: ModelFile) -> EstimatorType:
             "_shift": torch.from_numpy(arrays["shift"]) if params["affine"] else None,
             "_dtype": torch.from_numpy(bases).dtype,
             "_n_features_out": k,
-            "inertia_": saved.number(fitted, "inertia"),
-            "n_iter_": saved.integer(fitted, "n_iter", 0),
-            "noise_variance_": saved.number(fitted, "noise_variance"),
+            "inertia_": number(fitted, "inertia"),
+            "n_iter_": integer(fitted, "n_iter", 0),
+            "noise_variance_": number(fitted, "noise_variance"),
             "n_features_in_": d,
         }
         state |= saved.feature_names(fitted, d)

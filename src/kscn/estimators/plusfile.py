@@ -11,10 +11,10 @@ import torch
 from kscn.estimators import fittedfile as saved
 from kscn.estimators import network
 from kscn.estimators import validation as check
-from kscn.estimators.deepfile import scaling_of
 from kscn.features import FeatureChain
 from kscn.modelfile import ModelFile, write_model
-from kscn.nn import ConvEncoder, UnitLatent
+from kscn.modelparts import integer, number, shape_of
+from kscn.nn import ConvEncoder, InputScaling, UnitLatent
 
 EstimatorType = TypeVar("EstimatorType")
 # Fitted numbers that go into the manifest as they are; the last four say what was chosen.
@@ -62,11 +62,11 @@ def read_plus(cls: type[EstimatorType], model: ModelFile) -> EstimatorType:
     """A fitted KSCNPlus from its file, after checking that its parts fit together."""
     with saved.described(model):
         fitted, arrays = model.params["fitted"], model.tensors
-        bases, shape = saved.subspaces_of(model), saved.shape_of(fitted)
+        bases, shape = saved.subspaces_of(model), shape_of(fitted)
         features = FeatureChain.from_state(
             model.params["features"], network.part(arrays, "features")
         )
-        n_features = saved.integer(fitted, "n_features_in_", 1)
+        n_features = integer(fitted, "n_features_in_", 1)
         if not n_features == math.prod(shape) == features.n_features_in_:
             raise ValueError(f"its samples have {n_features} features and the shape {list(shape)}")
         width = features._n_features_out
@@ -77,7 +77,7 @@ def read_plus(cls: type[EstimatorType], model: ModelFile) -> EstimatorType:
                 raise ValueError("its encoder takes images of another shape")
             encoder = _encoder(config, network.part(arrays, "encoder"))
             width = encoder.latent_dim
-            state["scaling_"] = scaling_of(network.part(arrays, "scaling"), n_features)
+            state["scaling_"] = InputScaling.of_file(network.part(arrays, "scaling"), n_features)
             state["latent_"] = UnitLatent()
         if width != bases.shape[1]:
             raise ValueError(
@@ -90,9 +90,9 @@ def read_plus(cls: type[EstimatorType], model: ModelFile) -> EstimatorType:
             "subspace_dims_": arrays["subspace_dims"],
             "_input_shape": shape,
             "_n_features_out": width,
-            "inertia_": saved.number(fitted, "inertia_"),
-            "n_iter_": saved.integer(fitted, "n_iter_", 0),
-            "noise_variance_": saved.number(fitted, "noise_variance_"),
+            "inertia_": number(fitted, "inertia_"),
+            "n_iter_": integer(fitted, "n_iter_", 0),
+            "noise_variance_": number(fitted, "noise_variance_"),
             "n_features_in_": n_features,
         }
         state |= saved.feature_names(fitted, n_features)
@@ -110,10 +110,10 @@ def _chosen(fitted: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(fitted["whiten_"], bool):
         raise ValueError("whiten_ is neither true nor false")
     return {
-        "components_": saved.integer(fitted, "components_", 1),
+        "components_": integer(fitted, "components_", 1),
         "whiten_": fitted["whiten_"],
-        "subspace_dim_": saved.integer(fitted, "subspace_dim_", 1),
-        "agreement_": saved.number(fitted, "agreement_"),
+        "subspace_dim_": integer(fitted, "subspace_dim_", 1),
+        "agreement_": number(fitted, "agreement_"),
     }
 
 
