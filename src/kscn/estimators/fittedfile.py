@@ -137,9 +137,9 @@ def check_weights(like: nn.Module, weights: Mapping[str, NDArray]) -> None:
     """Refuse weights that are not those of a network, of which only the shapes are needed."""
     for name, tensor in like.state_dict().items():
         if name not in weights:
-            raise ValueError(f"the weights {name!r} are missing")
+            raise ValueError(f"the array {name!r} is missing")
         dtype = str(tensor.dtype).removeprefix("torch.")
-        check_array(f"the weights {name!r}", weights[name], tuple(tensor.shape), (dtype,))
+        check_array(f"the array {name!r}", weights[name], tuple(tensor.shape), (dtype,))
 
 
 def feature_names(facts: Mapping[str, Any], n_features: int) -> dict[str, NDArray]:
