@@ -1,7 +1,7 @@
 """Dependencies point one way, from the command line down to the mathematics, and imports are light.
 
 cli -> web -> experiments, report, export -> estimators, baselines -> training -> nn, features,
-subspaces, data -> atomicfile, metrics, modelfile, errors.
+subspaces, data -> atomicfile, metrics, modelfile, modelparts, errors.
 """
 
 import ast
@@ -18,7 +18,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = [
     {"errors"},
-    {"atomicfile", "metrics", "modelfile"},
+    {"atomicfile", "metrics", "modelfile", "modelparts"},
     {"nn", "features", "subspaces", "data"},
     {"training"},
     {"estimators", "baselines"},
@@ -33,7 +33,8 @@ LEAN = {
     "errors": set(),
     "atomicfile": {"kscn.errors"},
     "metrics": {"numpy", "scipy", "kscn.errors"},
-    "modelfile": {"numpy", "safetensors", "kscn.errors"},
+    "modelfile": {"numpy", "safetensors", "kscn.errors", "kscn.modelparts"},
+    "modelparts": {"numpy"},
     "subspaces": {"torch", "kscn.errors", "kscn.subspaces"},
 }
 

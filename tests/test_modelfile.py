@@ -212,6 +212,41 @@ def pipe_as_manifest(model):
     os.mkfifo(model / MANIFEST_NAME)
 
 
+def with_header(model, change):
+    """Change the header of the safetensors file; checksum and manifest then fit again."""
+    content = (model / TENSORS_NAME).read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    change(header["bases"])
+    text = json.dumps(header).encode()
+    (model / TENSORS_NAME).write_bytes(
+        len(text).to_bytes(8, "little") + text + content[8 + length :]
+    )
+    edit_manifest(
+        model,
+        tensors_bytes=(model / TENSORS_NAME).stat().st_size,
+        tensors_sha256=modelfile._sha256(model / TENSORS_NAME),
+    )
+
+
+def of_type(dtype, *shape):
+    return lambda model: with_header(model, lambda entry: entry.update(dtype=dtype, shape=shape))
+
+
+def infinite_number(model):
+    edit_manifest(model, params={"x": 1.5})
+    text = (model / MANIFEST_NAME).read_text()
+    (model / MANIFEST_NAME).write_text(text.replace("1.5", "1e999"))
+
+
+def without_shape(model):
+    with_header(model, lambda entry: entry.pop("shape"))
+
+
+def empty_but_wide(model):
+    write_model(model, "KSubspaces", {}, {"bases": np.zeros((2**40, 0), dtype=np.float32)})
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
@@ -240,6 +275,15 @@ def pipe_as_manifest(model):
         (huge_header, "a header of 1099511627776 bytes"),
         (header_of_brackets, "not a readable safetensors file"),
         (offsets_outside, "not a readable safetensors file"),
+        (lambda m: edit_manifest(m, params={"x": 1e308}), "does not describe a KSubspaces"),
+        (infinite_number, "it is not JSON"),
+        (of_type("BF16", 2, 3, 8), "its array 'bases' is of the type 'BF16'"),
+        (of_type("F8_E4M3", 2, 3, 16), "its array 'bases' is of the type 'F8_E4M3'"),
+        (of_type("C64", 2, 3, 2), "its array 'bases' is of the type 'C64'"),
+        (of_type(["F64"], 2, 3, 2), "not a readable safetensors file"),
+        (of_type("F64", "2", 3, 2), "not a readable safetensors file"),
+        (without_shape, "not a readable safetensors file"),
+        (empty_but_wide, "its array 'bases' has a shape larger than the file"),
         (pipe_as_tensors, "model.safetensors is missing"),
         (pipe_as_manifest, "it has no manifest.json"),
     ],

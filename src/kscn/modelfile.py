@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscn.errors import InputError, ModelFileError
+from kscn.modelparts import parse_json
 
 FORMAT = "kscn-model"
 FORMAT_VERSION = 1
@@ -38,8 +39,9 @@ FORMAT_VERSION = 1
 # may take more.
 _MANIFEST_BYTES = 16 * 2**20
 _HEADER_BYTES = 2**20
-_LONGEST_NAME = 500  # of parameters, arrays and whatever else is named
 _KIND = re.compile(r"\w{1,80}", re.ASCII)  # the name of a class
+# What arrays may be made of, in the words of safetensors, which has more than numpy, such as BF16.
+_TYPES = {"BOOL", "U8", "U16", "U32", "U64", "I8", "I16", "I32", "I64", "F16", "F32", "F64"}
 TENSORS_NAME = "model.safetensors"
 MANIFEST_NAME = "manifest.json"
 
@@ -59,8 +61,9 @@ def max_bytes() -> int:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A model as read from disk: what it is, its parameters and its arrays."""
+    """A model as read from disk: where it was, what it is, its parameters and its arrays."""
 
+    path: Path
     kind: str
     params: dict[str, Any]
     tensors: dict[str, NDArray]
@@ -94,7 +97,7 @@ def write_model(
         raise InputError(f"the kind of a model must be the name of a class, got {kind!r}.")
     arrays = {name: _as_array(name, tensor) for name, tensor in tensors.items()}
     try:
-        params_json = _parse(json.dumps(dict(params), allow_nan=False))
+        params_json = parse_json(json.dumps(dict(params), allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"the parameters of a model must fit into JSON: {error}.") from None
     place = Path(os.path.realpath(path))  # a link stays a link
@@ -164,7 +167,7 @@ def _read_checked(path: Path) -> ModelFile:
         raise ModelFileError(
             f"{tensors_path} holds other arrays than {MANIFEST_NAME} lists; save the model again."
         )
-    return ModelFile(manifest["kind"], manifest["params"], tensors)
+    return ModelFile(path, manifest["kind"], manifest["params"], tensors)
 
 
 def replace_directory(new: Path, final: Path) -> None:
@@ -279,7 +282,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             "give a kscn model."
         )
     try:
-        manifest = _parse(content.decode("utf-8"))
+        manifest = parse_json(content.decode("utf-8"))
     except (ValueError, RecursionError):
         raise ModelFileError(
             f"{manifest_path} is damaged: it is not JSON; copy it again or save the model again."
@@ -307,33 +310,6 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _parse(text: str) -> Any:
-    """JSON, or ValueError or RecursionError about what no honest manifest holds."""
-    return json.loads(
-        text,
-        parse_constant=_refuse_constant,
-        parse_int=_modest_integer,
-        object_pairs_hook=_modest_names,
-    )
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _modest_integer(digits: str) -> int:
-    """An integer of 64 bits: larger ones are in no honest manifest and overflow everywhere else."""
-    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**63:
-        raise ValueError("an integer is too large")
-    return int(digits)
-
-
-def _modest_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if any(len(name) > _LONGEST_NAME for name, _ in pairs):
-        raise ValueError("a name is too long")
-    return dict(pairs)
-
-
 def _why_no_directory(path: Path) -> str:
     if path.exists():
         return f"{path} is a file; give the directory of a kscn model."
@@ -352,19 +328,43 @@ def _load_tensors(path: Path) -> dict[str, NDArray]:
     from safetensors.numpy import load_file
 
     with path.open("rb") as file:
-        header = _header_bytes(file.read(8))
-    if header > _HEADER_BYTES:
+        length = _header_bytes(file.read(8))
+        header = file.read(min(length, _HEADER_BYTES))
+    if length > _HEADER_BYTES:
         raise ModelFileError(
-            f"{path} is not a readable safetensors file (a header of {header} bytes); save the "
+            f"{path} is not a readable safetensors file (a header of {length} bytes); save the "
             "model again."
         )
     try:
+        _check_header(header, path.stat().st_size)
         return load_file(path)
-    except (SafetensorError, ValueError, KeyError) as error:
+    except (
+        SafetensorError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         reason = " ".join(str(error).split())[:300]
         raise ModelFileError(
             f"{path} is not a readable safetensors file ({reason}); save the model again."
         ) from None
+
+
+def _check_header(header: bytes, file_bytes: int) -> None:
+    """Refuse arrays of types that numpy lacks, and empty ones whose shape is large all the same.
+
+    Such a shape costs nothing in the file, but something is made of that size later. All else is
+    checked by safetensors.
+    """
+    for name, entry in parse_json(header.decode("utf-8")).items():
+        if name == "__metadata__":
+            continue
+        if entry["dtype"] not in _TYPES:
+            raise ValueError(f"its array {name[:80]!r} is of the type {str(entry['dtype'])[:20]!r}")
+        if max(entry["shape"], default=1) > file_bytes:
+            raise ValueError(f"its array {name[:80]!r} has a shape larger than the file")
 
 
 def _header_bytes(content: bytes) -> int:

@@ -1,6 +1,7 @@
 """A `KSCN` on disk is the same model; a damaged one is refused."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -238,10 +239,23 @@ def test_a_class_of_your_own_may_have_the_name_of_one_of_kscn(tmp_path):
 # Damage -------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def whitened(tmp_path_factory):
+    path = tmp_path_factory.mktemp("whitened") / "model"
+    quick(**CASES["whitened"]).fit(digits()).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def dense(tmp_path_factory):
+    path = tmp_path_factory.mktemp("dense") / "model"
+    quick(**CASES["dense"]).fit(digits()).save(path)
+    return path
+
+
 @pytest.fixture
-def saved(tmp_path):
-    quick(**CASES["whitened"]).fit(digits()).save(tmp_path / "model")
-    return tmp_path / "model"
+def saved(whitened, tmp_path):
+    return shutil.copytree(whitened, tmp_path / "model")
 
 
 def drop(*names):
@@ -279,15 +293,52 @@ def set_in(group, name, value):
         replace("subspaces", lambda a: np.full_like(a, np.nan)),
         replace("subspaces", lambda a: a[:2]),
         replace("subspaces", lambda a: np.linalg.qr(a[:, :5])[0]),
+        replace("subspaces", lambda a: a.astype(np.float16)),
+        replace("subspaces", lambda a: a.astype(np.int64)),
+        replace("subspaces", lambda a: a[:0]),
+        replace("subspaces", lambda a: a[:, :0]),
+        replace("subspaces", lambda a: a[:, :, :0]),
+        replace("subspace_dims", lambda a: a + 1),
+        replace("subspace_dims", lambda a: a.astype(np.float32)),
+        replace("scaling.factor", lambda a: np.zeros_like(a)),
+        replace("scaling.factor", lambda a: np.full_like(a, np.inf)),
+        replace("scaling.factor", lambda a: np.ones(3)),
+        replace("scaling.shift", lambda a: np.zeros(3)),
+        replace("scaling.shift", lambda a: np.full_like(a, np.nan)),
+        replace("autoencoder.encoder.0.weight", lambda a: a.astype(np.float16)),
+        replace("autoencoder.encoder.0.weight", lambda a: a.astype(np.int32)),
+        replace("autoencoder.encoder.0.weight", lambda a: np.full_like(a, np.nan)),
+        replace("autoencoder.encoder.0.weight", lambda a: a[:0]),
+        replace("latent.linear.weight", lambda a: a[:0]),
+        replace("latent.linear.weight", lambda a: a.astype(np.float64)),
+        replace("latent.linear.bias", lambda a: a[:0]),
         replace("latent.linear.weight", lambda a: a[:, :3]),
         replace("latent.linear.weight", lambda a: a[0]),
         set_in("params", "n_clusters", 4),
+        set_in("params", "n_clusters", True),
         set_in("params", "colour", "red"),
+        set_in("params", "batch_size", "x"),
+        set_in("params", "batch_size", 0),
+        set_in("params", "temperature", -1),
+        set_in("params", "loss", "none"),
+        set_in("params", "random_state", None),
+        set_in("params", "random_state", -3),
+        set_in("params", "random_state", 2**40),
         set_in("autoencoder", "kind", "gan"),
         set_in("autoencoder", "config", {"shape": [1, 2, 2]}),
         set_in("autoencoder", "config", {"size": 3}),
         set_in("fitted", "n_iter", "many"),
         set_in("fitted", "n_iter", "very\nmany " * 1000),
+        set_in("fitted", "n_iter", -1),
+        set_in("fitted", "inertia", "low"),
+        set_in("fitted", "noise_variance", [1]),
+        set_in("fitted", "n_features_in", 65),
+        set_in("fitted", "feature_names", ["a", "b"]),
+        set_in("fitted", "feature_names", [1] * 64),
+        set_in("fitted", "feature_names", "a" * 64),
+        set_in("fitted", "input_shape", [1, 8.0, 8]),
+        set_in("fitted", "input_shape", [1, -8, -8]),
+        set_in("fitted", "input_shape", "8"),
         set_in("fitted", "input_shape", [1, 9, 9]),
         set_in("fitted", "input_shape", [64]),
         lambda params, tensors: params.pop("params"),
@@ -300,10 +351,11 @@ def test_parts_that_do_not_fit_together_are_refused(saved, change):
     model = read_model(saved)
     change(model.params, model.tensors)
     write_model(saved, model.kind, model.params, model.tensors)
-    with pytest.raises(ModelFileError, match="model file") as caught:
+    with pytest.raises(ModelFileError, match="does not describe a KSCN model") as caught:
         load_model(saved)
+    assert str(saved) in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 400
+    assert len(str(caught.value)) < 600
 
 
 @pytest.mark.parametrize(
@@ -331,6 +383,41 @@ def test_a_network_that_a_file_pretends_to_hold_is_not_allocated(saved, monkeypa
     with pytest.raises(ModelFileError, match="does not describe a KSCN"):
         load_model(saved)
     assert set(devices) <= {"meta"}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"n_features": 64, "hidden": [2**40], "latent_dim": 5},
+        {"n_features": 64, "hidden": [12], "latent_dim": 2**40},
+        {"n_features": 64, "hidden": [12] * 10_000, "latent_dim": 5},
+        {"n_features": 2**40, "hidden": [12], "latent_dim": 5},
+    ],
+)
+def test_a_dense_network_that_a_file_pretends_to_hold_is_not_allocated(dense, tmp_path, config):
+    model = read_model(dense)
+    model.params["autoencoder"]["config"] = config
+    model.params["fitted"]["input_shape"] = [config["n_features"]]
+    write_model(tmp_path / "other", model.kind, model.params, model.tensors)
+    with pytest.raises(ModelFileError, match="does not describe a KSCN"):
+        load_model(tmp_path / "other")
+
+
+def test_a_latent_that_is_empty_but_wide_is_not_allocated(dense, tmp_path):
+    model = read_model(dense)
+    weights = {"latent.linear.weight": np.zeros((2**40, 0), dtype=np.float32)}
+    write_model(tmp_path / "other", model.kind, model.params, model.tensors | weights)
+    with pytest.raises(ModelFileError, match="a shape larger than the file"):
+        load_model(tmp_path / "other")
+
+
+def test_a_file_says_nothing_about_where_and_how_it_is_used(saved):
+    model = read_model(saved)
+    strange = {"device": "cuda:9", "checkpoint_dir": "/anywhere", "pretrained": "/else"}
+    model.params["params"] |= strange
+    write_model(saved, model.kind, model.params, model.tensors)
+    loaded = load_model(saved)
+    assert (loaded.device, loaded.checkpoint_dir, loaded.pretrained) == ("auto", None, None)
 
 
 def test_a_module_of_your_own_is_not_tried_on_absurd_samples(saved_own):

@@ -481,3 +481,16 @@ def test_zero_samples_are_no_obstacle():
     X[::10] = 0
     labels = quick().fit_predict(X)
     assert clustering_accuracy(np.delete(y, np.s_[::10]), np.delete(labels, np.s_[::10])) > 0.99
+
+
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("value", [0.0, 1.0, 100.0])
+def test_constant_columns_do_not_hide_the_dimension(value, affine):
+    X, y, _ = make_union_of_subspaces(
+        300, 3, 12, 2, noise=0.02, affine=affine, random_state=0, dtype=np.float64
+    )
+    constant = np.hstack([X, np.full((300, 5), value)])
+    model = KSubspaces(3, affine=affine, n_init=2, random_state=0).fit(constant)
+    assert clustering_accuracy(y, model.labels_) > 0.99
+    # A linear subspace that holds a constant has one dimension for it.
+    assert model.subspace_dims_.tolist() == [2 + (value > 0 and not affine)] * 3

@@ -1,6 +1,7 @@
 """A `KSubspaces` on disk is the same model; a damaged one is refused."""
 
 import json
+import shutil
 
 import numpy as np
 import pandas
@@ -119,10 +120,16 @@ def test_an_unfitted_model_cannot_be_saved(tmp_path):
 # Damage -------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def affine(tmp_path_factory):
+    path = tmp_path_factory.mktemp("affine") / "model"
+    quick(affine=True).fit(union(affine=True)).save(path)
+    return path
+
+
 @pytest.fixture
-def saved(tmp_path):
-    quick(affine=True).fit(union(affine=True)).save(tmp_path / "model")
-    return tmp_path / "model"
+def saved(affine, tmp_path):
+    return shutil.copytree(affine, tmp_path / "model")
 
 
 def rewrite(path, change):
@@ -166,6 +173,15 @@ def set_param(name, value):
         replace("subspaces", lambda a: np.full_like(a, np.nan)),
         replace("subspaces", lambda a: a[:2]),
         replace("subspaces", lambda a: np.ones(a.shape, dtype=np.int64)),
+        replace("subspaces", lambda a: a.astype(np.float16)),
+        replace("subspaces", lambda a: a[:0]),
+        replace("subspaces", lambda a: a[:, :0]),
+        replace("subspaces", lambda a: a[:, :, :0]),
+        replace("subspace_dims", lambda a: a + 1),
+        replace("subspace_dims", lambda a: a.astype(np.int8)),
+        replace("spectra", lambda a: a.astype(np.int64)),
+        replace("spectra", lambda a: np.full_like(a, np.inf)),
+        replace("cluster_weights", lambda a: np.full_like(a, np.nan)),
         replace("offsets", lambda a: a[:, :4]),
         replace("offsets", lambda a: np.full_like(a, np.nan)),
         replace("shift", lambda a: a[:4]),
@@ -174,6 +190,12 @@ def set_param(name, value):
         replace("cluster_weights", lambda a: a[:1]),
         set_param("n_clusters", 4),
         set_param("colour", "red"),
+        set_param("batch_size", "x"),
+        set_param("batch_size", 0),
+        set_param("trim", 2),
+        set_param("affine", "yes"),
+        set_param("subspace_dim", 9),
+        set_param("random_state", 0.5),
         lambda params, tensors: params.pop("params"),
         lambda params, tensors: params.pop("fitted"),
         lambda params, tensors: params["params"].pop("affine"),
@@ -186,8 +208,24 @@ def test_parts_that_do_not_fit_together_are_refused(saved, change):
     rewrite(saved, change)
     with pytest.raises(ModelFileError, match="does not describe a KSubspaces model") as caught:
         load_model(saved)
+    assert str(saved) in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 400
+    assert len(str(caught.value)) < 600
+
+
+def test_subspaces_whose_sums_would_fill_the_memory_are_refused(tmp_path):
+    d = 40_000
+    tensors = {
+        "subspaces": np.eye(d, 1, dtype=np.float32)[None],
+        "subspace_dims": np.array([1]),
+        "spectra": np.ones((1, d)),
+        "cluster_weights": np.ones(1),
+    }
+    fitted = {"inertia": 0.0, "n_iter": 1, "noise_variance": 0.0, "feature_names": []}
+    params = {"n_clusters": 1, "affine": False, "random_state": 0}
+    write_model(tmp_path / "m", "KSubspaces", {"params": params, "fitted": fitted}, tensors)
+    with pytest.raises(ModelFileError, match=r"needs 11\.9 GiB"):
+        load_model(tmp_path / "m")
 
 
 def test_a_model_that_was_cut_off_is_refused(saved):

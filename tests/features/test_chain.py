@@ -83,8 +83,23 @@ def test_a_damaged_state_is_refused(config):
 def test_steps_that_do_not_fit_together_are_refused(fitted):
     config, arrays = fitted.state()
     config["steps"][0]["shape"] = [16, 16]
-    with pytest.raises(ModelFileError, match="step 1 takes 80 numbers, but gets 320"):
+    with pytest.raises(ModelFileError, match=r"step 1 takes \(80,\), but gets 320 numbers"):
         FeatureChain.from_state(config, arrays)
+
+
+def test_images_are_scattered_once_and_first(fitted):
+    config, arrays = fitted.state()
+    config["steps"].insert(1, config["steps"][0])
+    with pytest.raises(ModelFileError, match="step 1 takes"):
+        FeatureChain.from_state(config, arrays)
+
+
+def test_steps_that_are_set_after_the_fit_change_nothing(fitted):
+    chain = FeatureChain.of_fitted(fitted.steps)
+    before, state = chain.transform(X), chain.state()[0]
+    chain.set_params(steps=[PCAFeatures(2)])
+    np.testing.assert_array_equal(chain.transform(X), before)
+    assert chain.state()[0] == state
 
 
 @pytest.mark.parametrize("steps", [[], [PCAFeatures], ["pca"], [PCAFeatures(), None]])

@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 from kscn.data import Source
 from kscn.errors import InputError, ModelFileError
-from kscn.features import Scattering2D, ScatteringFeatures
+from kscn.features import Scattering2D, ScatteringFeatures, maps
 
 
 def images(n, *shape, seed=0):
@@ -122,6 +122,13 @@ def test_the_state_brings_the_features_back():
         {"params": {"L": 8}, "shape": 8},
         {"params": {"L": 8}, "shape": [8]},
         {"params": {"L": 8}, "shape": [10**6, 10**6]},
+        {"params": {"L": 8}, "shape": [14_000, 8]},
+        {"params": {"L": 8}, "shape": [262_144, 8]},
+        {"params": {"L": 8}, "shape": [2**62, 2**62]},
+        {"params": {"L": 10**6}, "shape": [8, 8]},
+        {"params": {"L": 8}, "shape": [8.0, 8]},
+        {"params": {"L": 8}, "shape": [-8, 8]},
+        {"params": {"L": 8}, "shape": []},
         {"params": None, "shape": [8, 8]},
     ],
 )
@@ -166,11 +173,49 @@ def test_samples_that_are_no_numbers_are_refused(value, what):
         features.transform(x)
 
 
-@pytest.mark.parametrize("largest", [1e30, 1e300])
-def test_values_that_cannot_be_squared_are_refused(largest):
-    x = images(4, 8, 8) * (largest / 255)
+@pytest.mark.parametrize("factor", [2.0**-100, 2.0**100])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_normalised_features_do_not_depend_on_the_scale(factor, dtype):
+    x = images(4, 8, 8).astype(dtype)
+    features = ScatteringFeatures().fit(x)
+    np.testing.assert_array_equal(features.transform(x * dtype(factor)), features.transform(x))
+
+
+def test_each_image_has_a_scale_of_its_own():
+    x = images(4, 8, 8).astype(np.float64)
+    features = ScatteringFeatures().fit(x)
+    scales = np.array([1e-300, 1e-30, 1e30, 1e300])[:, None, None]
+    np.testing.assert_allclose(features.transform(x * scales), features.transform(x), atol=1e-5)
+
+
+def test_features_that_are_not_normalised_have_the_scale_of_the_images():
+    x = images(4, 8, 8).astype(np.float32)
+    features = ScatteringFeatures(normalise=None).fit(x)
+    expected = 2.0**60 * features.transform(x).astype(np.float64)
+    np.testing.assert_array_equal(features.transform(x * np.float32(2**60)), expected)
     with pytest.raises(InputError, match="divide all images by a constant"):
-        ScatteringFeatures().fit_transform(x)
+        features.transform(x.astype(np.float64) * 1e100)
+
+
+def test_filters_are_made_when_they_are_needed(monkeypatch):
+    made = []
+    monkeypatch.setattr(maps, "Scattering2D", lambda *given: made.append(given))
+    x = images(2, 8, 8)
+    features = ScatteringFeatures().fit(x)
+    ScatteringFeatures.from_state(*features.state())
+    assert made == []
+    monkeypatch.undo()
+    assert features.transform(x).shape == (2, features._n_features_out)
+    assert features.scattering_.n_maps == 81
+
+
+def test_what_is_set_after_the_fit_changes_nothing():
+    x = images(4, 8, 8)
+    features = ScatteringFeatures(J=1).fit(x)
+    before, state = features.transform(x), features.state()
+    features.set_params(J=2, L=3, normalise=None)
+    np.testing.assert_array_equal(features.transform(x), before)
+    assert features.state() == state
 
 
 def test_unfitted_features_say_so():

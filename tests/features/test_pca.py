@@ -166,6 +166,15 @@ def test_the_state_brings_the_features_back(whiten):
     assert again.total_variance_ == features.total_variance_
 
 
+def test_what_is_set_after_the_fit_changes_nothing():
+    x = samples(50)
+    features = PCAFeatures(4, whiten=True).fit(x)
+    before, (config, _) = features.transform(x), features.state()
+    features.set_params(n_components=2, whiten=False, unit_norm=False, constant=3.0)
+    np.testing.assert_array_equal(features.transform(x), before)
+    assert features.state()[0] == config
+
+
 def damaged(**changes):
     config, arrays = PCAFeatures(4).fit(samples(50)).state()
     for name, value in changes.items():
@@ -189,6 +198,17 @@ def damaged(**changes):
         {"params": {"whitened": True}},
         {"shape": None},
         {"total_variance": "much"},
+        {"shape": [30.0]},
+        {"components": np.zeros((0, 30))},
+        {"components": np.zeros((31, 30)), "explained_variance": np.ones(31)},
+        {"components": np.zeros((4, 30), dtype=np.float16)},
+        {"components": np.zeros((4, 30), dtype=np.int64)},
+        {"components": np.zeros((5, 30)), "explained_variance": np.ones(5)},
+        {"mean": np.zeros(30, dtype=np.float32)},
+        {"explained_variance": np.ones(4, dtype=np.int64)},
+        {"params": {"n_components": 4, "whiten": "yes"}},
+        {"params": {"n_components": 4, "constant": "x"}},
+        {"params": {"n_components": 4, "constant": -1}},
     ],
 )
 def test_a_damaged_state_is_refused(changes):

@@ -9,7 +9,7 @@ import torch
 
 from kscn.errors import InputError
 from kscn.features import Scattering2D
-from kscn.features.scattering import COMPILED_PIECES
+from kscn.features.scattering import COMPILED_PIECES, maps_of
 
 CASES = [
     ((32, 32), 3, 8),
@@ -71,6 +71,7 @@ def test_sizes_follow_from_scales_and_angles():
         n_maps = 1 + L * J + L * L * sum(J - 1 - j for j in range(J))
         assert scattering.n_maps == n_maps
         assert scattering.map_shape == (shape[0] // 2**J, shape[1] // 2**J)
+        assert maps_of(shape, J, L) == (n_maps, scattering.map_shape)
 
 
 def test_scaling_an_image_scales_its_maps(small):
@@ -201,6 +202,9 @@ def test_images_of_another_shape_are_refused(small, shape):
         ({"shape": 8}, "must be the height and width"),
         ({"shape": (8, 8.5)}, "must be the height and width"),
         ({"shape": (8000, 8000)}, "shrink the images"),
+        ({"shape": (14_000, 8)}, "need filters of .* numbers, above the limit"),
+        ({"shape": (8, 262_144)}, "shrink the images"),
+        ({"shape": (1024, 1024), "J": 8}, "shrink the images"),
         ({"L": 10**9}, "shrink the images"),
     ],
 )

@@ -231,6 +231,7 @@ class EDESC(Telling, ClusterMixin, BaseEstimator):
 
     def _build(self, source: Source) -> Minibatches:
         """A fresh network for these samples, and the samples as its mini-batches."""
+        self._eta = self.eta  # shares go by that of the fit, whatever is set later
         # Not torch's global generator: the user's own random numbers stay as they were.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state_)
@@ -327,7 +328,7 @@ class EDESC(Telling, ClusterMixin, BaseEstimator):
     @torch.no_grad()
     def _shares(self, batches: Minibatches, bases: Bases) -> Tensor:
         """Shares of all samples, shape (n, k), on the CPU."""
-        pieces = [bases.shares(z, self.eta).cpu() for _, z in self._latents(batches)]
+        pieces = [bases.shares(z, self._eta).cpu() for _, z in self._latents(batches)]
         shares = torch.cat(pieces)
         if not shares.isfinite().all():
             raise TrainingError(

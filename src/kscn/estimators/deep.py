@@ -506,8 +506,9 @@ class KSCN(LatentClusterer):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to the directory `path` (safetensors + JSON, never pickle).
 
-        A module of your own is saved by its weights; `load_model(path, autoencoder=module)` needs
-        one of the same architecture to put them into.
+        The file holds the parameters that the model was fitted with. A module of your own is saved
+        by its weights; `load_model(path, autoencoder=module)` needs one of the same architecture
+        to put them into.
         """
         check_is_fitted(self, "subspaces_")
         write_deep(self, path)

@@ -23,11 +23,13 @@ from torch import Tensor
 
 from kscn.data import Source
 from kscn.estimators import validation as check
+from kscn.estimators.fittedfile import params_of_fit
 from kscn.estimators.labels import canonical_order, nearest
+from kscn.estimators.linearfile import read_linear, write_linear
 from kscn.estimators.start import StartSearch
 from kscn.estimators.sums import check_size, sums_from_spectra
 from kscn.estimators.telling import Telling, warn_of_empty
-from kscn.modelfile import ModelFile, write_model
+from kscn.modelfile import ModelFile
 from kscn.subspaces import ScatterSums, Subspaces
 from kscn.training.blocks import Blocks, check_finite, working_dtype
 from kscn.training.checkpoint import State, identity, keeper
@@ -237,10 +239,11 @@ class KSubspaces(
             if not hasattr(self, "_sums"):
                 self._sums = sums_from_spectra(current, self.spectra_, self.cluster_weights_)
         sums: ScatterSums = self._sums
+        k = current.n_clusters
         labels, distance = nearest(self._blocks(source), current)
         for where, z in self._blocks(source):
             index = slice(where, where + len(z))
-            counted = check.trimmed(labels[index], distance[index], self.trim, self.n_clusters)
+            counted = check.trimmed(labels[index], distance[index], self.trim, k)
             sums.add(z.double().cpu(), counted, None if weights is None else weights[index])
         current = sums.subspaces(current.dims.cpu(), current.to(self._dtype))
         self._publish(current, sums)
@@ -257,6 +260,7 @@ class KSubspaces(
         if hasattr(self, "subspaces_"):
             del self.subspaces_  # a fit that fails leaves no mixture of the old model and the new
         check.parameters(self, place(source)[1])
+        self._params_of_fit = params_of_fit(self)
         check_size(self.n_clusters, self.n_features_in_)
         self.random_state_ = group.agree_int(check.seed(self.random_state))
         self.history_: list[dict[str, Any]] = []
@@ -334,7 +338,7 @@ class KSubspaces(
         freedom = (self.cluster_weights_ * (self.n_features_in_ - self.subspace_dims_)).sum()
         outside = (self.spectra_.sum(axis=1) - inside[:, 0]).sum()
         self.noise_variance_ = float(outside / max(freedom, 1e-300))
-        self._n_features_out = self.n_clusters
+        self._n_features_out = found.n_clusters
 
     # Callbacks ----------------------------------------------------------------------------------
 
@@ -373,7 +377,7 @@ class KSubspaces(
     def residuals(self, X: Any) -> NDArray:
         """Squared distance of every sample to every subspace, shape (n, k)."""
         blocks, current = self._opened(X), self._current()
-        out = np.empty((len(blocks), self.n_clusters), dtype=self.subspaces_.dtype)
+        out = np.empty((len(blocks), current.n_clusters), dtype=self.subspaces_.dtype)
         for where, z in blocks:
             norms = z.square().sum(dim=1)
             check_finite(norms, z, blocks.source.name)
@@ -429,39 +433,17 @@ class KSubspaces(
     # Model files --------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to the directory `path` (safetensors + JSON, never pickle)."""
+        """Write the fitted model to the directory `path` (safetensors + JSON, never pickle).
+
+        The file holds the parameters that the model was fitted with.
+        """
         check_is_fitted(self, "subspaces_")
-        params = self.get_params(deep=False)
-        for name in ("callbacks", "checkpoint_dir", "checkpoint_minutes"):  # of the run
-            del params[name]
-        params["random_state"] = self.random_state_
-        if not isinstance(params["init"], str):
-            params["init"] = "k-means"  # an array of starts is data, not part of the model
-        # numpy's scalars and arrays become what JSON can hold.
-        params = {
-            name: np.asarray(value).tolist() if not isinstance(value, str) else value
-            for name, value in params.items()
-        }
-        tensors = {
-            "subspaces": self.subspaces_,
-            "subspace_dims": self.subspace_dims_,
-            "spectra": self.spectra_,
-            "cluster_weights": self.cluster_weights_,
-        }
-        if self.offsets_ is not None and self._shift is not None:
-            tensors |= {"offsets": self.offsets_, "shift": self._shift.numpy()}
-        fitted = {
-            "inertia": self.inertia_,
-            "n_iter": self.n_iter_,
-            "noise_variance": self.noise_variance_,
-            "feature_names": getattr(self, "feature_names_in_", np.empty(0, object)).tolist(),
-        }
-        write_model(path, "KSubspaces", {"params": params, "fitted": fitted}, tensors)
+        write_linear(self, path)
 
     @classmethod
     def _from_model(cls, model: ModelFile) -> Self:
         """Rebuild a fitted estimator; `labels_` and `history_` belong to the run, not the model."""
-        return check.rebuild(cls, model)
+        return read_linear(cls, model)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

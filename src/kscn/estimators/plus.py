@@ -24,6 +24,7 @@ from kscn.estimators.plusstart import find_start, held_features, in_memory, seco
 from kscn.estimators.plusstate import PlusProgress, Start, agreed
 from kscn.estimators.representation import CLEAR, Candidate, Representation, choose
 from kscn.estimators.usage import LatentClusterer
+from kscn.features import FeatureChain, FeatureMap, ScaledFeatures
 from kscn.modelfile import ModelFile
 from kscn.nn import ConvEncoder, UnitLatent
 from kscn.subspaces import Subspaces
@@ -251,10 +252,14 @@ class KSCNPlus(LatentClusterer):
             return stop
 
         progress.enter("start", lambda: State({}))
+        scaled: list[FeatureMap] = []
+        if not image:  # scattering brings images to scale one by one
+            scaled = [ScaledFeatures.of_fitted(group.scaling(source, False), source.shape)]
+            source = group.holding(scaled[0].source(source))
         chosen = self._choose(source, image, group, hear)
         sure = place(source)[1] >= REFINE_MEMBERS * self.n_clusters and self.agreement_ >= CLEAR
         refined = self.refine is True or (self.refine == "auto" and image and sure)
-        self.features_, progress.features, start = find_start(
+        features, progress.features, start = find_start(
             chosen,
             source,
             grows=image and self.components == "auto",
@@ -264,6 +269,7 @@ class KSCNPlus(LatentClusterer):
             hear=hear,
             group=group,
         )
+        self.features_ = FeatureChain.of_fitted([*scaled, *features.steps])
         return start
 
     def _choose(
@@ -388,7 +394,9 @@ class KSCNPlus(LatentClusterer):
     # Using the fitted model ---------------------------------------------------------------------
 
     def _scale(self) -> float:
-        return self.temperature if self.encoder_ is not None else 2 * self.noise_variance_
+        if self.encoder_ is None:
+            return 2 * self.noise_variance_
+        return self._params_of_fit["temperature"]
 
     def _batches(self, source: Source, group: Group = ALONE) -> Minibatches:
         device, size = check.device(self.device), group.batch_size(self.batch_size)
@@ -409,7 +417,10 @@ class KSCNPlus(LatentClusterer):
     # Model files --------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to the directory `path` (safetensors + JSON, never pickle)."""
+        """Write the fitted model to the directory `path` (safetensors + JSON, never pickle).
+
+        The file holds the parameters that the model was fitted with.
+        """
         check_is_fitted(self, "subspaces_")
         write_plus(self, path)
 

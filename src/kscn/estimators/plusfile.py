@@ -2,52 +2,46 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 
-from kscn.errors import InputError, ModelFileError
+from kscn.estimators import fittedfile as saved
 from kscn.estimators import network
-from kscn.estimators.deepfile import plain
+from kscn.estimators import validation as check
 from kscn.features import FeatureChain
 from kscn.modelfile import ModelFile, write_model
+from kscn.modelparts import integer, number, shape_of
 from kscn.nn import ConvEncoder, InputScaling, UnitLatent
-from kscn.subspaces import Subspaces
 
 EstimatorType = TypeVar("EstimatorType")
-# Fitted numbers that go into the manifest as they are.
+# Fitted numbers that go into the manifest as they are; the last four say what was chosen.
 FACTS = (
     "inertia_",
     "n_iter_",
     "noise_variance_",
     "n_features_in_",
-    "agreement_",
     "components_",
     "whiten_",
     "subspace_dim_",
+    "agreement_",
 )
 
 
 def write_plus(estimator: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted KSCNPlus; see `KSCNPlus.save`."""
-    params = estimator.get_params(deep=False)
-    for name in ("callbacks", "device", "checkpoint_dir", "checkpoint_minutes"):  # of the run
-        del params[name]
-    params["random_state"] = estimator.random_state_
-    if callable(params["augment"]):
-        params["augment"] = "elastic"  # a function cannot be saved, and prediction does not need it
     features, arrays = estimator.features_.state()
     encoder: ConvEncoder | None = estimator.encoder_
     described = {
-        "params": {name: plain(value) for name, value in params.items()},
+        "params": saved.params_in_file(estimator),
         "features": features,
         "encoder": None if encoder is None else encoder.config(),
         "fitted": {
-            **{name: plain(getattr(estimator, name)) for name in FACTS},
+            **{name: saved.plain(getattr(estimator, name)) for name in FACTS},
             "input_shape": list(estimator._input_shape),
-            "feature_names": getattr(estimator, "feature_names_in_", np.empty(0, object)).tolist(),
+            "feature_names": saved.names_of(estimator),
         },
     }
     tensors: dict[str, Any] = {
@@ -66,61 +60,69 @@ def write_plus(estimator: Any, path: str | os.PathLike[str]) -> None:
 
 def read_plus(cls: type[EstimatorType], model: ModelFile) -> EstimatorType:
     """A fitted KSCNPlus from its file, after checking that its parts fit together."""
-    try:
+    with saved.described(model):
         fitted, arrays = model.params["fitted"], model.tensors
-        estimator = cls(**model.params["params"])
-        bases = arrays["subspaces"]
-        state: dict[str, Any] = {name: fitted[name] for name in FACTS}
-        state["features_"] = features = FeatureChain.from_state(
+        bases, shape = saved.subspaces_of(model), shape_of(fitted)
+        features = FeatureChain.from_state(
             model.params["features"], network.part(arrays, "features")
         )
+        n_features = integer(fitted, "n_features_in_", 1)
+        if not n_features == math.prod(shape) == features.n_features_in_:
+            raise ValueError(f"its samples have {n_features} features and the shape {list(shape)}")
         width = features._n_features_out
         encoder, config = None, model.params["encoder"]
+        state: dict[str, Any] = {}
         if config is not None:
-            if list(config["shape"]) != list(fitted["input_shape"]):
+            if list(config["shape"]) != list(shape):
                 raise ValueError("its encoder takes images of another shape")
             encoder = _encoder(config, network.part(arrays, "encoder"))
             width = encoder.latent_dim
-            scale = network.part(arrays, "scaling")
-            state["scaling_"] = InputScaling(
-                torch.from_numpy(scale["shift"]), float(scale["factor"])
-            )
+            state["scaling_"] = InputScaling.of_file(network.part(arrays, "scaling"), n_features)
             state["latent_"] = UnitLatent()
-        fault = Subspaces(torch.from_numpy(bases)).fault(1e-3)
-        if fault is None and model.params["params"]["n_clusters"] != len(bases):
-            fault = f"it has {len(bases)} subspaces"
-        if fault is None and width != bases.shape[1]:
-            fault = f"its subspaces lie in {bases.shape[1]} dimensions and its latents in {width}"
-        if fault is not None:
-            raise ValueError(fault)
-        state |= {
+        if width != bases.shape[1]:
+            raise ValueError(
+                f"its subspaces lie in {bases.shape[1]} dimensions and its latents in {width}"
+            )
+        state |= _chosen(fitted) | {
+            "features_": features,
             "encoder_": encoder,
             "subspaces_": bases,
             "subspace_dims_": arrays["subspace_dims"],
-            "_input_shape": tuple(fitted["input_shape"]),
-            "_n_features_out": bases.shape[1],
-            "random_state_": int(model.params["params"]["random_state"]),
+            "_input_shape": shape,
+            "_n_features_out": width,
+            "inertia_": number(fitted, "inertia_"),
+            "n_iter_": integer(fitted, "n_iter_", 0),
+            "noise_variance_": number(fitted, "noise_variance_"),
+            "n_features_in_": n_features,
         }
-        if fitted["feature_names"]:
-            state["feature_names_in_"] = np.array(fitted["feature_names"], dtype=object)
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        if isinstance(error, (ModelFileError, InputError)):
-            raise
-        told = " ".join(str(error).split())[:300]
-        raise ModelFileError(
-            f"The model file does not describe a KSCNPlus model ({told}); save it again."
-        ) from error
-    vars(estimator).update(state)
-    return estimator
+        state |= saved.feature_names(fitted, n_features)
+        image = len(shape) == 3
+        return saved.rebuilt(
+            cls,
+            model.params["params"],
+            state,
+            lambda estimator, n: check.plus_parameters(estimator, n, image),
+        )
+
+
+def _chosen(fitted: dict[str, Any]) -> dict[str, Any]:
+    """What the file says of the representation."""
+    if not isinstance(fitted["whiten_"], bool):
+        raise ValueError("whiten_ is neither true nor false")
+    return {
+        "components_": integer(fitted, "components_", 1),
+        "whiten_": fitted["whiten_"],
+        "subspace_dim_": integer(fitted, "subspace_dim_", 1),
+        "agreement_": number(fitted, "agreement_"),
+    }
 
 
 def _encoder(config: dict[str, Any], weights: dict[str, Any]) -> ConvEncoder:
     """The encoder with its weights; one that a file only pretends to hold is never allocated."""
-    with torch.device("meta"):
-        like = ConvEncoder(**config).state_dict()
-    for name, tensor in like.items():
-        if name not in weights or tuple(weights[name].shape) != tuple(tensor.shape):
-            raise ValueError(f"the weights {name!r} of its encoder are missing or of another shape")
-    encoder = ConvEncoder(**config)
+    with saved.of_the_file():
+        with torch.device("meta"):
+            like = ConvEncoder(**config)
+        saved.check_weights(like, weights)
+        encoder = ConvEncoder(**config)
     network.load_weights(encoder, weights, "the model file")
     return encoder.eval()

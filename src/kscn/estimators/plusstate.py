@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kscn.data import Source
 from kscn.estimators import network
-from kscn.estimators.deepfile import plain
+from kscn.estimators.fittedfile import plain
 from kscn.estimators.progress import Progress
 from kscn.estimators.representation import Candidate, Representation
 from kscn.features import FeatureChain

@@ -82,6 +82,8 @@ class StartSearch:
         if size < n:
             rows = np.sort(np.random.default_rng(self.seed).choice(n, size, replace=False))
         z = self.group.gather(blocks.take(own_rows(blocks.source, rows)).cpu())
+        if not z.square().sum(dim=1).median().isfinite():
+            z = z.double()  # all samples are that large, not one that is amiss
         check_finite(z.square().sum(dim=1), z, name)
         if (z == z[0]).all() and not self.group.any(
             any((block.cpu() != z[0]).any() for _, block in blocks)
@@ -122,20 +124,21 @@ class StartSearch:
 
     def _dims(self, z: Tensor, generator: torch.Generator) -> Tensor:
         """Dimensions to search with, shape (k,); "auto" agrees on one for all clusters first."""
-        k, d = self.n_clusters, z.shape[1]
+        k = self.n_clusters
         if not isinstance(self.subspace_dim, str):
             dims = torch.as_tensor(np.broadcast_to(self.subspace_dim, (k,)).copy())
             return dims.long()
         # A first guess from neighbourhoods, which are purer than any clustering yet known; then
         # quick searches with the guess until the members' spectra agree with it.
         seeds = torch.randint(len(z), (64,), generator=generator)
-        members = neighbourhood_members(z, seeds, max(8, len(z) // (4 * k)), self.affine)
-        groups = z[members]
+        varying, more = self._without_constants(z)
+        members = neighbourhood_members(varying, seeds, max(8, len(z) // (4 * k)), self.affine)
+        groups = varying[members]
         if self.affine:
             groups = groups - groups.mean(dim=1, keepdim=True)
         spectra = torch.linalg.svdvals(groups).square()
-        spectra = torch.nn.functional.pad(spectra, (0, d - spectra.shape[1]))
-        p = int(energy_dims(spectra).double().median())
+        spectra = torch.nn.functional.pad(spectra, (0, varying.shape[1] - spectra.shape[1]))
+        p = int(energy_dims(spectra).double().median()) + more
         for _ in range(3):
             problem = Problem(z, None, torch.full((k,), p), self.affine, self.trim, generator)
             found = find_start(problem, "k-means", 2)
@@ -148,11 +151,29 @@ class StartSearch:
     def _adapt_dims(self, z: Tensor, found: Subspaces) -> Subspaces:
         """Give each subspace the dimension that the spectrum of its members speaks for."""
         labels, distance = found.assign(z)
-        sums = ScatterSums(found.n_clusters, z.shape[1], self.affine)
-        sums.add(z, check.trimmed(labels, distance, self.trim, found.n_clusters))
-        dims = energy_dims(sums.spectra())
+        members = check.trimmed(labels, distance, self.trim, found.n_clusters)
+        sums = self._sums(z, members)
+        varying, more = self._without_constants(z)
+        own = sums if varying is z else self._sums(varying, members)
+        dims = energy_dims(own.spectra()) + more
         dims = torch.where(sums.weight > found.dims, dims, found.dims)  # too few members to tell
         return sums.subspaces(dims).to(torch.float32)
+
+    def _sums(self, z: Tensor, members: Tensor) -> ScatterSums:
+        sums = ScatterSums(self.n_clusters, z.shape[1], self.affine)
+        sums.add(z, members)
+        return sums
+
+    def _without_constants(self, z: Tensor) -> tuple[Tensor, int]:
+        """The columns in which samples differ, and how many dimensions the others take.
+
+        Constants say nothing about clusters, but their energy would hide that of all else. A linear
+        subspace needs one dimension for them; an affine one has them in its offset.
+        """
+        varying = (z != z[0]).any(dim=0)
+        if varying.all() or varying.sum() < 2:
+            return z, 0
+        return z[:, varying], int(not self.affine and bool(z[0, ~varying].any()))
 
     def _given(self, blocks: Blocks, dims: Tensor, weights: Tensor | None) -> Subspaces:
         """The start that `init` holds as labels or bases."""

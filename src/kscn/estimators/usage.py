@@ -19,6 +19,7 @@ from torch import Tensor
 
 from kscn.data import Source
 from kscn.estimators import validation as check
+from kscn.estimators.fittedfile import params_of_fit
 from kscn.estimators.telling import Telling, warn_of_empty
 from kscn.subspaces import Subspaces
 from kscn.training.alternate import assign
@@ -40,6 +41,8 @@ class LatentClusterer(
     # Set as a fit begins, by `Progress.begin`.
     random_state_: int
     n_iter_: int
+    # Not the parameters, which may be set to others after a fit.
+    _params_of_fit: dict[str, Any]
 
     def _new_samples(self, X: Any, group: Group) -> Source:
         """The samples of this process for a new fit; one that fails leaves nothing of the old."""
@@ -59,6 +62,7 @@ class LatentClusterer(
 
     def _keep(self, found: Subspaces, labels: NDArray, inertia: float) -> None:
         """Set what a fit has found as attributes."""
+        self._params_of_fit = params_of_fit(self)
         self.labels_ = labels.astype(np.int32)
         self.inertia_ = inertia
         # Latents are float32 whatever the samples are, and products want one precision.

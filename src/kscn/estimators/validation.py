@@ -1,11 +1,11 @@
-"""Checks of what people pass to an estimator: arguments, samples, weights, starts, model files."""
+"""Checks of what people pass to an estimator: arguments, samples, weights, starts."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,13 +14,11 @@ from sklearn.utils.validation import _check_feature_names
 from torch import Tensor
 
 from kscn.data import Source, as_source
-from kscn.errors import InputError, ModelFileError
-from kscn.modelfile import ModelFile
-from kscn.subspaces import Subspaces, keep_nearest
+from kscn.errors import InputError
+from kscn.subspaces import keep_nearest
 
 STARTS = ("k-means", "neighbourhood", "farthest", "random")
 DEEP_STARTS = ("k-subspaces", "k-means", "dsc")
-EstimatorType = TypeVar("EstimatorType")
 
 
 def open_samples(estimator: Any, X: Any, reset: bool) -> Source:
@@ -269,54 +267,6 @@ def trimmed(labels: Tensor, distance: Tensor, trim: float, k: int) -> Tensor:
     if trim == 0:
         return labels
     return torch.where(keep_nearest(distance, labels, trim, k), labels, -1)
-
-
-def rebuild(cls: type[EstimatorType], model: ModelFile) -> EstimatorType:
-    """A fitted KSubspaces from its file, after checking that its parts fit together."""
-    try:
-        params, fitted, arrays = model.params["params"], model.params["fitted"], model.tensors
-        estimator = cls(**params)
-        bases = arrays["subspaces"]
-        k, d, _ = bases.shape
-        found = Subspaces(torch.from_numpy(bases))
-        offsets = arrays.get("offsets")
-        found = Subspaces(found.bases, None if offsets is None else torch.from_numpy(offsets))
-        fault = found.fault(1e-3)
-        if params["affine"] and not np.isfinite(arrays["shift"]).all():
-            fault = "shift contains NaN or infinity"
-        shapes = {"subspace_dims": (k,), "spectra": (k, d), "cluster_weights": (k,)}
-        shapes |= {"offsets": (k, d), "shift": (d,)} if params["affine"] else {}
-        for name, shape in shapes.items():
-            if arrays[name].shape != shape:
-                fault = f"{name} has shape {arrays[name].shape}, expected {shape}"
-        if fault is None and params["n_clusters"] != k:
-            fault = f"it has {k} subspaces but n_clusters={params['n_clusters']}"
-        if fault is not None:
-            raise ValueError(fault)
-        state: dict[str, Any] = {
-            "subspaces_": bases,
-            "subspace_dims_": arrays["subspace_dims"],
-            "spectra_": arrays["spectra"],
-            "cluster_weights_": arrays["cluster_weights"],
-            "offsets_": arrays.get("offsets"),
-            "_shift": torch.from_numpy(arrays["shift"]) if params["affine"] else None,
-            "_dtype": torch.from_numpy(bases).dtype,
-            "_n_features_out": k,
-            "inertia_": float(fitted["inertia"]),
-            "n_iter_": int(fitted["n_iter"]),
-            "noise_variance_": float(fitted["noise_variance"]),
-            "n_features_in_": d,
-            "random_state_": int(params["random_state"]),
-        }
-        if fitted["feature_names"]:
-            state["feature_names_in_"] = np.array(fitted["feature_names"], dtype=object)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        told = " ".join(str(error).split())[:300]
-        raise ModelFileError(
-            f"The model file does not describe a KSubspaces model ({told}); save it again."
-        ) from error
-    vars(estimator).update(state)
-    return estimator
 
 
 def plus_parameters(estimator: Any, n_samples: int, image: bool) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from kscn.errors import InputError
 from kscn.estimators.linear import KSubspaces
-from kscn.features import PCAFeatures
+from kscn.features import PCAFeatures, ScaledFeatures, ScatteringFeatures
 
 
 def noise_scale(model: Any) -> float:
@@ -35,7 +35,7 @@ class Components(nn.Module):
         d = features.n_features_in_  # the map's own rows are filled up with zeros
         self.register_buffer("shift", features._shift[:d].double())
         self.register_buffer("matrix", features._matrix[:, :d].T.double().contiguous())  # (d, k)
-        self.unit_norm, self.last = features.unit_norm, features._last
+        self.unit_norm, self.last = features._params_of_fit["unit_norm"], features._last
 
     def forward(self, samples: Tensor) -> Tensor:
         """Components (n, k) of samples (n, *shape)."""
@@ -111,9 +111,10 @@ def _features(model: Any) -> nn.Module:
     """What leads from samples to the space of the subspaces where there is no network."""
     if isinstance(model, KSubspaces):
         return nn.Flatten()
-    steps = list(model.features_.steps)
-    if len(steps) == 1 and isinstance(steps[0], PCAFeatures):
-        return Components(steps[0])
+    steps = model.features_.steps
+    if not any(isinstance(step, ScatteringFeatures) for step in steps):
+        parts = [s.scaling_ if isinstance(s, ScaledFeatures) else Components(s) for s in steps]
+        return nn.Sequential(nn.Flatten(), *parts)
     raise InputError(
         f"this {type(model).__name__} has no network, and scattering features cannot be put into a "
         "graph; fit with refine=True, or export a model of kscn-s, kscn-g or k-subspaces."

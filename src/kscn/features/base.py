@@ -6,6 +6,7 @@ the data has to be in memory.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from kscn.data import Source, as_source
 from kscn.errors import InputError, ModelFileError
+from kscn.modelparts import shape_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -39,6 +41,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         The shape of one sample.
     """
 
+    # What is set after a fit changes nothing of what was fitted.
+    _params_of_fit: dict[str, Any]
     n_features_in_: int
     sample_shape_: tuple[int, ...]
     _n_features_out: int
@@ -83,6 +87,11 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """Features of samples as a `Source` that computes them whenever they are read."""
         check_is_fitted(self)
         return FeatureSource(self, self._open(X, reset=False))
+
+    def _take_shape(self, config: Mapping[str, Any]) -> None:
+        """The shape of samples from a state, or a ValueError."""
+        self.sample_shape_ = shape_of(config, "shape")
+        self.n_features_in_ = math.prod(self.sample_shape_)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_n_features_out")

@@ -14,6 +14,7 @@ from kscn.errors import InputError, ModelFileError
 from kscn.features.base import FeatureMap, wrong_state
 from kscn.features.maps import ScatteringFeatures
 from kscn.features.pca import PCAFeatures
+from kscn.features.scaled import ScaledFeatures
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -22,7 +23,11 @@ if TYPE_CHECKING:
 # larger ones are computed twice, once to fit the next step and once for its result.
 KEEP_BYTES = 2**30
 
-KINDS: dict[str, type[FeatureMap]] = {"scattering": ScatteringFeatures, "pca": PCAFeatures}
+KINDS: dict[str, type[FeatureMap]] = {
+    "scaled": ScaledFeatures,
+    "scattering": ScatteringFeatures,
+    "pca": PCAFeatures,
+}
 
 
 class FeatureChain(FeatureMap):
@@ -70,6 +75,7 @@ class FeatureChain(FeatureMap):
         return self._open(X, reset=True)
 
     def _prepare(self) -> Self:
+        self._steps = list(self.steps)
         self._n_features_out = self.steps[-1]._n_features_out
         return self
 
@@ -77,24 +83,24 @@ class FeatureChain(FeatureMap):
         """Features of samples as a `Source` that computes them whenever they are read."""
         check_is_fitted(self)
         source = self._open(X, reset=False)
-        for step in self.steps:
+        for step in self._steps:
             source = step.source(source)
         return source
 
     def _compute(self, rows: NDArray) -> NDArray:
-        for step in self.steps:
+        for step in self._steps:
             rows = step._compute(rows)
         return rows
 
     @property
     def _dtype(self) -> np.dtype:
-        return self.steps[-1]._dtype
+        return self._steps[-1]._dtype
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """Settings of the steps in order; arrays by the number of their step."""
         configs: list[dict[str, Any]] = []
         arrays: dict[str, NDArray] = {}
-        for number, step in enumerate(self.steps):
+        for number, step in enumerate(self._steps):
             kind = next(name for name, cls in KINDS.items() if type(step) is cls)
             config, own = step.state()
             configs.append({"kind": kind, **config})
@@ -110,10 +116,9 @@ class FeatureChain(FeatureMap):
                 mine = f"{number}."
                 parts = {k.removeprefix(mine): a for k, a in arrays.items() if k.startswith(mine)}
                 steps.append(KINDS[own["kind"]].from_state(own, parts))
-            for number in range(1, len(steps)):
-                takes, gets = steps[number].n_features_in_, steps[number - 1]._n_features_out
-                if takes != gets:
-                    raise ValueError(f"step {number} takes {takes} numbers, but gets {gets}")
+                takes, gets = steps[-1].sample_shape_, steps[max(number - 1, 0)]._n_features_out
+                if number and takes != (gets,):
+                    raise ValueError(f"step {number} takes {takes}, but gets {gets} numbers")
             return cls.of_fitted(steps)
         except ModelFileError:  # a step has said what is wrong with it
             raise

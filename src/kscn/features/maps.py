@@ -12,15 +12,13 @@ from torch import Tensor, nn
 
 from kscn.errors import InputError
 from kscn.features.base import FeatureMap, tensor_of, wrong_state
-from kscn.features.scattering import Scattering2D
+from kscn.features.scattering import Scattering2D, maps_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 # Maps weaker than this share of an image's strongest are mostly rounding; they stay weak.
 FAINT = 1e-5
-# Beyond this, squares leave the range of float32.
-LARGEST = 1e15
 
 
 class ScatteringFeatures(FeatureMap):
@@ -48,7 +46,6 @@ class ScatteringFeatures(FeatureMap):
     """
 
     J_: int
-    scattering_: Scattering2D
 
     def __init__(
         self, J: int | str = "auto", L: int = 8, normalise: str | None = "map-max"
@@ -76,38 +73,43 @@ class ScatteringFeatures(FeatureMap):
         unit = 2**self.J_ if isinstance(self.J_, int) and 0 < self.J_ < 64 else 1
         self._missing = [-size % unit if size >= unit else 0 for size in shape[-2:]]
         padded = [size + more for size, more in zip(shape[-2:], self._missing, strict=True)]
-        self.scattering_ = Scattering2D((padded[0], padded[1]), self.J_, self.L)
+        self._padded = (padded[0], padded[1])
+        n_maps, (high, wide) = maps_of(self._padded, self.J_, self.L)
         channels = shape[0] if len(shape) == 3 else 1
-        pixels = int(np.prod(self.scattering_.map_shape))
-        self._n_features_out = channels * self.scattering_.n_maps * pixels
+        self._n_features_out = channels * n_maps * high * wide
+        self._params_of_fit = self.get_params()
+        self._scattering: Scattering2D | None = None
         return self
+
+    @property
+    def scattering_(self) -> Scattering2D:
+        """The transform in use, made when it is first needed: its filters take time and memory."""
+        if self._scattering is None:
+            self._scattering = Scattering2D(self._padded, self.J_, self._params_of_fit["L"])
+        return self._scattering
 
     def _compute(self, rows: NDArray) -> NDArray:
         y, x = self._missing
-        if rows.dtype.kind == "f" and (largest := float(np.abs(rows).max())) > LARGEST:
-            raise InputError(
-                f"X holds values around {largest:.0e}, whose squares cannot be represented; "
-                "divide all images by a constant first."
-            )
-        images = tensor_of(rows, np.dtype(np.float32))
+        images, exponents = _at_unit_scale(rows)
         with torch.inference_mode():
             images = nn.functional.pad(images, (x // 2, x - x // 2, y // 2, y - y // 2))
             maps = self.scattering_(images).flatten(-2)
-            if self.normalise:
-                maps = _by_maximum(maps)
+            if self._params_of_fit["normalise"]:
+                maps = _by_maximum(maps)  # whatever the scale of an image
+            else:
+                maps = _scaled_back(maps, exponents)
             return maps.reshape(len(rows), -1).numpy()
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """Settings and the shape of the images; there are no arrays."""
-        return {"params": self.get_params(), "shape": list(self.sample_shape_)}, {}
+        return {"params": self._params_of_fit, "shape": list(self.sample_shape_)}, {}
 
     @classmethod
     def from_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
         """The fitted map that `state` described."""
         try:
             features = cls(**config["params"])
-            features.sample_shape_ = tuple(config["shape"])
-            features.n_features_in_ = int(np.prod(features.sample_shape_))
+            features._take_shape(config)
             return features._prepare(features.sample_shape_)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise wrong_state(cls, error) from error
@@ -117,6 +119,33 @@ def _usual_scales(shape: tuple[int, ...]) -> int:
     """Scales after which the smaller side of an image has about 4 pixels left."""
     side = min(shape[-2:])
     return max(2 if side >= 8 else 1, round(np.log2(side / 4)))
+
+
+def _at_unit_scale(rows: NDArray) -> tuple[Tensor, NDArray]:
+    """Images in float32, each divided by a power of two, so that squares stay in range; and these.
+
+    The largest value of an image is then between 1/2 and 1. Small integers stay as they are.
+    """
+    if rows.dtype.kind in "biu" and rows.dtype.itemsize <= 2:
+        return tensor_of(rows, np.dtype(np.float32)), np.zeros(len(rows), dtype=int)
+    if rows.dtype.kind != "f" or rows.dtype.itemsize != 4:
+        rows = rows.astype(np.float64)
+    axes = tuple(range(1, rows.ndim))
+    exponents = np.frexp(np.abs(rows).max(axis=axes))[1]
+    scaled = np.ldexp(rows, -np.expand_dims(exponents, axes))
+    return tensor_of(scaled, np.dtype(np.float32)), exponents
+
+
+def _scaled_back(maps: Tensor, exponents: NDArray) -> Tensor:
+    """Maps of images at unit scale as those of the images that were given."""
+    factors = torch.from_numpy(exponents).view(-1, *[1] * (maps.ndim - 1))
+    maps = torch.ldexp(maps, factors)
+    if not maps.isfinite().all():
+        raise InputError(
+            f"X holds values around 1e{exponents.max() * 0.30103:.0f}, beyond the range of "
+            "float32; divide all images by a constant first."
+        )
+    return maps
 
 
 def _by_maximum(maps: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.features.base import FeatureMap, check_finite, tensor_of, wrong_state
+from kscn.modelparts import check_array, number
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -101,6 +102,7 @@ class PCAFeatures(FeatureMap):
 
     def _prepare(self) -> Self:
         """Mean and matrix for `_compute`, rows filled up to a multiple of 64 bytes."""
+        self._params_of_fit = self.get_params()
         scale = np.ones(len(self.components_))
         if self.whiten:
             # A direction without variance holds rounding only; whitened, it would be all noise.
@@ -131,9 +133,9 @@ class PCAFeatures(FeatureMap):
         out = (nn.functional.pad(z, (0, 0, 0, ROWS - n)) @ self._matrix.T)[:n]
         for value in self._last:
             out = nn.functional.pad(out, (0, 1), value=value)
-        return (
-            nn.functional.normalize(out, eps=torch.finfo(out.dtype).tiny) if self.unit_norm else out
-        )
+        if not self._params_of_fit["unit_norm"]:
+            return out
+        return nn.functional.normalize(out, eps=torch.finfo(out.dtype).tiny)
 
     def _checked_components(self, n: int, d: int) -> int:
         k = self.n_components
@@ -144,8 +146,7 @@ class PCAFeatures(FeatureMap):
             )
         if n < 2:
             raise InputError(f"n_samples={n}: a variance needs at least 2 samples.")
-        if not isinstance(self.constant, Real) or not 0 <= self.constant < np.inf:
-            raise InputError(f"constant={self.constant!r} must be a number from 0 on.")
+        self._check_constant()
         if k is None:
             return min(n, d)
         if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k <= min(n, d):
@@ -155,10 +156,14 @@ class PCAFeatures(FeatureMap):
             )
         return int(k)
 
+    def _check_constant(self) -> None:
+        if not isinstance(self.constant, Real) or not 0 <= self.constant < np.inf:
+            raise InputError(f"constant={self.constant!r} must be a number from 0 on.")
+
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """Settings; mean, components and variances."""
         config = {
-            "params": self.get_params(),
+            "params": self._params_of_fit,
             "shape": list(self.sample_shape_),
             "total_variance": self.total_variance_,
         }
@@ -174,18 +179,21 @@ class PCAFeatures(FeatureMap):
         """The fitted map that `state` described."""
         try:
             features = cls(**config["params"])
-            features.sample_shape_ = tuple(config["shape"])
-            features.n_features_in_ = d = int(np.prod(features.sample_shape_))
-            features.total_variance_ = float(config["total_variance"])
-            features.mean_, features.components_ = arrays["mean"], arrays["components"]
+            features._take_shape(config)
+            features.total_variance_ = number(config, "total_variance")
+            mean, components = arrays["mean"], arrays["components"]
+            k, d = len(components), features.n_features_in_
+            check_array("components", components, (None, d))
+            check_array("mean", mean, (d,), (components.dtype.name,))
+            check_array("explained_variance", arrays["explained_variance"], (k,), ("float64",))
+            if k > d or (features.n_components is not None and features.n_components != k):
+                raise ValueError(f"it has {k} components of {d} features")
+            for switch in (features.whiten, features.unit_norm):
+                if not isinstance(switch, bool):
+                    raise ValueError(f"{switch!r} is neither true nor false")
+            features._check_constant()
+            features.mean_, features.components_ = mean, components
             features.explained_variance_ = arrays["explained_variance"]
-            k = len(features.components_)
-            shapes = {"mean": (d,), "components": (k, d), "explained_variance": (k,)}
-            for name, shape in shapes.items():
-                if arrays[name].shape != shape:
-                    raise ValueError(f"{name} has shape {arrays[name].shape}, expected {shape}")
-                if not np.isfinite(arrays[name]).all():
-                    raise ValueError(f"{name} contains NaN or infinity")
             return features._prepare()
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise wrong_state(cls, error) from error

@@ -32,8 +32,18 @@ GROUP_NUMBERS = 300_000
 MOST_IMAGES = 64
 # Pieces from which on it pays to compile.
 COMPILED_PIECES = 16
-# Pixels times angles beyond which filters would take gigabytes.
-MOST_NUMBERS = 2**24
+# Numbers in the filters and in what turns lines of pixels into coefficients, some of them twice
+# over: beyond this, making them would take more than half a gigabyte, and minutes.
+MOST_NUMBERS = 2**25
+
+
+def maps_of(shape: tuple[int, int], J: int, L: int) -> tuple[int, tuple[int, int]]:
+    """How many maps a `Scattering2D` makes and their shape; refuses what it refuses.
+
+    No filter is made for it.
+    """
+    sizes, J, L = _checked(shape, J, L)
+    return 1 + J * L + L * L * J * (J - 1) // 2, (sizes[0] >> J, sizes[1] >> J)
 
 
 class Scattering2D(nn.Module):
@@ -74,10 +84,9 @@ class Scattering2D(nn.Module):
     def __init__(self, shape: tuple[int, int], J: int = 3, L: int = 8) -> None:
         super().__init__()
         self.shape, self.J, self.L = _checked(shape, J, L)
+        self.n_maps, self.map_shape = maps_of(shape, J, L)
         unit = 2**J
-        height, width = ((size // unit + 2) * unit for size in self.shape)
-        self.n_maps = 1 + J * L + L * L * J * (J - 1) // 2
-        self.map_shape = (height // unit - 2, width // unit - 2)
+        height, width = _padded(self.shape, J)
         room = max(1, min(MOST_IMAGES, PIECE_NUMBERS // (height * width * L)))
         self.images_at_once = 2 ** (room.bit_length() - 1)
 
@@ -296,9 +305,18 @@ def _checked(shape: Any, J: Any, L: Any) -> tuple[tuple[int, int], int, int]:
             f"images of {sizes[0]} x {sizes[1]} pixels are smaller than 2**{J}; lower J={J} or "
             "enlarge the images."
         )
-    if L * np.prod(sizes, dtype=float) > MOST_NUMBERS:
+    J, L = int(J), int(L)
+    height, width = _padded((int(sizes[0]), int(sizes[1])), J)
+    numbers = 4 * (height**2 + width**2) + height * width * L * J * (J + 1) // 2
+    if numbers > MOST_NUMBERS:
         raise InputError(
-            f"images of {sizes[0]} x {sizes[1]} pixels and L={L} are beyond what is meant here, "
-            f"{MOST_NUMBERS} pixels times L; shrink the images."
+            f"images of {sizes[0]} x {sizes[1]} pixels with J={J} and L={L} need filters of "
+            f"{numbers} numbers, above the limit of {MOST_NUMBERS}; shrink the images."
         )
-    return (int(sizes[0]), int(sizes[1])), int(J), int(L)
+    return (int(sizes[0]), int(sizes[1])), J, L
+
+
+def _padded(shape: tuple[int, int], J: int) -> tuple[int, int]:
+    """Height and width with the border that reflection fills."""
+    height, width = ((size // 2**J + 2) * 2**J for size in shape)
+    return height, width

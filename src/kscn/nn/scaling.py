@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kscn.data import Source
 from kscn.errors import InputError
+from kscn.modelparts import check_array
 
 # Numbers looked at together while the scale of a source is found.
 BLOCK = 2**21
@@ -69,6 +73,16 @@ class InputScaling(nn.Module):
         spread = max(variance, 0.0) ** 0.5
         factor = 1 / spread if spread > max(1e-14 * largest, 1e-37) else 1.0
         return cls(torch.from_numpy(pivot + mean), factor)
+
+    @classmethod
+    def of_file(cls, arrays: Mapping[str, NDArray], n_features: int) -> InputScaling:
+        """The scaling that a file has the state of, or a ValueError about what it has."""
+        shift, factor = arrays["shift"], arrays["factor"]
+        check_array("the shift of samples", shift, (n_features,) if shift.ndim else ())
+        check_array("the factor of samples", factor, ())
+        if factor <= 0:
+            raise ValueError("the factor of samples is not positive")
+        return cls(torch.from_numpy(shift), float(factor))
 
     def forward(self, samples: Tensor) -> Tensor:
         """Scaled samples in float32."""

@@ -1,0 +1,95 @@
+"""Checks of the parts of a model file: JSON, arrays and numbers are what they should be.
+
+What is wrong is said by a ValueError, which the reader of the file turns into a sentence about it.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FLOATS = ("float32", "float64")
+# Of one sample: far above any image, and still little to try a network on.
+MOST_VALUES = 2**26
+# Of parameters, arrays and whatever else is named.
+LONGEST_NAME = 500
+
+
+def parse_json(text: str) -> Any:
+    """JSON, or ValueError or RecursionError about what no honest manifest holds."""
+    return json.loads(
+        text,
+        parse_constant=_refuse_constant,
+        parse_int=_modest_integer,
+        parse_float=_finite,
+        object_pairs_hook=_modest_names,
+    )
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _modest_integer(digits: str) -> int:
+    """An integer of 64 bits: larger ones are in no honest manifest and overflow everywhere else."""
+    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**63:
+        raise ValueError("an integer is too large")
+    return int(digits)
+
+
+def _finite(digits: str) -> float:
+    """A number that is one: 1e999 is infinite to Python."""
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError("a number is too large")
+    return number
+
+
+def _modest_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if any(len(name) > LONGEST_NAME for name, _ in pairs):
+        raise ValueError("a name is too long")
+    return dict(pairs)
+
+
+def check_array(
+    name: str, array: NDArray, shape: tuple[int | None, ...], types: tuple[str, ...] = FLOATS
+) -> None:
+    """Refuse an array of another shape (None: any length but 0) or type, or with no numbers."""
+    lengths = zip(array.shape, shape, strict=False)
+    if array.ndim != len(shape) or not all(n == m if m is not None else n for n, m in lengths):
+        told = str(shape).replace("None", "any")
+        raise ValueError(f"{name} has shape {array.shape}, expected {told}")
+    if array.dtype.name not in types:
+        raise ValueError(f"{name} is of type {array.dtype}, expected {' or '.join(types)}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} contains NaN or infinity")
+
+
+def number(facts: Mapping[str, Any], name: str) -> float:
+    """A number of the manifest."""
+    value = facts[name]
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise ValueError(f"{name} is {str(value)[:40]!r}, expected a number")
+    return float(value)
+
+
+def integer(facts: Mapping[str, Any], name: str, least: int, most: int = 2**62) -> int:
+    """An integer of the manifest within limits."""
+    value = facts[name]
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ValueError(f"{name} is {str(value)[:40]!r}, expected an integer from {least} on")
+    return value
+
+
+def shape_of(facts: Mapping[str, Any], name: str = "input_shape") -> tuple[int, ...]:
+    """The shape of one sample, as the manifest has it."""
+    value = facts[name]
+    if not isinstance(value, list) or not 1 <= len(value) <= 8:
+        raise ValueError(f"{name} is {str(value)[:40]!r}, expected a list of lengths")
+    shape = tuple(integer({name: length}, name, 1) for length in value)
+    if math.prod(shape) > MOST_VALUES:
+        raise ValueError(f"its samples have {math.prod(shape)} values")
+    return shape

@@ -1,0 +1,93 @@
+"""What is set after a fit changes nothing of what was fitted: answers, and what is saved."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from kscn import KSCN, KSCNPlus, KSubspaces, baselines, load_model
+from kscn.data import make_union_of_subspaces
+
+VECTORS = make_union_of_subspaces(90, 3, 12, 2, noise=0.1, random_state=0)[0]
+IMAGES = load_digits().images[:90].astype(np.float32)
+NETWORK = {"autoencoder_params": {"hidden": [12], "latent_dim": 5}}
+CASES = {
+    "KSubspaces": (
+        lambda: KSubspaces(3, subspace_dim=2, n_init=1, random_state=0),
+        VECTORS,
+        {"n_clusters": 7, "affine": True, "subspace_dim": 5, "init": "random", "n_init": "x"},
+    ),
+    "KSubspaces, affine": (
+        lambda: KSubspaces(3, subspace_dim=2, affine=True, n_init=1, random_state=0),
+        VECTORS,
+        {"n_clusters": 2, "affine": False},
+    ),
+    "KSCN": (
+        lambda: KSCN(
+            3, subspace_dim=2, loss="separation", temperature=0.5, pretrain_epochs=1, epochs=1,
+            n_init=1, random_state=0, **NETWORK,
+        ),
+        VECTORS,
+        {"n_clusters": 9, "loss": "residual", "temperature": 3.0, "latent": "whitened",
+         "autoencoder": "cae", "autoencoder_params": {"hidden": [1]}},
+    ),
+    "KSCNPlus": (
+        lambda: KSCNPlus(3, starts=2, random_state=0),
+        VECTORS,
+        {"n_clusters": 9, "components": 3, "temperature": 3.0, "whiten": True},
+    ),
+    "KSCNPlus, refined": (
+        lambda: KSCNPlus(3, starts=2, refine=True, epochs=1, temperature=0.3, random_state=0),
+        IMAGES,
+        {"n_clusters": 9, "temperature": 3.0, "refine": False, "batch_size": 7},
+    ),
+    "EDESC": (
+        lambda: baselines.make(
+            "edesc", 3, subspace_dim=2, hidden=[12], pretrain_epochs=1, epochs=1, random_state=0
+        ),
+        VECTORS,
+        {"n_clusters": 9, "eta": 77.0, "subspace_dim": 5},
+    ),
+    "k-FSC": (
+        lambda: baselines.make("k-fsc", 3, subspace_dim=2, n_init=1, random_state=0),
+        VECTORS,
+        {"n_clusters": 9, "penalty": 77.0, "subspace_dim": 5},
+    ),
+    "PCA-KS": (
+        lambda: baselines.make("pca-ks", 3, n_init=1, random_state=0),
+        VECTORS,
+        {"n_clusters": 9, "subspace_dim": 5, "pca_dim": 3},
+    ),
+}  # fmt: skip
+METHODS = ("predict", "predict_proba", "residuals", "transform", "score_samples")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_fitted_depends_on_what_is_set_later(name, tmp_path):
+    make, X, changes = CASES[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a single epoch or start
+        model = make().fit(X)
+    answers = {m: getattr(model, m)(X) for m in METHODS if hasattr(model, m)}
+    params = model.get_params()
+    model.set_params(**changes)
+    for method, expected in answers.items():
+        np.testing.assert_array_equal(getattr(model, method)(X), expected)
+    if not hasattr(model, "save"):
+        return
+    model.save(tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    for method, expected in answers.items():
+        np.testing.assert_array_equal(getattr(loaded, method)(X), expected)
+    assert {name: loaded.get_params()[name] for name in changes} == {
+        name: params[name] for name in changes
+    }
+
+
+def test_more_samples_go_to_the_clusters_that_were_fitted():
+    model = KSubspaces(3, subspace_dim=2, trim=0.1, n_init=1, random_state=0)
+    model.partial_fit(VECTORS).set_params(n_clusters=2, affine=True, subspace_dim=4)
+    model.partial_fit(VECTORS)
+    assert model.subspaces_.shape == (3, 12, 2)
+    assert model.labels_.max() == 2

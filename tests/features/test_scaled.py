@@ -1,0 +1,64 @@
+"""Vectors of any scale become vectors of one scale."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from kscn.errors import InputError, ModelFileError
+from kscn.features import ScaledFeatures
+
+
+def samples(n=50, d=6, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d)) * [1, 2, 3, 4, 5, 0.1] + 7
+
+
+@parametrize_with_checks([ScaledFeatures()])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("factor", [1e-30, 1e-18, 1.0, 1e18, 1e30])
+def test_samples_have_mean_zero_and_deviation_one_at_any_scale(factor, dtype):
+    x = samples()
+    z = ScaledFeatures().fit_transform((x * factor).astype(dtype))
+    assert z.dtype == np.float32
+    np.testing.assert_allclose(z.mean(axis=0), 0, atol=1e-5)
+    assert np.square(z, dtype=float).mean() == pytest.approx(1, rel=1e-4)
+    np.testing.assert_allclose(z, ScaledFeatures().fit_transform(x), atol=1e-4)
+
+
+def test_integers_of_any_size_are_taken():
+    x = (samples() * 1e3).astype(np.int64)
+    np.testing.assert_allclose(
+        ScaledFeatures().fit_transform(x), ScaledFeatures().fit_transform(x * 10**12), atol=1e-5
+    )
+
+
+def test_the_state_brings_the_features_back():
+    x = samples()
+    features = ScaledFeatures().fit(x)
+    config, arrays = features.state()
+    again = ScaledFeatures.from_state(json.loads(json.dumps(config)), arrays)
+    np.testing.assert_array_equal(again.transform(x), features.transform(x))
+    with pytest.raises(InputError, match="expecting 6 features"):
+        again.transform(x[:, :5])
+
+
+@pytest.mark.parametrize(
+    ("config", "changes"),
+    [
+        ({}, {}),
+        ({"shape": [7]}, {}),
+        ({"shape": [6]}, {"factor": np.array(0.0)}),
+        ({"shape": [6]}, {"factor": np.array(1)}),
+        ({"shape": [6]}, {"shift": np.full(6, np.inf)}),
+        ({"shape": [6]}, {"shift": np.zeros((6, 6))}),
+    ],
+)
+def test_a_damaged_state_is_refused(config, changes):
+    _, arrays = ScaledFeatures().fit(samples()).state()
+    with pytest.raises(ModelFileError, match="does not describe a ScaledFeatures"):
+        ScaledFeatures.from_state(config, arrays | changes)
