@@ -80,10 +80,10 @@ def in_order(
     labels, distance = assign(blocks, found)[:2] if known is None else known
     k = found.n_clusters
     for _ in range(2):  # renumbering can tip a tie and with it a size; see KSubspaces
-        order = canonical_order(group.gather(labels).numpy(), k)
+        order = canonical_order(group.gather(labels).cpu().numpy(), k)
         if (order == np.arange(k)).all():
             break
         found = found.reordered(torch.from_numpy(order).to(found.bases.device))
         labels, distance = assign(blocks, found)[:2]
     (inertia,) = group.add(float(distance.double().sum()))
-    return found, group.gather(labels).numpy(), inertia
+    return found, group.gather(labels).cpu().numpy(), inertia

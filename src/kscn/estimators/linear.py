@@ -236,13 +236,14 @@ class KSubspaces(
             current = self._current()
             if not hasattr(self, "_sums"):
                 self._sums = sums_from_spectra(current, self.spectra_, self.cluster_weights_)
-        sums: ScatterSums = self._sums
+        sums: ScatterSums = self._sums.to(self._device())
         labels, distance = nearest(self._blocks(source), current)
         for where, z in self._blocks(source):
             index = slice(where, where + len(z))
             counted = check.trimmed(labels[index], distance[index], self.trim, self.n_clusters)
-            sums.add(z.double().cpu(), counted, None if weights is None else weights[index])
+            sums.add(z.double(), counted, None if weights is None else weights[index])
         current = sums.subspaces(current.dims.cpu(), current.to(self._dtype))
+        self._sums = sums.to("cpu")  # between batches, for whatever becomes of the estimator
         self._publish(current, sums)
         self.labels_ = nearest(self._blocks(source), self._current())[0].numpy()
         self.inertia_ = sums.objective(current.bases)
@@ -278,7 +279,8 @@ class KSubspaces(
             group=group,
         )
         pool = search.draw_pool(self._blocks(source))
-        self._dtype, self._shift = pool.z.dtype, pool.shift
+        self._dtype = pool.z.dtype
+        self._shift = None if pool.shift is None else pool.shift.cpu()
         if saved is not None:
             start = Subspaces(saved.tensors["bases"], saved.tensors.get("offsets"))
             return start.to(self._dtype, self._device()), pool.z
@@ -431,7 +433,7 @@ class KSubspaces(
         """Write the fitted model to the directory `path` (safetensors + JSON, never pickle)."""
         check_is_fitted(self, "subspaces_")
         params = self.get_params(deep=False)
-        for name in ("callbacks", "checkpoint_dir", "checkpoint_minutes"):  # of the run
+        for name in ("callbacks", "device", "checkpoint_dir", "checkpoint_minutes"):  # of the run
             del params[name]
         params["random_state"] = self.random_state_
         if not isinstance(params["init"], str):

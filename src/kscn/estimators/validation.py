@@ -16,6 +16,7 @@ from kscn.data import Source, as_source
 from kscn.errors import InputError, ModelFileError
 from kscn.modelfile import ModelFile
 from kscn.subspaces import Subspaces, keep_nearest
+from kscn.training.device import chosen as device
 
 STARTS = ("k-means", "neighbourhood", "farthest", "random")
 DEEP_STARTS = ("k-subspaces", "k-means", "dsc")
@@ -208,18 +209,6 @@ def seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
-def device(name: str) -> torch.device:
-    """The torch device to compute on."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        found = torch.device(name)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise InputError(f"device={name!r} cannot be used here; 'cpu' always can.") from error
-    return found
-
-
 def sample_weights(weights: Any, n_samples: int) -> Tensor | None:
     """Weights as a float64 tensor of shape (n,), or None for equal ones."""
     if weights is None:
@@ -273,6 +262,7 @@ def rebuild(cls: type[EstimatorType], model: ModelFile) -> EstimatorType:
     """A fitted KSubspaces from its file, after checking that its parts fit together."""
     try:
         params, fitted, arrays = model.params["params"], model.params["fitted"], model.tensors
+        params = {name: value for name, value in params.items() if name != "device"}  # of the run
         estimator = cls(**params)
         bases = arrays["subspaces"]
         k, d, _ = bases.shape

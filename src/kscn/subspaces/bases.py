@@ -127,8 +127,9 @@ class Subspaces:
         """The same subspaces under other numbers: new subspace i is old subspace `order[i]`."""
         return Subspaces(self.bases[order], None if self.offsets is None else self.offsets[order])
 
-    def to(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> Subspaces:
-        """The same subspaces in another precision, on another device."""
+    def to(self, dtype: torch.dtype, device: torch.device | str | None = None) -> Subspaces:
+        """The same subspaces in another precision, and on another device if one is named."""
+        device = self.bases.device if device is None else device
         offsets = None if self.offsets is None else self.offsets.to(device, dtype)
         return Subspaces(self.bases.to(device, dtype), offsets)
 

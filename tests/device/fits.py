@@ -1,0 +1,91 @@
+"""Fits that have to end alike on every device: written once, for the simulated and real ones."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from kscn import KSubspaces
+
+CALLS = ("predict", "transform", "residuals", "predict_proba")
+
+
+@lru_cache
+def planes():
+    """Three planes in eight dimensions, 240 samples, some of them far from the origin."""
+    rng = np.random.default_rng(0)
+    bases = np.linalg.qr(rng.standard_normal((3, 8, 2)))[0]
+    labels = rng.permutation(np.repeat([0, 1, 2], [120, 70, 50]))
+    samples = np.einsum("nij,nj->ni", bases[labels], rng.standard_normal((240, 2)))
+    return (samples + 0.02 * rng.standard_normal(samples.shape)).astype(np.float32)
+
+
+def weights():
+    return np.random.default_rng(1).uniform(0.5, 1.5, len(planes()))
+
+
+def _subspaces(device, weighted=False, **settings):
+    settings = {"subspace_dim": 2, "n_init": 2, "random_state": 0, **settings}
+    model = KSubspaces(3, device=device, **settings)
+    return model.fit(planes(), sample_weight=weights() if weighted else None), planes()
+
+
+def linear(device):
+    return _subspaces(device)
+
+
+def automatic(device):
+    return _subspaces(device, subspace_dim="auto", n_init=1, init="neighbourhood")
+
+
+def affine(device):
+    return _subspaces(device, affine=True)
+
+
+def trimmed(device):
+    return _subspaces(device, trim=0.1)
+
+
+def weighted(device):
+    return _subspaces(device, weighted=True, init="farthest")
+
+
+def trimmed_affine_weighted(device):
+    return _subspaces(device, weighted=True, trim=0.1, affine=True, init="random")
+
+
+def wide(device):
+    """More dimensions than are decomposed in full."""
+    rng = np.random.default_rng(0)
+    samples = np.repeat(planes(), 8, axis=1) + 0.02 * rng.standard_normal((240, 64))
+    model = KSubspaces(3, subspace_dim=2, n_init=1, random_state=0, tol=0, device=device)
+    return model.fit(samples), samples
+
+
+def empty_clusters(device):
+    """More clusters than the data has: some lose their members and get new places."""
+    start = np.zeros(240, dtype=int)
+    start[:2] = 1, 2
+    settings = {"subspace_dim": 2, "init": start, "random_state": 0, "device": device}
+    return KSubspaces(4, **settings).fit(planes()), planes()
+
+
+def streamed(device):
+    model = KSubspaces(3, subspace_dim=2, n_init=2, random_state=0, affine=True, device=device)
+    for part in np.array_split(planes(), 3):
+        model.partial_fit(part)
+    return model, planes()
+
+
+LINEAR = [
+    linear,
+    automatic,
+    affine,
+    trimmed,
+    weighted,
+    trimmed_affine_weighted,
+    wide,
+    empty_clusters,
+    streamed,
+]

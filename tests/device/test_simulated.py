@@ -1,0 +1,16 @@
+"""Whole fits on a device that refuses whatever CUDA refuses: labels are those of the CPU."""
+
+import fits
+import numpy as np
+import pytest
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("fit", fits.LINEAR, ids=lambda fit: fit.__name__)
+def test_fits_end_as_on_the_cpu(fit, simgpu, cpu):
+    model, samples = fit(simgpu)
+    expected, _ = cpu(fit)
+    np.testing.assert_array_equal(model.labels_, expected.labels_)
+    for call in fits.CALLS:
+        found, wanted = (getattr(each, call)(samples) for each in (model, expected))
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5, err_msg=call)
