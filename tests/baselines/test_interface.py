@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 import torch
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 
@@ -148,3 +148,9 @@ def test_the_price_grows_with_the_square_of_the_samples(name):
     model = method(name)
     small, large = (model._cost(n, 50, 4) for n in (20_000, 40_000))
     assert 3 < large.seconds / small.seconds < 5
+
+
+def test_empty_clusters_are_told(monkeypatch):
+    monkeypatch.setattr("kscn.baselines.base.spectral_labels", lambda *_: np.arange(60) % 2)
+    with pytest.warns(ConvergenceWarning, match="1 of the 3 clusters ended up empty"):
+        method("ssc-omp").fit(X)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from kscn import baselines
 from kscn.baselines import autoencoder, on_features
@@ -150,3 +151,10 @@ def test_checks_leave_torch_alone():
 def test_methods_are_those_of_the_registry():
     assert set(on_features.METHODS) <= set(baselines.NAMES)
     assert OnFeatures().get_params()["method"] in on_features.METHODS
+
+
+def test_empty_clusters_are_told_once(monkeypatch):
+    monkeypatch.setattr("kscn.baselines.base.spectral_labels", lambda *_: np.arange(80) % 2)
+    with pytest.warns(ConvergenceWarning) as told:
+        quick("ssc-omp-sae").fit(X)
+    assert ["1 of the 3 clusters ended up empty" in str(one.message) for one in told] == [True]

@@ -86,6 +86,21 @@ def test_the_order_mixes_the_whole_source(monkeypatch):
     assert (order != other).mean() > 0.99
 
 
+@pytest.mark.parametrize("stretch", [20, 5000])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_file_sorted_by_class_comes_as_if_it_were_shuffled(stretch, seed, monkeypatch):
+    """Also where a stretch (a row group, a chunk) is longer than a window."""
+    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 8 * 1000)
+    n = 20_000
+    source = Reads(n, np.append(np.arange(0, n, stretch), n))
+    order = np.concatenate([i for i, _ in shuffled_in_windows(source, seed, [100] * (n // 100))])
+    table = np.stack([np.bincount(some // (n // 4), minlength=4) for some in order.reshape(20, -1)])
+    # Four classes, 250 of each in every window; batches are then drawn from one.
+    assert np.abs(table - 250).max() <= (50 if stretch == 20 else 125)
+    reads = [stop - start for start, stop in source.reads]
+    assert max(reads) <= 1000  # memory is bounded, whatever the stretches
+
+
 @settings(max_examples=30)
 @given(st.integers(1, 50), st.integers(1, 60))
 def test_exact_order_is_kept_whatever_the_source(n, size):

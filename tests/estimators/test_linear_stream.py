@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from kscn import KSubspaces, load_model
 from kscn.data import make_union_of_subspaces
@@ -151,3 +152,9 @@ def test_mixed_dimensions_stay_in_a_stream():
     assert sorted(model.subspace_dims_) == [1, 2, 3]
     model = stream(quick(subspace_dim=[1, 2, 3]).fit(X), X, parts=3)
     assert sorted(model.subspace_dims_) == [1, 2, 3]
+
+
+def test_clusters_that_no_batch_has_filled_are_told():
+    X = np.repeat(np.random.default_rng(0).standard_normal((3, 6)), 20, axis=0)
+    with pytest.warns(ConvergenceWarning, match="2 of the 5 clusters ended up empty"):
+        quick(n_clusters=5, subspace_dim=1).partial_fit(X)

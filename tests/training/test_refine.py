@@ -36,7 +36,7 @@ def opinion():
     rng = np.random.default_rng(2)
     z = np.eye(5)[y] * rng.normal(size=(N, 1)) + 0.3 * rng.normal(size=(N, 5))
     z = z.astype(np.float32)
-    return SecondOpinion(as_source(z), torch.from_numpy(z), torch.arange(N), 1)
+    return SecondOpinion(as_source(z), torch.from_numpy(z), torch.arange(N), 1, seed=0)
 
 
 def refinement(labels, doubt=None, hold=4, epochs=8, trim=0.2, average=0.9, every=1):

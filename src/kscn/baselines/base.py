@@ -20,7 +20,7 @@ from kscn.baselines.spectral import spectral_labels
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators import validation as check
-from kscn.estimators.telling import Telling
+from kscn.estimators.telling import Telling, warn_of_empty
 from kscn.training.blocks import Blocks, check_finite, working_dtype
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class AffinityClusterer(Telling, ClusterMixin, BaseEstimator, ABC):
         self.affinity_ = self._make_affinity(source)
         self._record({"stage": "spectral"})
         self.labels_ = spectral_labels(self.affinity_, self.n_clusters, self.random_state_)
+        warn_of_empty(self.labels_, self.n_clusters, stacklevel=2)
         return self
 
     @abstractmethod

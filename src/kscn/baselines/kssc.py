@@ -127,7 +127,9 @@ class KSSC(SparseCoder):
         ones = torch.ones_like(norms)
         if self.kernel == "rbf":
             gamma = self.gamma_ = float(
-                1 / _median_distance(z, norms) if self.gamma is None else self.gamma
+                1 / _median_distance(z, norms, self.random_state_)
+                if self.gamma is None
+                else self.gamma
             )
 
             def rbf(i: int) -> Tensor:
@@ -195,9 +197,10 @@ def kernel_features(
     return features[:rank].mT.contiguous(), float(left.sum()) / total
 
 
-def _median_distance(z: Tensor, norms: Tensor) -> float:
-    """Median squared distance between some samples, evenly spread over the data."""
-    chosen = torch.linspace(0, len(z) - 1, min(PAIRS, len(z)), device=z.device).long()
+def _median_distance(z: Tensor, norms: Tensor, seed: int) -> float:
+    """Median squared distance between some samples, drawn at random."""
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(len(z), generator=generator)[:PAIRS].to(z.device)
     some = z[chosen]
     far = norms[chosen, None] + norms[chosen] - 2 * some @ some.mT
     upper = torch.triu_indices(len(some), len(some), 1, device=z.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -126,7 +127,10 @@ class OnFeatures(AutoencoderClusterer):
 
     def _fit(self, source: Source) -> None:
         self._pretrain(self._teaching(source))
-        self.clusterer_ = self._inside().fit(self._latents(source))
+        with warnings.catch_warnings():
+            # Told by `fit`, once for the whole.
+            warnings.filterwarnings("ignore", message=".*clusters ended up empty")
+            self.clusterer_ = self._inside().fit(self._latents(source))
         self.labels_ = self.clusterer_.labels_
         self.affinity_ = self.clusterer_.affinity_
         self.n_iter_ = self.clusterer_.n_iter_

@@ -3,7 +3,9 @@
 A permutation of single samples is the worst that can happen to a disk. Where neighbours are better
 read together, whole stretches are drawn at random instead, a window of many is read in the order of
 the file, and the samples in it are shuffled. Nearby samples then come in the same window, but a
-window holds stretches from everywhere. What fits into one window is shuffled exactly.
+window holds stretches from everywhere: one of every part of the file, so that in a file sorted by
+class every window has the classes in the shares that they have in all. What fits into one window is
+shuffled exactly.
 
 While one window is used up, a thread reads the next.
 """
@@ -21,6 +23,9 @@ from kscn.data.base import Source
 
 # Held at a time; while a window is used, as much again is read for the next.
 WINDOW_BYTES = 64 * 2**20
+# Of so many places at least, however long the source's stretches: a file sorted by class would else
+# come a class at a time. A longer one is unpacked more than once.
+PLACES = 8
 
 Item = TypeVar("Item")
 Batch = tuple[np.ndarray, np.ndarray]
@@ -94,10 +99,23 @@ def _windows(
     cuts: np.ndarray, row_bytes: int, generator: np.random.Generator
 ) -> Iterator[np.ndarray]:
     """All stretches (start, stop), each once, in random groups of about `WINDOW_BYTES`."""
-    stretches = np.stack([cuts[:-1], cuts[1:]], axis=1)[generator.permutation(len(cuts) - 1)]
+    cuts = _without_long(cuts, max(1, WINDOW_BYTES // (PLACES * row_bytes)))
+    stretches = np.stack([cuts[:-1], cuts[1:]], axis=1)
+    # As many neighbours as there are windows go to one each, in random order.
+    count = -(-int(cuts[-1]) * row_bytes // WINDOW_BYTES)
+    parts = np.tile(np.arange(count), (-(-len(stretches) // count), 1))
+    turn = generator.permuted(parts, axis=1).reshape(-1)[: len(stretches)]
+    stretches = stretches[np.lexsort((generator.random(len(stretches)), turn))]
     window = np.cumsum(np.diff(stretches)) * row_bytes // (WINDOW_BYTES + 1)
     for group in np.split(stretches, np.flatnonzero(np.diff(window)) + 1):
         yield group[np.argsort(group[:, 0])]  # so that a file is read forwards
+
+
+def _without_long(cuts: np.ndarray, most: int) -> np.ndarray:
+    """The cuts, and more where a stretch has over `most` rows."""
+    long = np.flatnonzero(np.diff(cuts) > most)
+    more = [np.arange(cuts[i] + most, cuts[i + 1], most) for i in long]
+    return np.sort(np.concatenate([cuts, *more]))
 
 
 def _load(source: Source, stretches: np.ndarray) -> Batch:

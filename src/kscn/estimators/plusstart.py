@@ -20,7 +20,7 @@ from kscn.features import FeatureChain
 from kscn.subspaces import Subspaces
 from kscn.training.blocks import Blocks
 from kscn.training.distributed import Group, place
-from kscn.training.growth import FOLDS, Grown, assign_across, dimensions, grow
+from kscn.training.growth import Grown, assign_across, dimensions, fold_of, grow
 from kscn.training.opinion import SecondOpinion
 
 # Components are kept in memory up to this size per process, and else computed when they are read.
@@ -96,16 +96,17 @@ def find_start(
         hear({"stage": "grow", "round": done, "rounds": of})
 
     unsure = chosen.agreement < CLEAR
-    grown = grow(z, torch.from_numpy(rows % FOLDS), labels, k, dims, tell, even=unsure)
+    grown = grow(z, fold_of(torch.from_numpy(rows), seed), labels, k, dims, tell, even=unsure)
     grown = Grown(group.agree_on(grown.whole), [group.agree_on(part) for part in grown.without])
-    start = _assigned(Blocks(fine, torch.float32, z.device), grown, refined, group)
+    start = _assigned(Blocks(fine, torch.float32, z.device), grown, refined, seed, group)
     return chosen.wide, fine, start
 
 
 def second_opinion(features: Source, start: Start, seed: int, group: Group) -> SecondOpinion:
     """Subspaces like those of the start, for whatever clusters the refinement will have."""
     rows, z = sample(features, GROWTH_SAMPLE, seed, group)
-    return SecondOpinion(features, z, torch.from_numpy(rows), start.subspaces.bases.shape[2], group)
+    dim = start.subspaces.bases.shape[2]
+    return SecondOpinion(features, z, torch.from_numpy(rows), dim, seed, group)
 
 
 def held_features(chain: FeatureChain, source: Source, group: Group) -> Source:
@@ -137,12 +138,12 @@ def _features(
     return rough, chosen.wide.source(source) if wide else rough
 
 
-def _assigned(blocks: Blocks, grown: Grown, refined: bool, group: Group) -> Start:
+def _assigned(blocks: Blocks, grown: Grown, refined: bool, seed: int, group: Group) -> Start:
     """All samples by the grown subspaces."""
     k = grown.whole.n_clusters
     if not refined:
         return Start(*in_order(blocks, grown.whole, group), None)
-    across = assign_across(blocks, place(blocks.source)[0], grown.without)
+    across = assign_across(blocks, place(blocks.source)[0], grown.without, seed)
     labels = group.gather(across.labels).numpy()
     order = canonical_order(labels, k)
     (inertia,) = group.add(float(across.nearest.double().sum()))

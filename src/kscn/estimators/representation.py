@@ -163,11 +163,11 @@ class Representation:
             on_record({"stage": "settle", "round": done, "rounds": of, "objective": lowest})
 
         ended = settled(problem, self.runs, tell)
-        step = max(1, len(z) // SAMPLE)
-        some = sample(wide, LARGE_SAMPLE, seed, group)[1][::step].float()
+        few = torch.randperm(len(z), generator=torch.Generator().manual_seed(seed))[:SAMPLE]
+        some = sample(wide, LARGE_SAMPLE, seed, group)[1][few].float()
         common = _comparison(some, self.subspaces.n_clusters, seed)
-        own = _problem(z[::step].contiguous(), common.k, self.candidate, seed)
-        costs = [cost_near(own, common, run[::step]) for run in ended]
+        own = _problem(z[few], common.k, self.candidate, seed)
+        costs = [cost_near(own, common, run[few]) for run in ended]
         return fitted(problem, ended[costs.index(min(costs))])
 
 

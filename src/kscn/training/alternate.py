@@ -28,6 +28,7 @@ from kscn.subspaces.seeding import rescue_empty
 from kscn.training.blocks import Blocks, check_finite
 from kscn.training.checkpoint import State
 from kscn.training.distributed import ALONE, Group, place
+from kscn.training.folds import drawn
 from kscn.training.latents import Encoder, encode
 from kscn.training.lloyd import Lloyd
 from kscn.training.losses import ResidualLoss, SeparationLoss
@@ -35,7 +36,7 @@ from kscn.training.pretrain import EpochLosses, Trainer
 
 UPDATES = ("svd", "grassmann")
 LOSSES = ("residual", "separation")
-# Samples kept at hand for a cluster that has lost all of its own.
+# Samples (about as many) kept at hand for a cluster that has lost all of its own.
 POOL = 4096
 # Latents gathered for the gradient before their products are taken: large products cost less.
 GATHER_TOGETHER = 4096
@@ -230,10 +231,11 @@ class Alternation:
 
     def _pool(self) -> Tensor:
         """Latents from which a cluster without members gets a new subspace."""
-        (n,) = self.group.add(len(self.latents))
-        step = max(1, int(n) // POOL)
-        own = torch.from_numpy(self.latents[::step] if step > 1 else self.latents[:])
-        return self.group.gather(own)
+        first, n = place(self.trainer.batches.source)
+        seed = self.group.agree_int(self.trainer.generator.initial_seed())
+        some = drawn(torch.arange(first, first + len(self.latents)), seed, POOL, n)
+        own = self.latents.take(some.nonzero().flatten().numpy())
+        return self.group.gather(torch.from_numpy(own))
 
     # Checkpoints --------------------------------------------------------------------------------
 

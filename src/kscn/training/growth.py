@@ -23,8 +23,9 @@ from torch import Tensor
 from kscn.subspaces import ScatterSums, Subspaces
 from kscn.subspaces.prices import even_prices, log_odds, spread
 from kscn.training.blocks import Blocks
+from kscn.training.folds import folds
 
-# Row i is in fold i % FOLDS. Two of them would fit every subspace to half of the samples only.
+# Two of them would fit every subspace to half of the samples only.
 FOLDS = 5
 # Dimensions double until they reach a third of the space, or until clusters have this many members
 # per dimension.
@@ -105,21 +106,43 @@ def grow(
     return Grown(_subspaces(_sums(z, labels, k), dims[-1], z), without)
 
 
-def assign_across(blocks: Blocks, first: int, without: Sequence[Subspaces]) -> Across:
-    """Assign samples by the folds that they are not in; `first` is the number of the first."""
-    parts = [_nearest(residual) for residual in _residuals(blocks, first, without)]
+def fold_of(rows: Tensor, seed: int) -> Tensor:
+    """Which fold samples are in, from their numbers among all."""
+    return folds(rows, seed, FOLDS)
+
+
+def assign_across(blocks: Blocks, first: int, without: Sequence[Subspaces], seed: int) -> Across:
+    """Assign samples by the folds that they are not in.
+
+    Parameters
+    ----------
+    blocks : Blocks
+        Samples.
+    first : int
+        The number of the first of them.
+    without : sequence of Subspaces
+        For every fold, those of the samples outside it.
+    seed : int
+        Of the folds.
+    """
+    parts = [_nearest(residual) for residual in _residuals(blocks, first, without, seed)]
     return Across(*(torch.cat(pieces) for pieces in zip(*parts, strict=True)))
 
 
-def residuals_across(blocks: Blocks, first: int, without: Sequence[Subspaces]) -> Tensor:
-    """Squared distances (n, k) to the subspaces of the folds that samples are not in."""
-    return torch.cat(list(_residuals(blocks, first, without)))
+def residuals_across(blocks: Blocks, first: int, without: Sequence[Subspaces], seed: int) -> Tensor:
+    """Squared distances (n, k) to the subspaces of the folds that samples are not in.
+
+    Parameters are those of `assign_across`.
+    """
+    return torch.cat(list(_residuals(blocks, first, without, seed)))
 
 
-def _residuals(blocks: Blocks, first: int, without: Sequence[Subspaces]) -> Iterator[Tensor]:
+def _residuals(
+    blocks: Blocks, first: int, without: Sequence[Subspaces], seed: int
+) -> Iterator[Tensor]:
     for start, z in blocks:
         rows = torch.arange(first + start, first + start + len(z), device=z.device)
-        yield _across(z, rows % FOLDS, without)
+        yield _across(z, fold_of(rows, seed), without)
 
 
 def _across(z: Tensor, fold: Tensor, without: Sequence[Subspaces]) -> Tensor:

@@ -16,7 +16,8 @@ from kscn.data import Source
 from kscn.subspaces.prices import relative
 from kscn.training.blocks import Blocks
 from kscn.training.distributed import ALONE, Group, place
-from kscn.training.growth import FOLDS, grow, residuals_across
+from kscn.training.folds import drawn
+from kscn.training.growth import fold_of, grow, residuals_across
 
 # Samples of all processes that a temperature is found on, halvings of the range that it is sought
 # in, and this range around the usual gap between first and second.
@@ -45,22 +46,24 @@ class SecondOpinion:
         Their numbers among all samples.
     dim : int
         Dimension of the subspaces.
+    seed : int
+        Of the folds, and of what temperatures are found on.
     group : Group
         The processes that hold all samples together.
     """
 
     def __init__(
-        self, features: Source, z: Tensor, rows: Tensor, dim: int, group: Group = ALONE
+        self, features: Source, z: Tensor, rows: Tensor, dim: int, seed: int, group: Group = ALONE
     ) -> None:
         self.blocks = Blocks(features, z.dtype, z.device)
-        self.z, self.rows, self.dim, self.group = z, rows, dim, group
+        self.z, self.rows, self.dim, self.seed, self.group = z, rows, dim, seed, group
 
     def residuals(self, labels: Tensor, n_clusters: int) -> Tensor:
         """Squared distances (n, k) of our samples, for the clusters (n,) that they are now in."""
         known = self.group.gather(labels)[self.rows]
-        fitted = grow(self.z, self.rows % FOLDS, known, n_clusters, [self.dim])
+        fitted = grow(self.z, fold_of(self.rows, self.seed), known, n_clusters, [self.dim])
         without = [self.group.agree_on(part) for part in fitted.without]
-        return residuals_across(self.blocks, place(self.blocks.source)[0], without)
+        return residuals_across(self.blocks, place(self.blocks.source)[0], without, self.seed)
 
     def settle(self, distance: Tensor) -> Settled:
         """The clusters that a network and the features agree on best.
@@ -71,25 +74,32 @@ class SecondOpinion:
             Of our samples to the subspaces of the network.
         """
         other = self.residuals(distance.argmin(dim=1), distance.shape[1])
-        return both(-distance, -relative(other), self.group)
+        first, _ = place(self.blocks.source)
+        return both(-distance, -relative(other), first, self.seed, self.group)
 
 
-def both(one: Tensor, other: Tensor, group: Group = ALONE) -> Settled:
+def both(
+    one: Tensor, other: Tensor, first: int = 0, seed: int = 0, group: Group = ALONE
+) -> Settled:
     """What two scores (n, k) say together, each taken as seriously as the other bears it out.
 
     Scores become probabilities by the temperature at which they tell best what the other view
     holds for true: a view that is often contradicted where it is sure gets a high one. Two views
-    cannot tell which of them is the better one, so they should be of about the same worth.
+    cannot tell which of them is the better one, so they should be of about the same worth. `first`
+    is the number of the first sample among those of all processes.
     """
-    total = _log_probability(one, other.argmax(dim=1), group)
-    total += _log_probability(other, one.argmax(dim=1), group)
+    rows = torch.arange(first, first + len(one), device=one.device)
+    (count,) = group.add(len(one))
+    some = drawn(rows, seed, SAMPLE, int(count))
+    total = _log_probability(one, other.argmax(dim=1), some, group)
+    total += _log_probability(other, one.argmax(dim=1), some, group)
     two = total.topk(min(2, total.shape[1]), dim=1)
     margin = two.values[:, 0] - two.values[:, -1]
     return Settled(two.indices[:, 0], 1 / (1 + margin))
 
 
-def _log_probability(scores: Tensor, labels: Tensor, group: Group) -> Tensor:
-    return torch.log_softmax(scores / temperature(scores, labels, group), dim=1)
+def _log_probability(scores: Tensor, labels: Tensor, some: Tensor, group: Group) -> Tensor:
+    return torch.log_softmax(scores / temperature(scores[some], labels[some], group), dim=1)
 
 
 def temperature(scores: Tensor, labels: Tensor, group: Group = ALONE) -> float:
@@ -98,17 +108,17 @@ def temperature(scores: Tensor, labels: Tensor, group: Group = ALONE) -> float:
     The likelihood is concave in its inverse: where the score that is expected equals the score of
     the labels, on average, is the maximum. Found by halving, from samples of all processes.
     """
-    (total,) = group.add(len(scores))
-    step = max(1, int(total) // SAMPLE)
-    some, wanted = scores[::step].double(), labels[::step, None]
-    two = some.topk(min(2, some.shape[1]), dim=1).values
+    scores = scores.double()
+    two = scores.topk(min(2, scores.shape[1]), dim=1).values
     gap, held, count = group.add(
-        float((two[:, 0] - two[:, -1]).sum()), float(some.gather(1, wanted).sum()), len(some)
+        float((two[:, 0] - two[:, -1]).sum()),
+        float(scores.gather(1, labels[:, None]).sum()),
+        len(scores),
     )
     usual = max(gap / count, 1e-12)
     low, high = 1 / (RANGE * usual), RANGE / usual
     for _ in range(HALVINGS):
         middle = (low * high) ** 0.5
-        expected = (torch.softmax(some * middle, dim=1) * some).sum()
+        expected = (torch.softmax(scores * middle, dim=1) * scores).sum()
         low, high = (low, middle) if group.add(float(expected))[0] > held else (middle, high)
     return 1 / (low * high) ** 0.5
