@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from kscn import KSubspaces
+from kscn import KSCN, KSubspaces
 
 CALLS = ("predict", "transform", "residuals", "predict_proba")
 
@@ -78,6 +78,59 @@ def streamed(device):
     return model, planes()
 
 
+@lru_cache
+def images(kind="uint8"):
+    """Bars at four angles on 8 x 8 pixels, 96 images."""
+    rng = np.random.default_rng(0)
+    y, x = np.mgrid[:8, :8] - 3.5
+    angles = np.pi / 4 * rng.integers(4, size=96) + 0.05 * rng.standard_normal(96)
+    away = x * np.cos(angles)[:, None, None] + y * np.sin(angles)[:, None, None]
+    bars = 200 * np.exp(-(away**2)) + rng.uniform(0, 20, (96, 8, 8))
+    return bars.astype(kind)
+
+
+SMALL = {"channels": [16, 16], "kernels": [3, 3]}
+
+
+def _deep(device, samples, **settings):
+    shared = {"subspace_dim": 2, "n_init": 1, "pretrain_epochs": 3, "epochs": 2, "batch_size": 16}
+    shared["learning_rate"] = 2e-3
+    model = KSCN(4, device=device, random_state=0, tol=0, **shared | settings)
+    return model.fit(samples), samples
+
+
+def svd_on_images(device):
+    return _deep(device, images(), autoencoder_params=SMALL)
+
+
+def grassmann_on_images(device):
+    return _deep(device, images(), update="grassmann", autoencoder_params=SMALL)
+
+
+def svd_on_vectors(device):
+    return _deep(device, planes(), autoencoder_params={"hidden": [16], "latent_dim": 6})
+
+
+def grassmann_on_vectors(device):
+    settings = {"update": "grassmann", "update_every": 4, "schedule": "one-cycle"}
+    settings |= {"augment": "noise", "init": "k-means"}
+    return _deep(device, planes(), autoencoder_params={"hidden": [16], "latent_dim": 6}, **settings)
+
+
+def separated_images(device):
+    """What the preset for images uses: whitened latents, separation, augmentation."""
+    settings = {"latent": "whitened", "latent_dim": 8, "loss": "separation", "balance": 0.1}
+    settings |= {"augment": {"kind": "elastic", "flip": True}, "weight": 1.0, "init_dim": 1}
+    return _deep(device, images("float32"), autoencoder_params=SMALL, **settings)
+
+
+DEEP = [
+    svd_on_images,
+    grassmann_on_images,
+    svd_on_vectors,
+    grassmann_on_vectors,
+    separated_images,
+]
 LINEAR = [
     linear,
     automatic,

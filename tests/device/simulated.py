@@ -14,7 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_map
 
 NAME = "simgpu"
 # Operators whose result has a size, or is a Python value, that the host has to wait for.
@@ -62,7 +61,10 @@ class _Backend:
     current_device = staticmethod(lambda: 0)
     device_count = staticmethod(lambda: 1)
     _is_in_bad_fork = staticmethod(lambda: False)
+    # What draws on the device without a generator draws from the CPU's own: that is its state.
     manual_seed_all = staticmethod(lambda seed: None)
+    get_rng_state = staticmethod(lambda device=0: torch.get_rng_state())
+    set_rng_state = staticmethod(lambda state, device=0: torch.set_rng_state(state))
     get_amp_supported_dtype = staticmethod(lambda: [torch.float16])
 
 
@@ -108,7 +110,8 @@ class SimTensor(torch.Tensor):
 
 def _run(op, *args, **kwargs):
     """Any operator, on the numbers in CPU memory."""
-    tensors = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
+    tensors = []
+    _each(tensors.append, (args, tuple(kwargs.values())))
     name = op._schema.name.removeprefix("aten::")
     _refuse_mixtures(name, tensors, args)
     device = kwargs.get("device")
@@ -124,20 +127,27 @@ def _run(op, *args, **kwargs):
             f"Expected a '{NAME}' device type for generator but found '{generator.device.type}'"
         )
     _count(name, args, tensors, on_device)
-    plain, plain_kwargs = tree_map(_raw, (args, kwargs))
-    result = op(*plain, **plain_kwargs)
+    plain = {key: _each(_raw, value) for key, value in kwargs.items()}
+    result = op(*_each(_raw, args), **plain)
     known = {id(x.raw): x for x in tensors if isinstance(x, SimTensor)}
 
     def wrapped(out):
-        if not isinstance(out, torch.Tensor):
-            return out
         if id(out) in known:
             return known[id(out)]
         return SimTensor(out) if on_device else out
 
     if name in {"copy_", "_copy_from"}:  # the target, which may be on the CPU
         return args[0] if name == "copy_" else args[1]
-    return tree_map(wrapped, result)
+    return _each(wrapped, result)
+
+
+def _each(change, value):
+    """`value` with every tensor in it changed."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, tuple | list):
+        return type(value)([_each(change, item) for item in value])
+    return value
 
 
 def _raw(x):

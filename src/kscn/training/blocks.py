@@ -76,7 +76,7 @@ class Blocks:
         Stretches without such a row are not read.
         """
         if self._there is not None:
-            for rows in wanted.nonzero().flatten().cpu().split(self.batch_size):
+            for rows in wanted.cpu().nonzero().flatten().split(self.batch_size):
                 if len(rows):
                     yield rows.to(self.device), self._ready(self._there.tensor_of(rows.numpy()))
             return
@@ -117,9 +117,11 @@ class Blocks:
 
     @property
     def _there(self) -> OnDevice | None:
-        """The source, if its samples are where they are wanted."""
+        """The source, if its samples are where they are wanted, on another device than the CPU."""
         source = self.source
-        return source if isinstance(source, OnDevice) and source.device == self.device else None
+        if not isinstance(source, OnDevice) or self.device.type == "cpu":
+            return None
+        return source if source.device == self.device else None
 
     def _tensor(self, rows: np.ndarray) -> Tensor:
         target = np.float32 if self.dtype == torch.float32 else np.float64
@@ -142,13 +144,42 @@ def from_numpy(rows: np.ndarray) -> Tensor:
         return torch.from_numpy(rows)
 
 
+class FiniteCheck:
+    """`check_finite` over many blocks; those on another device than the CPU wait for `close`.
+
+    Every look at a device makes it wait.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.faults: Tensor | None = None
+
+    def __call__(self, norms: Tensor, z: Tensor) -> None:
+        """Look at the samples z and their squared norms, or note what a look would find."""
+        if z.device.type == "cpu":
+            check_finite(norms, z, self.name)
+            return
+        found = torch.stack([~norms.isfinite().all(), z.isnan().any(), z.isinf().any()])
+        self.faults = found if self.faults is None else self.faults | found
+
+    def close(self) -> None:
+        """Refuse the samples that were noted."""
+        if self.faults is not None:
+            _refuse(*self.faults.tolist(), self.name)
+
+
 def check_finite(norms: Tensor, z: Tensor, name: str) -> None:
     """Refuse samples whose squared norm is not a number, in words that say which kind."""
-    if norms.isfinite().all():
+    if not norms.isfinite().all():
+        _refuse(True, bool(z.isnan().any()), bool(z.isinf().any()), name)
+
+
+def _refuse(faulty: bool, nan: bool, infinite: bool, name: str) -> None:
+    if not faulty:
         return
-    if z.isnan().any():
+    if nan:
         what = "contains NaN"
-    elif z.isinf().any():
+    elif infinite:
         what = "contains infinity"
     else:
         what = "contains values too large for their squares to be represented"

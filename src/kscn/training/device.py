@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from kscn.errors import InputError
 
@@ -22,6 +22,14 @@ def chosen(name: str) -> torch.device:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
         raise InputError(f"device={name!r} cannot be used here; 'cpu' always can.") from error
+
+
+def placed(module: nn.Module, device: torch.device) -> nn.Module:
+    """A network on the device; the order of channels that suits a CPU stays there."""
+    if device.type == "cpu":
+        return module.to(device)
+    plain = torch.contiguous_format
+    return module.to(device, memory_format=plain)  # type: ignore[no-any-return, call-overload]
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from kscn.subspaces import ScatterSums, Subspaces, largest_turn
 from kscn.subspaces.seeding import rescue_empty
-from kscn.training.blocks import Blocks, check_finite
+from kscn.training.blocks import Blocks, FiniteCheck
 from kscn.training.checkpoint import Keeper, State
 from kscn.training.distributed import ALONE, Group, place
 from kscn.training.memory import kept_memory
@@ -131,7 +131,6 @@ class Lloyd:
         self.queue: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         self.rescues = 0
 
-    @kept_memory()
     def run(
         self, max_iter: int, tol: float, on_iteration: Callable[[Iteration], object]
     ) -> LloydResult:
@@ -139,6 +138,12 @@ class Lloyd:
 
         `on_iteration` may return True to stop.
         """
+        with kept_memory(self.blocks.device):
+            return self._run(max_iter, tol, on_iteration)
+
+    def _run(
+        self, max_iter: int, tol: float, on_iteration: Callable[[Iteration], object]
+    ) -> LloydResult:
         began = time.perf_counter()
         iterations = []
         (n,) = self.group.add(len(self.labels))
@@ -201,12 +206,12 @@ class Lloyd:
             self.own = self.sums = self._empty_sums()
         moved: Tensor | int = 0
         evaluated = 0
-        active = self._active()
+        active, finite = self._active(), FiniteCheck(self.blocks.source.name)
         for where, z in self.blocks if active is None else self.blocks.where(active):
             index = slice(where, where + len(z)) if isinstance(where, int) else where
             if first:
                 norms = z.square().sum(dim=1)
-                check_finite(norms, z, self.blocks.source.name)
+                finite(norms, z)
                 self.norms[index] = norms
             old, new = self._assign_rows(index, z)
             moved = moved + (old != new).sum()
@@ -220,6 +225,7 @@ class Lloyd:
             if len(changed):
                 rows = changed + where if isinstance(where, int) else where[changed]
                 self._queue(z[changed], old[changed], new[changed], rows)
+        finite.close()
         if self.trim > 0:
             self._recount()
         self._flush()
