@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from kscn import KSCN, KSubspaces
+from kscn import KSCN, KSCNPlus, KSubspaces
 
 CALLS = ("predict", "transform", "residuals", "predict_proba")
 
@@ -131,6 +131,18 @@ DEEP = [
     grassmann_on_vectors,
     separated_images,
 ]
+def plus_on_vectors(device):
+    return KSCNPlus(3, starts=3, device=device, random_state=0).fit(planes()), planes()
+
+
+def plus_on_images(device):
+    """Growth and refinement, on as many images as they need at the least."""
+    samples = np.concatenate([images()] * 3)
+    settings = {"starts": 3, "refine": True, "epochs": 3, "batch_size": 32}
+    return KSCNPlus(4, device=device, random_state=0, **settings).fit(samples), samples
+
+
+PLUS = [plus_on_vectors, plus_on_images]
 LINEAR = [
     linear,
     automatic,

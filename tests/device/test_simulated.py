@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("fit", fits.LINEAR + fits.DEEP, ids=lambda fit: fit.__name__)
+@pytest.mark.parametrize("fit", fits.LINEAR + fits.DEEP + fits.PLUS, ids=lambda fit: fit.__name__)
 def test_fits_end_as_on_the_cpu(fit, simgpu, cpu):
     model, samples = fit(simgpu)
     expected, _ = cpu(fit)

@@ -76,26 +76,33 @@ class ScatteringFeatures(FeatureMap):
         unit = 2**self.J_ if isinstance(self.J_, int) and 0 < self.J_ < 64 else 1
         self._missing = [-size % unit if size >= unit else 0 for size in shape[-2:]]
         padded = [size + more for size, more in zip(shape[-2:], self._missing, strict=True)]
-        self.scattering_ = Scattering2D((padded[0], padded[1]), self.J_, self.L)
+        self.scattering_ = Scattering2D((padded[0], padded[1]), self.J_, self.L).to(self.device)
         channels = shape[0] if len(shape) == 3 else 1
         pixels = int(np.prod(self.scattering_.map_shape))
         self._n_features_out = channels * self.scattering_.n_maps * pixels
         return self
 
-    def _compute(self, rows: NDArray) -> NDArray:
-        y, x = self._missing
+    def to(self, device: torch.device) -> Self:
+        """Compute on this device from now on."""
+        if hasattr(self, "scattering_"):
+            self.scattering_.to(device)
+        return super().to(device)
+
+    def _given(self, rows: NDArray) -> Tensor:
         if rows.dtype.kind == "f" and (largest := float(np.abs(rows).max())) > LARGEST:
             raise InputError(
                 f"X holds values around {largest:.0e}, whose squares cannot be represented; "
                 "divide all images by a constant first."
             )
-        images = tensor_of(rows, np.dtype(np.float32))
-        with torch.inference_mode():
-            images = nn.functional.pad(images, (x // 2, x - x // 2, y // 2, y - y // 2))
-            maps = self.scattering_(images).flatten(-2)
-            if self.normalise:
-                maps = _by_maximum(maps)
-            return maps.reshape(len(rows), -1).numpy()
+        return tensor_of(rows, np.dtype(np.float32)).to(self.device)
+
+    def _apply(self, samples: Tensor) -> Tensor:
+        y, x = self._missing
+        images = nn.functional.pad(samples, (x // 2, x - x // 2, y // 2, y - y // 2))
+        maps = self.scattering_(images).flatten(-2)
+        if self.normalise:
+            maps = _by_maximum(maps)
+        return maps.reshape(len(samples), -1)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """Settings and the shape of the images; there are no arrays."""
