@@ -7,6 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from kscn import KSCN, KSCNPlus, KSubspaces
+from kscn.baselines import make
 
 CALLS = ("predict", "transform", "residuals", "predict_proba")
 
@@ -131,6 +132,8 @@ DEEP = [
     grassmann_on_vectors,
     separated_images,
 ]
+
+
 def plus_on_vectors(device):
     return KSCNPlus(3, starts=3, device=device, random_state=0).fit(planes()), planes()
 
@@ -154,3 +157,32 @@ LINEAR = [
     empty_clusters,
     streamed,
 ]
+
+
+SMALL_NETWORK = {"pretrain_epochs": 2, "cache": False, "batch_size": 32}
+SMALL_SAE = SMALL_NETWORK | {"autoencoder_params": {"hidden": [16], "latent_dim": 4}}
+SMALL_CAE = SMALL_NETWORK | {"autoencoder_params": SMALL}
+BASELINES = {
+    "k-means": {"n_init": 1},
+    "pca-ks": {"n_init": 2},
+    "sae-km": SMALL_SAE | {"layer_epochs": 1, "n_init": 1},
+    "cae-km": SMALL_CAE | {"n_init": 1},
+    "dec": SMALL_SAE | {"layer_epochs": 0, "n_init": 1, "max_iter": 2, "update_every": 4},
+    "idec": SMALL_SAE | {"layer_epochs": 0, "n_init": 1, "max_iter": 2, "update_every": 4},
+    "dcn": SMALL_SAE | {"layer_epochs": 0, "n_init": 1, "epochs": 2},
+    "ssc": {},
+    "lrr": {},
+    "kssc": {},
+    "ssc-omp": {},
+    "dsc-net": {"pretrain_epochs": 2, "epochs": 2, "autoencoder_params": SMALL},
+    "edesc": {"hidden": [16], "subspace_dim": 2, "pretrain_epochs": 2, "epochs": 2, "n_init": 1},
+    "k-fsc": {"subspace_dim": 2, "n_init": 1, "max_iter": 3},
+    "ssc-sae": SMALL_SAE | {"layer_epochs": 0},
+}
+
+
+def baseline(name, device):
+    """A baseline of this name, fitted to images."""
+    samples = images()
+    model = make(name, 4, device=device, random_state=0, **BASELINES[name])
+    return model.fit(samples), samples

@@ -14,3 +14,13 @@ def test_fits_end_as_on_the_cpu(fit, simgpu, cpu):
     for call in fits.CALLS:
         found, wanted = (getattr(each, call)(samples) for each in (model, expected))
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5, err_msg=call)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", fits.BASELINES)
+def test_baselines_end_as_on_the_cpu(name, simgpu):
+    model, samples = fits.baseline(name, simgpu)
+    expected, _ = fits.baseline(name, "cpu")
+    np.testing.assert_array_equal(model.labels_, expected.labels_)
+    if hasattr(model, "predict"):
+        np.testing.assert_array_equal(model.predict(samples), model.labels_)
