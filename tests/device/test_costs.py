@@ -7,8 +7,8 @@ from simulated import COSTS
 
 from kscn import KSCN
 
-# The bar is 0.1 waits per step. 60,000 samples in batches of 256 make 234 steps per epoch; here are
-# far fewer, so that an epoch of few steps may have the waits of a whole one, and more steps no more.
+# The bar is 0.1 waits per step. 60,000 samples in batches of 256 make 234 steps per epoch. Here are
+# far fewer: an epoch of few steps may have the waits of a whole one, and more steps no more.
 WAITS_PER_EPOCH = 0.1 * 234
 BATCH = 8
 

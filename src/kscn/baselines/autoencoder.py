@@ -26,8 +26,8 @@ from kscn.errors import InputError
 from kscn.estimators import network as networks
 from kscn.estimators import validation as check
 from kscn.nn import IdentityLatent
-from kscn.training.latents import Encoder, encode, moments
 from kscn.training.device import placed
+from kscn.training.latents import Encoder, encode, moments
 from kscn.training.minibatches import Minibatches
 
 

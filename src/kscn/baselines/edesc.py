@@ -31,8 +31,8 @@ from kscn.estimators.telling import Telling, warn_of_empty
 from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling, NoAugmentation
 from kscn.subspaces import ScatterSums
 from kscn.training.blocks import Blocks
-from kscn.training.latents import Encoder, encode, moments
 from kscn.training.device import seeded
+from kscn.training.latents import Encoder, encode, moments
 from kscn.training.minibatches import Minibatches
 from kscn.training.pretrain import EpochLosses, Trainer, pretrain
 

@@ -275,8 +275,8 @@ class KFSC(Telling, ClusterMixin, BaseEstimator):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct samples than k
             if self.init == "k-subspaces":
-                settings = {"n_init": self.n_init, "device": self.device, "random_state": seed}
-                search = KSubspaces(k, subspace_dim=p, **settings)
+                search = KSubspaces(k, subspace_dim=p, n_init=self.n_init, random_state=seed)
+                search.set_params(device=self.device)
                 return torch.from_numpy(search.fit(pool).subspaces_)
             means = KMeans(k, n_init=self.n_init, random_state=seed % 2**31)
             labels = means.fit_predict(pool.numpy())

@@ -16,11 +16,13 @@ from kscn.data import Source, as_source
 from kscn.errors import InputError, ModelFileError
 from kscn.modelfile import ModelFile
 from kscn.subspaces import Subspaces, keep_nearest
-from kscn.training.device import chosen as device
+from kscn.training.device import chosen
 
 STARTS = ("k-means", "neighbourhood", "farthest", "random")
 DEEP_STARTS = ("k-subspaces", "k-means", "dsc")
 EstimatorType = TypeVar("EstimatorType")
+
+device = chosen  # of all arguments, the one that names where to compute
 
 
 def open_samples(estimator: Any, X: Any, reset: bool) -> Source:
