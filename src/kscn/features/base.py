@@ -151,9 +151,9 @@ class FeatureSource(OnDevice):
         samples, maps = self._samples, self._features
         with torch.no_grad():
             if isinstance(samples, OnDevice) and samples.device == maps.device:
-                part = isinstance(rows, slice)
-                there = samples.tensor(rows.start, rows.stop) if part else samples.tensor_of(rows)
-                return maps._apply(there)
+                if isinstance(rows, slice):
+                    return maps._apply(samples.tensor(rows.start, rows.stop))
+                return maps._apply(samples.tensor_of(rows))
             few = samples[rows]
             check_finite(few, samples.name)
             return maps._apply(maps._given(few))

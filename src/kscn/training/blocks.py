@@ -173,7 +173,8 @@ class FiniteCheck:
     def close(self) -> None:
         """Refuse the samples that were noted."""
         if self.faults is not None:
-            _refuse(*self.faults.tolist(), self.name)
+            faulty, nan, infinite = self.faults.tolist()
+            _refuse(faulty, nan, infinite, self.name)
 
 
 def check_finite(norms: Tensor, z: Tensor, name: str) -> None:
