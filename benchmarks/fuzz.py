@@ -1,6 +1,6 @@
-"""Damaged and hostile files against the readers and the model loader: results/fuzz.json.
+"""Damaged and hostile files against readers, model loader and run directories: results/fuzz.json.
 
-    python benchmarks/fuzz.py --minutes 10            both parts, 10 minutes each
+    python benchmarks/fuzz.py --minutes 10            all parts, 10 minutes each
     python benchmarks/fuzz.py readers --minutes 10    one part: results/fuzz_readers.json
     python benchmarks/fuzz.py readers --case 1234     one case again, with the traceback
 
@@ -33,6 +33,7 @@ import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -73,9 +74,22 @@ def idx(array: np.ndarray) -> bytes:
     return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
 
 
-def csv() -> bytes:
-    rows = [",".join(f"{v:.6g}" for v in row) + f",{'abc'[i % 3]}" for i, row in enumerate(X)]
-    return "\n".join(["a,b,c,d,e,kind", *rows, ""]).encode()
+def csv(separator: str = ",", names: str = "a,b,c,d,e,kind", labels: str = "abc") -> bytes:
+    rows = [[f"{v:.6g}" for v in row] for row in X]
+    for i, row in enumerate(rows):
+        row += [labels[i % len(labels)]] if labels else []
+    lines = [separator.join(row) for row in [names.split(",") if names else [], *rows]]
+    return "\n".join([*lines, ""]).encode()
+
+
+def wide_parquet(names: list[str]) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    stream = io.BytesIO()
+    table = pa.table([X[:, i % X.shape[1]] for i in range(len(names))], names=names)
+    pyarrow.parquet.write_table(table, stream)
+    return stream.getvalue()
 
 
 def parquet(packing: str, lists: bool) -> bytes:
@@ -113,6 +127,25 @@ def image(kind: str, colour: bool) -> bytes:
     return stream.getvalue()
 
 
+def turned(kind: str) -> bytes:
+    """An image that is not square, with an EXIF entry that changes its sides."""
+    from PIL import Image
+
+    stream, exif = io.BytesIO(), Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(IMAGES[0][:5]).save(stream, kind, exif=exif)
+    return stream.getvalue()
+
+
+def deep(kind: str, dtype: str) -> bytes:
+    """A grey image of more than 8 bits, which is resized before it is read."""
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.fromarray((IMAGES[0] * 16.0).astype(dtype)).save(stream, kind)
+    return stream.getvalue()
+
+
 # Names within the case's folder, and the bytes of a valid file of that kind.
 READERS: dict[str, Callable[[], bytes]] = {
     "x.npy": lambda: npy(X),
@@ -120,7 +153,12 @@ READERS: dict[str, Callable[[], bytes]] = {
     "stored.npz": lambda: npz({"X.npy": npy(X)}, zipfile.ZIP_STORED),
     "x-idx3-ubyte": lambda: idx(IMAGES),
     "x-idx3-ubyte.gz": lambda: gzip.compress(idx(IMAGES), mtime=0),
+    "labels.npz": lambda: npz({"X.npy": npy(X), "y.npy": npy(np.arange(12, dtype=np.uint64))}),
     "x.csv": csv,
+    "label.csv": lambda: csv(";", "a,b,c,d,e,label", "0123456789"),
+    "bare.csv": lambda: csv("\t", "", ""),
+    "spaces.csv": lambda: csv(" ", ""),
+    "wide.parquet": lambda: wide_parquet([f"c{i:03}" for i in range(400)]),
     "x.parquet": lambda: parquet("snappy", False),
     "packed.parquet": lambda: parquet("gzip", False),
     "lists.parquet": lambda: parquet("none", True),
@@ -133,6 +171,10 @@ READERS: dict[str, Callable[[], bytes]] = {
         for kind in ("png", "jpeg", "gif", "bmp", "tiff", "webp", "ppm")
         for colour in (False, True)
     },
+    **{f"turned/b.{kind}": lambda kind=kind: turned(kind) for kind in ("png", "jpeg", "tiff")},
+    "deep/b.png": lambda: deep("png", "uint16"),
+    "deep/b.tiff": lambda: deep("tiff", "float32"),
+    "deep/bi.tiff": lambda: deep("tiff", "int32"),
 }
 # What packs an inner file, so that a mutation within is not caught by the checksum of the outer.
 PACKERS: dict[str, tuple[Callable[[], bytes], Callable[[bytes], bytes]]] = {
@@ -147,11 +189,11 @@ def valid(name: str) -> bytes:
     return READERS[name]()
 
 
-def mutated(content: bytes, rng: random.Random) -> bytes:
-    """One to four random changes of a file."""
+def mutated(content: bytes, rng: random.Random, more: list[Callable] | None = None) -> bytes:
+    """One to four random changes of a file, some of which only its kind knows."""
     data = bytearray(content)
     for _ in range(rng.choice([1, 1, 2, 4])):
-        rng.choice(MUTATIONS)(data, rng)
+        rng.choice(MUTATIONS + (more or []))(data, rng)
     return bytes(data)
 
 
@@ -196,6 +238,29 @@ def text_number(data: bytearray, rng: random.Random) -> None:
         data[found.start() : found.end()] = value.encode()
 
 
+def odd_cell(data: bytearray, rng: random.Random) -> None:
+    """A cell of a table that is no plain number; often one of the first two rows."""
+    cells = list(re.finditer(rb"[^,;\t\n ]+", data))
+    if cells:
+        found = rng.choice(cells[: rng.choice([6, 12, len(cells)])])
+        odd = ["", "NA", "nan", "-nan", "nan(1)", "?", "1_000", "1,5", "1.2.3", "5%", "word", "y",
+               "label", "0", "inf", "0x10", "1e400", " 7 ", "\u0663", "\xa01", '"', '"a b"', "  ",
+               '""', "'", "#", "\r", "\n", str(2**63), str(2**53 + 1), "\ufeff"]  # fmt: skip
+        data[found.start() : found.end()] = rng.choice(odd).encode()
+
+
+def odd_shape(data: bytearray, rng: random.Random) -> None:
+    """Lengths that Python takes for numbers, in the header of a .npy file."""
+    found = re.search(rb"\([\d, ]+\)", data[:200])
+    if found:
+        shape = rng.choice(
+            [b"(True, True)", b"(12, True)", b"(2**62, 0)", b"(0x0c, 5)", b"(12.0,)"]
+        )
+        data[found.start() : found.end()] = shape.ljust(found.end() - found.start())
+
+
+# What only some kinds of files know, by the suffix.
+SPECIAL: dict[str, list[Callable]] = {".csv": [odd_cell] * 14, ".npy": [odd_shape]}
 MUTATIONS = [flip_bits, cut, remove, splice, binary_number, binary_number, text_number]
 
 
@@ -204,9 +269,9 @@ def write_reader_case(folder: Path, rng: random.Random) -> tuple[str, Path]:
     name = rng.choice(list(READERS))
     if name in PACKERS and rng.random() < 0.6:
         inner, pack = PACKERS[name]
-        content = pack(mutated(inner(), rng))
+        content = pack(mutated(inner(), rng, SPECIAL[".npy"]))
     else:
-        content = mutated(valid(name), rng)
+        content = mutated(valid(name), rng, SPECIAL.get(Path(name).suffix))
     path = folder / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
@@ -219,12 +284,43 @@ def write_reader_case(folder: Path, rng: random.Random) -> tuple[str, Path]:
 
 def read_everything(path: Path) -> None:
     """What a fit does with a file: all samples in order, some at random."""
+    if path.suffix == ".csv":
+        compare_readers(path)
+    if path.name == "deep":
+        path = resized(path)
     samples = load(path).samples
     rows = max(1, 2**20 // max(1, samples.row_bytes))
     for first, _ in samples.batches(min(rows, 4096)):
         if first * samples.row_bytes > READ_BYTES:
             break
     samples.take([len(samples) - 1, 0, len(samples) // 2])
+
+
+def compare_readers(path: Path) -> None:
+    """Whether pyarrow, where it reads a table, and Python give the same, or the same refusal."""
+    from kscn.data import tables
+
+    def outcome(smallest: int) -> tuple[str, Any, Any, Any]:
+        usual, tables._SMALL_BYTES = tables._SMALL_BYTES, smallest
+        try:
+            found = load(path)
+            return "", np.asarray(found.samples), found.labels, found.label_names
+        except KscnError as error:
+            return str(error), None, None, None
+        finally:
+            tables._SMALL_BYTES = usual
+
+    for ours, theirs in zip(outcome(sys.maxsize), outcome(0), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def resized(folder: Path) -> Path:
+    """A folder of deep images as one that can be read."""
+    from kscn.data.resizing import resize_images
+
+    output = folder.with_name(f"{folder.name} resized")
+    resize_images(folder, output, 6)
+    return output
 
 
 @cache
@@ -290,9 +386,68 @@ def open_model(path: Path) -> None:
     load_model(path)
 
 
+@cache
+def finished_run() -> Path:
+    """A run directory, in a folder with its data x.npy."""
+    from kscn.cli import cli
+
+    folder = Path(tempfile.mkdtemp(prefix="kscn-fuzz-runs-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    np.save(folder / "x.npy", np.random.default_rng(0).normal(size=(60, 6)).astype(np.float32))
+    fit = f"fit {folder}/x.npy -k 2 -o {folder}/run --subspace-dim 2 --n-init 1 --seed 0"
+    with redirect_stdout(io.StringIO()):
+        cli.main(fit.split(), standalone_mode=False)
+    return folder / "run"
+
+
+def write_run_case(folder: Path, rng: random.Random) -> tuple[str, Path]:
+    """A run directory with one mutated file; some did not finish or were about to be published."""
+    path = folder / "run"
+    shutil.copytree(finished_run(), path)
+    what = rng.choice(
+        ["config.toml", "history.jsonl", "labels.csv", "complete", "result", "resume"]
+    )
+    stage = path / ".unfinished"
+    if what in ("complete", "resume"):
+        stage.mkdir()
+    if what == "complete":
+        shutil.copytree(path, stage, dirs_exist_ok=True, ignore=lambda *_: {stage.name})
+        entries = json.dumps(["model", "labels.csv", "history.jsonl", "config.toml"])
+        (stage / what).write_bytes(mutated(entries.encode(), rng))
+    elif what == "result":
+        *lines, last = (path / "history.jsonl").read_text().splitlines()
+        result = json.loads(last)
+        change_a_value(result, rng)
+        (path / "history.jsonl").write_text("\n".join([*lines, json.dumps(result)]))
+    else:
+        file = path / ("config.toml" if what == "resume" else what)
+        file.write_bytes(mutated(file.read_bytes(), rng))
+        if what == "resume":
+            os.replace(file, stage / file.name)
+    return what, path
+
+
+def use_run(path: Path) -> None:
+    """What users do with a run: look at it, score it, make its page, or let it go on."""
+    from kscn.cli import cli
+
+    truth = path.with_name("y.npy")
+    np.save(truth, np.arange(60) % 2)
+    resume = (path / ".unfinished" / "config.toml").exists() and not (path / "config.toml").exists()
+    uses = (
+        [["fit", "--resume", path]]
+        if resume
+        else [["info", path], ["evaluate", path, "--labels", truth], ["report", path]]
+    )
+    for use in uses:
+        with redirect_stdout(io.StringIO()):
+            cli.main([str(word) for word in use], standalone_mode=False)
+
+
 PARTS: dict[str, tuple[Callable[[Path, random.Random], tuple[str, Path]], Callable]] = {
     "readers": (write_reader_case, read_everything),
     "model": (write_model_case, open_model),
+    "runs": (write_run_case, use_run),
 }
 
 
@@ -313,7 +468,7 @@ def run_case(part: str, seed: int, number: int, folder: Path) -> tuple[str, str]
         message = str(error)
         assert "\n" not in message, f"more than one line: {message!r}"
         assert len(message) < 2000, f"{len(message)} letters: {message[:200]!r}"
-        assert part == "model" or str(here) in message, f"does not name the file: {message!r}"
+        assert part != "readers" or str(here) in message, f"does not name the file: {message!r}"
         return kind, "refused"
     return kind, "accepted"
 

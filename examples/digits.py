@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from kscn import KSCN, KSubspaces, data, load_model, metrics
-from kscn.estimators import presets
 
 
 def main() -> None:
@@ -32,9 +31,8 @@ def main() -> None:
     quick = KSubspaces(n_clusters=10, subspace_dim=4, n_init=2, random_state=0).fit(images[:half])
     tell("k-subspaces of the pixels", labels[:half], quick.labels_)
 
-    settings = presets.parameters("tuned", "kscn-s", "digits", images.shape[1:])
-    settings |= {"pretrain_epochs": given.pretrain_epochs, "epochs": given.epochs}
-    model = KSCN(n_clusters=10, random_state=0, **settings).fit(images[:half])
+    epochs = {"pretrain_epochs": given.pretrain_epochs, "epochs": given.epochs}
+    model = KSCN(n_clusters=10, random_state=0, **epochs).fit(images[:half])
     tell("kSCN-S", labels[:half], model.labels_)
 
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
 """Dependencies point one way, from the command line down to the mathematics, and imports are light.
 
 cli -> web -> experiments, report, export -> estimators, baselines -> training -> nn, features,
-subspaces, data -> metrics, modelfile, errors.
+subspaces, data -> atomicfile, metrics, modelfile, errors.
 """
 
 import ast
@@ -18,7 +18,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = [
     {"errors"},
-    {"metrics", "modelfile"},
+    {"atomicfile", "metrics", "modelfile"},
     {"nn", "features", "subspaces", "data"},
     {"training"},
     {"estimators", "baselines"},
@@ -31,6 +31,7 @@ HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 # The modules that promise to lean on little: all that they may import besides the standard library.
 LEAN = {
     "errors": set(),
+    "atomicfile": {"kscn.errors"},
     "metrics": {"numpy", "scipy", "kscn.errors"},
     "modelfile": {"numpy", "safetensors", "kscn.errors"},
     "subspaces": {"torch", "kscn.errors", "kscn.subspaces"},

@@ -53,6 +53,21 @@ def test_a_new_model_replaces_the_old_and_leaves_nothing_beside_it(model):
     assert os.listdir(model.parent) == ["model"]
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_a_link_and_the_model_is_written_where_it_points(tmp_path, there):
+    far, link = tmp_path / "far" / "model", tmp_path / "link"
+    link.symlink_to("far/model")
+    if there:
+        write_model(far, "KSubspaces", {"n_clusters": 2}, {})
+    write_model(link, "KSubspaces", {"n_clusters": 3}, {})
+    assert link.is_symlink()
+    assert read_model(far).params == read_model(link).params == {"n_clusters": 3}
+    assert os.listdir(tmp_path / "far") == ["model"]
+    os.rename(far, tmp_path / "far" / ".model.new-1234")
+    with pytest.raises(ModelFileError, match="was interrupted"):
+        read_model(link)
+
+
 def test_a_damaged_model_can_be_saved_again(model):
     (model / MANIFEST_NAME).write_text("{")
     write_model(model, "KSubspaces", {"n_clusters": 3}, {})

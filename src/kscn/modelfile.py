@@ -97,11 +97,12 @@ def write_model(
         params_json = _parse(json.dumps(dict(params), allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"the parameters of a model must fit into JSON: {error}.") from None
-    new = _hidden_sibling(path, "new")
+    place = Path(os.path.realpath(path))  # a link stays a link
+    new = _hidden_sibling(place, "new")
     try:
         new.mkdir(parents=True)
         _write_files(new, kind, params_json, arrays)
-        replace_directory(new, path)
+        replace_directory(new, place)
     except OSError as error:
         reason = error.strerror or error
         raise ModelFileError(
@@ -167,17 +168,22 @@ def _read_checked(path: Path) -> ModelFile:
 
 
 def replace_directory(new: Path, final: Path) -> None:
-    """Put the finished directory `new` at `final`; what was there survives until it is in place."""
+    """Put the finished directory `new` at `final`; what was there survives until it is in place.
+
+    Both are on one file system. A link at `final` is replaced itself, and its target is kept.
+    """
     old = _hidden_sibling(final, "old")
-    if final.exists():
+    if os.path.lexists(final):
         os.rename(final, old)
     try:
         os.rename(new, final)
     except OSError:
-        if old.exists():
+        if os.path.lexists(old):
             os.rename(old, final)
         raise
     sync_directory(final.parent)
+    if old.is_symlink():
+        old.unlink()
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -331,7 +337,8 @@ def _modest_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _why_no_directory(path: Path) -> str:
     if path.exists():
         return f"{path} is a file; give the directory of a kscn model."
-    whole = sorted(path.absolute().parent.glob(f".{path.name}.*-*/{MANIFEST_NAME}"))
+    place = Path(os.path.realpath(path))
+    whole = sorted(place.parent.glob(f".{place.name}.*-*/{MANIFEST_NAME}"))
     if whole:
         return (
             f"{path} does not exist, but writing it was interrupted and {whole[0].parent} is "

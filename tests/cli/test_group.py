@@ -79,6 +79,59 @@ def test_warnings_are_one_line_without_the_place_in_the_code(kscn, monkeypatch):
     assert kscn("info", "run").stderr == "kscn: warning: two lines\nkscn: bad\n"
 
 
+@pytest.mark.parametrize("then", ["pass", "raise ImportError('a part is missing') from None"])
+def test_ctrl_c_during_an_import_is_neither_swallowed_nor_a_fault(start, tmp_path, then):
+    (tmp_path / "package.py").write_text(
+        "import os, signal, time\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    time.sleep(0.2)\n"
+        f"except BaseException:\n    {then}"
+    )
+    process = start(
+        code=f"import sys, time; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "def read_run(path):\n    import package\n    time.sleep(60)\n"
+        "from kscn.cli import info, main; info.read_run = read_run\n"
+        "sys.argv = ['kscn', 'info', 'run']; main()"
+    )
+    _, errors = process.communicate(timeout=30)
+    assert errors.strip() == "kscn: interrupted; nothing already on disk was lost"
+    assert process.returncode == 130
+
+
+def test_ctrl_c_while_the_command_itself_is_imported(start):
+    process = start(
+        code="import os, signal, sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'click': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "from kscn.__main__ import main; main()"
+    )
+    _, errors = process.communicate(timeout=30)
+    assert errors == "kscn: interrupted; nothing already on disk was lost\n"
+    assert process.returncode == 130
+
+
+def test_a_second_ctrl_c_does_not_wait_for_the_import(start, tmp_path):
+    (tmp_path / "package.py").write_text(
+        "import os, signal, time\n"
+        "for _ in range(2):\n    os.kill(os.getpid(), signal.SIGINT)\n"
+        "time.sleep(60)\n"
+    )
+    process = start(
+        code=f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "def read_run(path):\n"
+        "    try:\n        import package\n"
+        "    except KeyboardInterrupt:\n        raise RuntimeError('no package') from None\n"
+        "from kscn.cli import info, main; info.read_run = read_run\n"
+        "sys.argv = ['kscn', 'info', 'run']; main()"
+    )
+    _, errors = process.communicate(timeout=30)
+    assert errors.strip() == "kscn: interrupted; nothing already on disk was lost"
+    assert process.returncode == 130
+
+
 def test_a_reader_that_goes_away_is_no_error_message(finished, start):
     process = start(
         code=f"import sys; sys.argv = ['kscn', 'info', {str(finished)!r}]\n"

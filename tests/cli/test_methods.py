@@ -14,7 +14,7 @@ from kscn.cli.fit import _estimator_options, choose
 from kscn.cli.progress import FitProgress
 from kscn.cli.rundir import read_run, to_toml
 from kscn.data import load
-from kscn.estimators import presets
+from kscn.estimators.presets import derive
 from kscn.experiments import methods
 
 if sys.version_info >= (3, 11):
@@ -141,7 +141,7 @@ def test_the_tuned_preset_is_the_default(made):
         choice = choose(loaded, name, 3, None, None, 0, {})
         assert (choice.method, choice.preset) == ("kscn-s", "tuned")
         dataset = None if loaded is images else "digits"
-        given = presets.parameters("tuned", "kscn-s", dataset, (8, 8), len(loaded.samples))
+        given = derive.settings({"n_clusters": 3}, (8, 8), len(loaded.samples), dataset)
         assert given.items() <= choice.model.get_params().items()
 
 

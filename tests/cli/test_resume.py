@@ -16,6 +16,7 @@ from sklearn.datasets import load_digits
 
 import kscn as package
 from kscn.cli import rundir
+from kscn.cli.history import HistoryFile
 from kscn.errors import ModelFileError
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `import warm`
@@ -267,6 +268,56 @@ def test_a_disk_that_is_full_gets_one_sentence_and_loses_nothing(start, fits, wh
     assert "File too large" in errors.strip().splitlines()[-1]
     assert {file: file.read_bytes() for file in before} == before
     assert not list(run.glob("model/*.part*"))
+
+
+@pytest.fixture
+def full(monkeypatch):
+    """full(n): there is room for one byte of history, and for no more of it n times."""
+
+    def begin(count):
+        left = iter([1, *[0] * count])
+        write = HistoryFile._write
+
+        def write_little(self):
+            room = next(left, None)
+            if room is None:
+                return write(self)
+            os.write(self._file.fileno(), self._waiting[:room])
+            self._waiting = self._waiting[room:]
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(HistoryFile, "_write", write_little)
+
+    return begin
+
+
+def test_a_disk_full_for_a_while_costs_no_line_of_the_history(kscn, fits, whole, full, tmp_path):
+    full(3)
+    result = kscn(*fits["linear"], "-o", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    (warning,) = result.stderr.splitlines()
+    path = tmp_path / "run" / ".unfinished" / "history.jsonl"
+    assert f"warning: no history: cannot write {path}: No space left on device" in warning
+    kept = [record["stage"] for record in records(tmp_path / "run")]
+    assert kept == [record["stage"] for record in records(whole / "linear")]
+
+
+def test_a_disk_full_to_the_end_leaves_a_run_to_go_on_with(
+    kscn, fits, whole, full, tmp_path, monkeypatch
+):
+    run = tmp_path / "run"
+    full(10_000)
+    result = kscn(*fits["linear"], "-o", run)
+    assert result.exit_code == 2
+    *_, last = result.stderr.splitlines()
+    path = run / ".unfinished" / "history.jsonl"
+    assert f"cannot write {path}: No space left on device" in last
+    assert f"go on with `kscn fit --resume {run}`" in last
+    monkeypatch.undo()
+    assert kscn("fit", "--resume", run).exit_code == 0
+    assert (run / "labels.csv").read_bytes() == (whole / "linear" / "labels.csv").read_bytes()
+    kept = [record["stage"] for record in records(run)]
+    assert kept == [record["stage"] for record in records(whole / "linear")]
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs a directory that nobody can write")

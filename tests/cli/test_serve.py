@@ -51,6 +51,18 @@ def test_it_answers_as_predict_does_and_ends_on_interrupt(service, kscn, finishe
     assert "Traceback" not in process.stderr.read()
 
 
+def test_without_a_token_it_is_asked_by_address_or_by_the_host_given(kscn, finished, monkeypatch):
+    testclient = pytest.importorskip("fastapi.testclient")
+    apps = []
+    monkeypatch.setattr("kscn.web.server.run", lambda app, listening, ready: apps.append(app))
+    for options in ((), ("--token", "abc"), ("--host", "localhost")):
+        assert kscn("serve", finished, "--port", 0, *options).exit_code == 0
+    for app, expected in zip(apps, (421, 200, 421), strict=True):
+        for host, status in (("evil.example", expected), ("localhost", 200), ("127.0.0.1:1", 200)):
+            asked = testclient.TestClient(app).get("/health", headers={"host": host})
+            assert asked.status_code == status
+
+
 def test_what_cannot_be_served_gets_one_sentence(one_sentence, kscn, finished, tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from kscn import metrics
+from kscn.atomicfile import atomic_file
 from kscn.cli import labels as label_files
 from kscn.cli.summary import confusion_lines
 
@@ -126,12 +127,12 @@ def test_evaluate_refuses_what_does_not_fit(one_sentence, kscn, files, finished,
 def test_long_label_files_are_written_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(label_files, "_ROWS_AT_ONCE", 7)
     labels = np.arange(23) % 5
-    with label_files.atomic_file(tmp_path / "l.csv") as file:
+    with atomic_file(tmp_path / "l.csv") as file:
         label_files.write_labels(file, labels)
     assert label_files.read_labels(tmp_path / "l.csv", 23).tolist() == labels.tolist()
 
 
-# --- info and damage --------------------------------------------------------------------------
+# --- info --------------------------------------------------------------------------
 
 
 def test_info_shows_settings_and_result(kscn, files, finished):
@@ -144,23 +145,6 @@ def test_info_shows_settings_and_result(kscn, files, finished):
         "random_state",
     ):
         assert words in result.output
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("config.toml", b"[run\n"),
-        ("config.toml", b"\xff\xfe"),
-        ("config.toml", b"[run]\n"),
-        ("history.jsonl", b""),
-        ("history.jsonl", b'{"stage": "fi'),
-        ("history.jsonl", b'{"stage": "done"}\n'),
-    ],
-)
-def test_a_damaged_run_is_named(one_sentence, kscn, finished, tmp_path, name, content):
-    run = shutil.copytree(finished, tmp_path / "run")
-    (run / name).write_bytes(content)
-    assert f"{run / name} is damaged" in one_sentence(kscn("info", run))
 
 
 # --- data -------------------------------------------------------------------------------------

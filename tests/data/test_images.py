@@ -94,6 +94,51 @@ def test_modes_that_would_lose_something_are_refused(tmp_path):
         load(tmp_path)
 
 
+def turned(folder, kind, orientation):
+    """A picture of 6 x 5 pixels as a camera writes it that was held in another way."""
+    folder.mkdir(parents=True, exist_ok=True)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    options = {"quality": 100} if kind == "jpg" else {}
+    Image.fromarray(GREY[0]).save(folder / f"a.{kind}", exif=exif, **options)
+
+
+@pytest.mark.parametrize("kind", ["png", "jpg", "tif"])
+@pytest.mark.parametrize(
+    ("orientation", "upright"),
+    [
+        (1, GREY[0]),
+        (2, GREY[0][:, ::-1]),
+        (3, GREY[0][::-1, ::-1]),
+        (4, GREY[0][::-1]),
+        (5, GREY[0].T),
+        (6, np.rot90(GREY[0], -1)),
+        (7, GREY[0][::-1, ::-1].T),
+        (8, np.rot90(GREY[0])),
+        (9, GREY[0]),
+    ],
+)
+def test_images_are_turned_upright(tmp_path, kind, orientation, upright):
+    turned(tmp_path, kind, orientation)
+    samples = load(tmp_path).samples
+    assert samples.shape == upright.shape
+    assert np.abs(samples[0].astype(int) - upright).max() <= (4 if kind == "jpg" else 0)
+
+
+def test_images_that_differ_once_upright_are_named(tmp_path):
+    turned(tmp_path, "jpg", 6)
+    save(tmp_path, "b.png", GREY[0])
+    with pytest.raises(DataError, match=r"b\.png is 5 x 6 L, but .*a\.jpg is 6 x 5 L"):
+        load(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
+def test_damaged_exif_does_not_hide_an_image(tmp_path):
+    Image.fromarray(GREY[0]).save(tmp_path / "a.png", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff")
+    Image.fromarray(GREY[1]).save(tmp_path / "b.png", exif=b"Exif\0\0no TIFF header")
+    np.testing.assert_array_equal(load(tmp_path).samples, GREY[:2])
+
+
 def test_folders_without_images_and_mixed_folders_are_refused(tmp_path):
     with pytest.raises(DataError, match="folder without images"):
         load(tmp_path)

@@ -262,6 +262,37 @@ def test_damaged_files_never_raise_anything_but_data_errors(tmp_path_factory, na
         assert name in str(error)
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array([0, 1, 2, 2**63], dtype=np.uint64),
+        np.array([0, 1, 2, 2.0**63]),
+        np.array([0, 1, 2, -1e300]),
+        np.array([0, 1, 2, np.inf]),
+    ],
+    ids=str,
+)
+def test_labels_beyond_64_bits_are_refused(tmp_path, labels):
+    np.savez(tmp_path / "x.npz", X=X, y=labels)
+    with pytest.raises(DataError, match=r"x\.npz has the label .* 64 bits"):
+        load(tmp_path / "x.npz")
+
+
+def test_the_largest_labels_are_kept(tmp_path):
+    for labels in (np.array([0, 1, 2, 2**63 - 1], np.uint64), np.array([0, 1, 2, -(2**63)])):
+        np.savez(tmp_path / "x.npz", X=X, y=labels)
+        assert load(tmp_path / "x.npz").labels.tolist() == labels.tolist()
+
+
+def test_an_empty_path_is_not_the_current_folder(tmp_path, monkeypatch):
+    np.save(tmp_path / "x.npy", X)
+    monkeypatch.chdir(tmp_path)
+    assert len(load(".").samples) == len(X)
+    for opening in (load, as_source):
+        with pytest.raises(DataError, match="path is empty; give a file or folder"):
+            opening("")
+
+
 def test_a_missing_path_is_named():
     with pytest.raises(DataError, match=r"nowhere/x\.npy does not exist"):
         load("nowhere/x.npy")

@@ -34,11 +34,14 @@ class PairDataset(torch.utils.data.Dataset):
 class Countable:
     """Indexable, but no torch class."""
 
+    def __init__(self, rows=X):
+        self.rows = rows
+
     def __len__(self):
-        return len(X)
+        return len(self.rows)
 
     def __getitem__(self, index):
-        return X[index]
+        return self.rows[index]
 
 
 def frozen(array):
@@ -150,6 +153,9 @@ def test_the_name_appears_in_messages():
         (None, "X"),
         ({"a": 1}, "X"),
         (PairDataset(X[:0]), "no samples"),
+        (np.ma.masked_less(X, X[1, 2]), "X is a masked array .* values are missing; .*filled"),
+        ([np.ma.masked_less(row, X[1, 2]) for row in X], "masked"),
+        (Countable([np.ma.masked_less_equal(X[0], X[0, 0])]), "Item 0 of X .* masked"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
@@ -158,6 +164,11 @@ def test_bad_input_is_refused_in_words(bad, words):
         as_source(bad)
     assert isinstance(caught.value, KscnError)
     assert isinstance(caught.value, ValueError)
+
+
+def test_a_masked_array_of_which_nothing_is_masked_is_an_array():
+    np.testing.assert_array_equal(as_source(np.ma.masked_array(X)), X)
+    np.testing.assert_array_equal(as_source(np.ma.masked_array(X, mask=np.zeros(X.shape))), X)
 
 
 def test_objects_that_are_no_numbers_are_a_type_error_too():

@@ -1,70 +1,10 @@
-"""Tables: .csv and .parquet, with and without names and labels."""
+"""Tables in .parquet files, with and without labels."""
 
 import numpy as np
 import pytest
 
 from kscn.data import load
 from kscn.errors import DataError
-
-X = np.array([[1.0, 2.5], [3.0, -4e-3], [5.0, 6.0]])
-
-
-@pytest.mark.parametrize(
-    ("text", "labels"),
-    [
-        ("1,2.5\n3,-4e-3\n5,6\n", None),
-        ("a,b\n1,2.5\n3,-4e-3\n5,6\n", None),
-        ("a;b\n1;2.5\n3;-4e-3\n5;6", None),
-        ("\ufeffa\tb\r\n1\t2.5\r\n\r\n3\t-4e-3\r\n5\t6\r\n", None),
-        ('"a","b"\n"1","2.5"\n"3","-4e-3"\n"5","6"\n', None),
-        ("1,2.5,cat\n3,-4e-3,ant\n5,6,cat\n", [1, 0, 1]),
-        ("a,b,kind\n1,2.5,cat\n3,-4e-3,ant\n5,6,cat\n", [1, 0, 1]),
-        ("a,b,label\n1,2.5,7\n3,-4e-3,3\n5,6,7\n", [7, 3, 7]),
-        ("0,1,label\n1,2.5,7\n3,-4e-3,3\n5,6,7\n", [7, 3, 7]),
-        ("0,1,label\n1,2.5,cat\n3,-4e-3,ant\n5,6,cat\n", [1, 0, 1]),
-        ("Target,b,c\n7,1,2.5\n3,3,-4e-3\n7,5,6\n", [7, 3, 7]),
-        (",a,b,y\n0,1,2.5,7\n1,3,-4e-3,3\n2,5,6,7\n", [7, 3, 7]),
-    ],
-    ids=repr,
-)
-def test_csv_recognises_names_and_labels(tmp_path, text, labels):
-    (tmp_path / "x.csv").write_text(text, encoding="utf-8", newline="")
-    dataset = load(tmp_path / "x.csv")
-    np.testing.assert_array_equal(dataset.samples, X)
-    assert dataset.scale == 1.0
-    if labels is None:
-        assert dataset.labels is None
-    else:
-        assert dataset.labels.tolist() == labels
-        assert dataset.label_names == (("ant", "cat") if labels == [1, 0, 1] else None)
-
-
-def test_csv_with_many_rows_grows(tmp_path):
-    table = np.random.default_rng(0).normal(size=(5000, 3))
-    np.savetxt(tmp_path / "x.csv", table, delimiter=",", fmt="%.17g")
-    np.testing.assert_array_equal(load(tmp_path / "x.csv").samples, table)
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"1,2\n3,x\n5,6\n", "holds 'x' in row 2 of the samples, column 2"),
-        (b"a,b\n1,2\n,6\n", "holds '' in row 2 of the samples, column 'a'"),
-        (b"1,2\n3\n", "has 1 columns in row 2"),
-        (b"1,2\n3,4,5\n", "has 3 columns in row 2"),
-        (b"a,b\n", r"0 sample\(s\)"),
-        (b"\n\n", "no rows"),
-        (b"just some words\nof text\n", r"0 feature\(s\)"),
-        (b"\x89PNG\x00\xff\xfe", "not a text table"),
-        (b"", "empty file"),
-    ],
-    ids=repr,
-)
-def test_bad_csv_is_refused_with_the_place(tmp_path, content, words):
-    (tmp_path / "x.csv").write_bytes(content)
-    with pytest.raises(DataError, match=words) as caught:
-        load(tmp_path / "x.csv")
-    assert "x.csv" in str(caught.value)
 
 
 @pytest.fixture
@@ -133,6 +73,32 @@ def test_parquet_written_by_pandas(tmp_path):
 def test_unusable_parquet_columns_are_named(write, columns, words):
     with pytest.raises(DataError, match=words):
         load(write(columns))
+
+
+def test_two_parquet_columns_of_one_name_are_refused(tmp_path):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    for names in (["a", "b", "a"], ["a", "label", "label"]):
+        table = pa.table([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], names=names)
+        parquet.write_table(table, tmp_path / "x.parquet")
+        with pytest.raises(DataError, match=rf"x\.parquet has two columns called '{names[2]}'; re"):
+            load(tmp_path / "x.parquet")
+
+
+def test_many_parquet_columns_are_looked_up_once(write, monkeypatch):
+    # The arrow schema is made anew, of all columns, whenever it is asked for.
+    pyarrow_file = pytest.importorskip("pyarrow.parquet").ParquetFile
+    made = []
+
+    class Counting(pyarrow_file):
+        @property
+        def schema_arrow(self):
+            made.append(1)
+            return super().schema_arrow
+
+    path = write({f"c{i}": [float(i), 0.5] for i in range(300)})
+    monkeypatch.setattr("pyarrow.parquet.ParquetFile", Counting)
+    np.testing.assert_array_equal(load(path).samples[0], np.arange(300.0))
+    assert len(made) <= 3
 
 
 def test_missing_integers_in_parquet_are_refused(write):

@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from kscn import KSCN, KSCNPlus, KSubspaces, data
 from kscn.errors import InputError
+from kscn.estimators.presets.derive import OPEN
 from kscn.training.distributed import current_group
 
 found = {}
@@ -66,7 +67,7 @@ def deep():
         "svd": {},
     }
     for name, settings in cases.items():
-        model = KSCN(4, random_state=0, **shared | settings).fit(samples)
+        model = KSCN(4, random_state=0, **OPEN | shared | settings).fit(samples)
         np.testing.assert_array_equal(model.predict(samples), model.labels_)
         found[f"{name}.labels"], found[f"{name}.bases"] = model.labels_, model.subspaces_
         weights = torch.cat([p.detach().flatten() for p in model.autoencoder_.parameters()])

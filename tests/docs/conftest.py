@@ -32,8 +32,7 @@ def few_digits(monkeypatch):
 
     def short(*args):
         found = parameters(*args)
-        epochs = {name: FEW_EPOCHS for name in ("pretrain_epochs", "epochs") if name in found}
-        return found | epochs
+        return found | dict.fromkeys(("pretrain_epochs", "epochs"), FEW_EPOCHS)
 
     monkeypatch.setattr(kscn.data, "load", load_few)
     monkeypatch.setattr(presets, "parameters", short)

@@ -60,17 +60,18 @@ def test_the_growth_on_the_page_is_the_one_measured():
 
 
 def test_weights_on_the_page_are_those_of_the_presets():
-    from kscn.estimators import presets
+    from kscn.estimators.presets import derive
 
     page = (DOCS / "choosing.md").read_text(encoding="utf-8")
     cases = {
         "MNIST": ("paper", "mnist", (28, 28)),
         "Fashion-MNIST": ("paper", "fashion-mnist", (28, 28)),
-        "MNIST, Fashion-MNIST, other images": ("tuned", None, (28, 28)),
-        "digits of 8 x 8, vectors": ("tuned", "digits", (8, 8)),
+        "MNIST, Fashion-MNIST, other images of 28 x 28": ("tuned", None, (28, 28)),
+        "digits of 8 x 8": ("tuned", "digits", (8, 8)),
+        "vectors": ("tuned", None, (64,)),
     }
     for title, (preset, name, shape) in cases.items():
-        found = presets.parameters(preset, "kscn-s", name, shape)
+        found = derive.settings({"n_clusters": 10, "preset": preset}, shape, dataset=name)
         assert f"| `{preset}` | {title} | {found['weight']:g} | {found['loss']} |" in page
 
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from kscn import KSCN, KSubspaces
 from kscn.errors import InputError, KscnError, ModelFileError, TrainingError
+from kscn.estimators.presets.derive import OPEN
 from kscn.nn import DenseAutoencoder
 
 N = 60
@@ -19,7 +20,8 @@ def digits():
 
 def quick(**params):
     return KSCN(
-        **{
+        **OPEN
+        | {
             "n_clusters": 3,
             "subspace_dim": 2,
             "autoencoder_params": {"channels": [6, 4], "kernels": [3, 3]},
@@ -78,7 +80,6 @@ def refused(model, X, error=InputError):
         ({"epochs": 1.5}, "epochs=1.5 must be an integer"),
         ({"n_init": 0}, "n_init=0"),
         ({"restarts": 0}, "restarts=0 must be an integer of at least 1"),
-        ({"restarts": 2, "subspace_dim": "auto"}, "restarts=2 compares objectives"),
         ({"latent_dim": 1}, "latent_dim=1 must be an integer of at least 2"),
         ({"update_every": 0}, "update_every=0 must be an integer of at least 1"),
         ({"device": "abacus"}, "device='abacus' cannot be used here"),

@@ -16,6 +16,7 @@ from torch import nn
 from kscn import KSCN, load_model
 from kscn.errors import InputError, ModelFileError
 from kscn.estimators import network
+from kscn.estimators.presets.derive import OPEN
 from kscn.modelfile import MANIFEST_NAME, TENSORS_NAME, read_model, write_model
 from kscn.nn import ConvAutoencoder, DenseAutoencoder
 
@@ -42,7 +43,8 @@ def digits():
 
 def quick(**params):
     return KSCN(
-        **{
+        **OPEN
+        | {
             "n_clusters": 3,
             "subspace_dim": 2,
             "autoencoder_params": {"channels": [6, 4], "kernels": [5, 3]},

@@ -8,6 +8,7 @@ from torch import nn
 
 from kscn import KSCN
 from kscn.errors import InputError
+from kscn.estimators.presets.derive import OPEN
 
 N = 120
 METHODS = (
@@ -45,10 +46,8 @@ def fitted(kind):
     elif kind == "own":
         torch.manual_seed(0)
         params = {"autoencoder": Own()}
-    model = KSCN(
-        3, subspace_dim=2, pretrain_epochs=2, epochs=1, n_init=1, batch_size=32, random_state=0,
-        **params,
-    )  # fmt: skip
+    few = {"subspace_dim": 2, "pretrain_epochs": 2, "epochs": 1, "n_init": 1, "batch_size": 32}
+    model = KSCN(3, random_state=0, **OPEN | few | params)
     return model.fit(X), X
 
 
@@ -222,7 +221,7 @@ def test_the_scaling_of_the_fit_is_applied_to_whatever_comes_later():
     X = digits().astype(np.float64)
     model = KSCN(
         3, subspace_dim=2, autoencoder_params={"channels": [4], "kernels": [3]},
-        pretrain_epochs=1, epochs=0, n_init=1, random_state=0,
+        latent="identity", pretrain_epochs=1, epochs=0, n_init=1, random_state=0,
     ).fit(X)  # fmt: skip
     assert float(model.scaling_.factor) == 1 / X.max()
     dark = X[:5] / 100  # by itself it would be scaled up a hundredfold

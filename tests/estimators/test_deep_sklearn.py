@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from kscn import KSCN
 from kscn.data import make_union_of_subspaces
+from kscn.estimators.presets.derive import OPEN
 from kscn.nn import DenseAutoencoder
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*clusters ended up empty")
@@ -22,7 +23,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*clusters ended up empty")
 
 def quick(**params):
     return KSCN(
-        **{
+        **OPEN
+        | {
             "n_clusters": 3,
             "subspace_dim": 1,
             "autoencoder_params": {"hidden": [12], "latent_dim": 4},

@@ -9,6 +9,7 @@ from torch import nn
 
 from kscn import KSCN, KSCNPlus, KSubspaces, data, load_model
 from kscn.errors import InputError, ModelFileError
+from kscn.estimators.presets.derive import OPEN
 from kscn.training import checkpoint
 
 
@@ -60,7 +61,7 @@ def deep(**settings):
         "augment": "affine",
         "random_state": 5,
     }
-    return KSCN(5, **defaults | settings)
+    return KSCN(5, **OPEN | defaults | settings)
 
 
 @contextmanager

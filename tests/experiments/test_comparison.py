@@ -169,13 +169,26 @@ def test_markdown_has_ours_the_papers_and_the_gap(shown):
         "72.0 ± 2.0 | 1.5 | 2 |"
     )
     assert any("| kscn-s (paper) <sup>1</sup> | 80.0 | 87.14 | ▼ -7.1 |" in line for line in table)
-    assert lines[-1].strip() == "<sup>1</sup> Few <epochs>."
+    assert lines[-1].strip() == "<sup>1</sup> Few &lt;epochs&gt;."
     assert "Never shown" not in text  # dec has no figure to remark on
 
 
 def test_a_heading_per_table_where_there_are_several(shown):
     text = markdown.document("Title", "kscn reproduce all", [*shown, *shown])
-    assert text.count("## Small | <table>") == 2
+    assert text.count(r"## Small \| &lt;table&gt;") == 2
+
+
+def test_text_from_elsewhere_is_text_in_markdown():
+    evil = "<script>x()</script> ![a](http://b) `c` a|b\n\n# d & e"
+    table = Table("small", evil, 3, {evil: {}, "other": {}})
+    odd = Comparison(table, evil, [Row(evil, evil, [], {"acc": 1.0})])
+    text = markdown.document(evil, f"kscn reproduce {evil}", [odd, odd])
+    shown = r"&lt;script&gt;x()&lt;/script&gt; !\[a\](http://b) \`c\` a\|b # d &amp; e"
+    heading, written, *rest = text.split("\n\n")
+    assert heading == f"# {shown}"
+    assert written.startswith(f"Written by <code>kscn reproduce {shown}</code>; do not edit.")
+    assert "<script" not in text
+    assert f"## {shown}: {shown}" in rest and f"| {shown} ({shown}) | - | 1.00 |" in text
 
 
 def test_a_bar_in_a_name_does_not_break_the_table():

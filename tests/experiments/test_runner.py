@@ -231,8 +231,45 @@ def test_data_without_labels_cannot_be_scored(table, tmp_path, load):
     assert not list(tmp_path.rglob("*.json"))
 
 
+RECORD = {
+    "config": {"dataset": "first", "method": "k-subspaces", "preset": None, "parameters": {}},
+    "seed": 0,
+    "scores": {"acc": 0.5, "nmi": 0.5, "ari": 0.5},
+    "seconds": 1.0,
+}
+
+
 @pytest.mark.parametrize(
-    "content", [b"", b'{"config": {', b"[]", b"\xff\xfe", b"{}", b'{"config": {}, "seed": 0}']
+    "content",
+    [
+        b"",
+        b'{"config": {',
+        b"[]",
+        b"\xff\xfe",
+        b"{}",
+        b'{"config": {}, "seed": 0}',
+        b"[" * 100_000,
+        json.dumps(RECORD).replace('"seed": 0', '"seed": ' + "9" * 5000).encode(),
+        *(
+            json.dumps(RECORD | change).encode()
+            for change in (
+                {"config": []},
+                {"config": RECORD["config"] | {"method": 3}},
+                {"config": RECORD["config"] | {"preset": []}},
+                {"config": RECORD["config"] | {"parameters": []}},
+                {"seed": "<script>"},
+                {"seed": [0]},
+                {"scores": []},
+                {"scores": RECORD["scores"] | {"acc": "0.5"}},
+                {"scores": RECORD["scores"] | {"ari": float("nan")}},
+                {"seconds": float("inf")},
+                {"seconds": -1},
+                {"seconds": None},
+                {"time": 3},
+                {"peak_memory_mb": "much"},
+            )
+        ),
+    ],
 )
 def test_a_damaged_run_is_named_and_kept(reproduce, content):
     work = reproduce(["k-subspaces"], seeds=1)
@@ -260,7 +297,7 @@ def test_a_full_disk_leaves_no_half_file(reproduce, monkeypatch, tmp_path):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(InputError, match=r"cannot write .*_seed0\.json: No space left"):
         run_all(work)
     assert os.listdir(tmp_path / "out" / "reproduce") == []
 

@@ -1,5 +1,7 @@
 """What a report says agrees with the model, and what does not fit is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -70,6 +72,16 @@ def test_a_run_without_classes_says_what_the_subspaces_hold(linear, planes, run_
     assert all(cluster.most is None for cluster in report.clusters)
     assert "subspaces hold 9" in report.headline
     assert sum(cluster.size for cluster in report.clusters) == 120
+
+
+def test_empty_clusters_are_counted(linear, planes, run_of):
+    run, data = run_of(linear, planes[0])
+    full = collect(run, data)
+    assert "empty" not in full.headline and dict(full.facts)["Clusters"] == "3"
+    run.history[-1]["sizes"] += [0, 0]
+    report = collect(replace(run, model=None), data)
+    assert "into 5 clusters (2 of them empty) in" in report.headline
+    assert dict(report.facts)["Clusters"] == "5 (2 of them empty)"
 
 
 def test_angles_are_those_between_the_planes(linear, planes, run_of):

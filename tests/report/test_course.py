@@ -68,7 +68,9 @@ def test_the_table_has_a_row_per_epoch():
     assert rows[-1] == ["epoch 2", "0.5", "10%", "10°"]
 
 
-@pytest.mark.parametrize("values", [(4.0, 2.0, 0.5), (1.0, 1.0), (0.0, 0.0), (-3.0, 1e6)])
+@pytest.mark.parametrize(
+    "values", [(4.0, 2.0, 0.5), (1.0, 1.0), (0.0, 0.0), (-3.0, 1e6), (0.0, 5e-324), (-1e99, 1e99)]
+)
 def test_a_line_runs_from_the_first_value_to_the_last(values):
     steps = tuple(f"epoch {i}" for i in range(len(values)))
     drawn = charts.line(charts.Series("<error>", "", steps, values, 1))
@@ -79,6 +81,13 @@ def test_a_line_runs_from_the_first_value_to_the_last(values):
     order = sorted(range(len(values)), key=lambda i: values[i])
     assert all(heights[a] >= heights[b] for a, b in pairwise(order))
     assert all(0 <= height <= 170 for height in heights)
+
+
+def test_numbers_beyond_drawing_are_left_out():
+    values = (1.0, 1e308, 2.0, -1e308, math.inf, math.nan, "3", None, 3.0)
+    history = [{"stage": "fit", "epoch": i, "objective": v} for i, v in enumerate(values)]
+    (series,) = course.series(history)
+    assert series.values == (1.0, 2.0, 3.0)
 
 
 def test_a_spectrum_says_what_the_subspace_holds():

@@ -16,7 +16,7 @@ from kscn import KSCN, KSubspaces
 from kscn.data import Dataset, as_source
 from kscn.errors import DataError, InputError, ModelFileError
 from kscn.web.explorer import Explorer
-from kscn.web.exploring import explorer_app
+from kscn.web.exploring import cookie_for, explorer_app, page_path
 
 TOKEN = "a-secret"
 
@@ -59,7 +59,7 @@ def explorer(explore, model, images):
 @pytest.fixture
 def client(explorer):
     made = TestClient(explorer_app(explorer, TOKEN), base_url="http://127.0.0.1:1234")
-    made.cookies.set("kscn-1234", TOKEN)
+    made.cookies.set(*cookie_for("127.0.0.1:1234", TOKEN))
     return made
 
 
@@ -235,14 +235,68 @@ def test_everything_asks_for_the_token(explorer):
     for path in paths:
         assert client.get(path).status_code == 401
         assert client.get(path, params={"token": "wrong"}).status_code == 401
-        assert client.get(path, headers={"cookie": "kscn-1234=wrong"}).status_code == 401
+        for value in ("wrong", TOKEN):
+            cookie = f"{cookie_for('127.0.0.1:1234', TOKEN)[0]}={value}"
+            assert client.get(path, headers={"cookie": cookie}).status_code == 401
     assert client.post("/api/edits", json={"edit": "undo"}).status_code == 401
     first = client.get("/", params={"token": TOKEN}, follow_redirects=False)
-    assert first.status_code == 303 and first.headers["location"] == "/"
+    page = page_path(TOKEN)
+    assert first.status_code == 303 and first.headers["location"] == page
     assert "httponly" in first.headers["set-cookie"].lower()
-    assert client.get("/").status_code == 200  # by the cookie
-    assert "default-src 'none'" in client.get("/").headers["content-security-policy"]
-    assert client.get("/no").status_code == 404
+    assert client.get(page).status_code == 200  # by the cookie
+    assert "default-src 'none'" in client.get(page).headers["content-security-policy"]
+    assert client.get(f"{page}explore.js").status_code == 200
+    assert client.get(f"{page}no").status_code == 404
+    assert client.get("/api/state").status_code == 401  # to there, it is not sent
+
+
+def test_the_cookie_is_of_use_to_one_address_and_port_only(explorer):
+    app = explorer_app(explorer, TOKEN)
+    with TestClient(app, "http://127.0.0.1:1234") as client:
+        first = client.get(page_path(TOKEN), params={"token": TOKEN}, follow_redirects=False)
+    cookie = first.headers["set-cookie"]
+    name, value = cookie.split(";")[0].split("=", 1)
+    assert "127.0.0.1" in name and "1234" in name and TOKEN not in cookie
+    # Browsers send it to all ports of a host, but only for paths that nobody else knows.
+    assert f"Path={page_path(TOKEN)};" in cookie and len(page_path(TOKEN)) > 20
+    for host in ("127.0.0.1:1234", "127.0.0.1:1235", "localhost:1234", "127.0.0.1"):
+        for called in (name, cookie_for(host, TOKEN)[0]):
+            answer = TestClient(app, f"http://{host}").get(
+                "/api/state", headers={"cookie": f"{called}={value}"}
+            )
+            expected = 200 if host == "127.0.0.1:1234" else 401
+            assert answer.status_code == expected, (host, called)
+    other = explorer_app(explorer, "another-secret")
+    with TestClient(other, "http://127.0.0.1:1234") as client:
+        answer = client.get("/api/state", headers={"cookie": f"{name}={value}"})
+        assert answer.status_code == 401
+
+
+def test_a_host_that_is_none_is_refused(client):
+    for host in ("[x]", "[::1", "127.0.0.1:x", "a@127.0.0.1"):
+        answer = client.get("/", headers={"host": host})
+        assert answer.status_code == 400 and "Host" in answer.json()["error"]
+
+
+def test_bodies_of_edits_are_refused_before_they_are_read(client):
+    head = {"content-type": "application/json"}
+    answer = client.post("/api/edits", content=iter([b"[" * 1_000_000] * 3), headers=head)
+    assert answer.status_code == 413 and answer.json()["error"].endswith(".")
+    declared = {**head, "content-length": "100000000"}
+    assert client.post("/api/edits", content=b"{}", headers=declared).status_code == 413
+    largest = {"edit": "flag", "samples": [2**31] * 100_000, "flagged": True}
+    answer = client.post("/api/edits", json=largest)
+    assert answer.status_code == 422 and "there are samples 0 to 119" in answer.json()["error"]
+    words = b'{"edit":"flag","flagged":true,"samples":[' + b'"",' * 500_000 + b'""]}'
+    answer = client.post("/api/edits", content=words, headers=head)
+    assert answer.status_code == 422 and "samples.0" in answer.json()["error"]
+    for body, kind in (
+        (b"{", "application/json"),
+        (b"", "application/json"),
+        (b"{}", "text/plain"),
+    ):
+        answer = client.post("/api/edits", content=body, headers={"content-type": kind})
+        assert answer.status_code in (415, 422) and answer.json()["error"].endswith(".")
 
 
 def test_other_hosts_and_other_pages_are_turned_away(client):
@@ -320,3 +374,25 @@ def test_exports_hold_the_labels_as_they_are_now(client, model, images):
     assert table["label"].to_pylist() == expected.tolist()
     assert [n or "" for n in table["name"].to_pylist()] == list(name)
     assert np.flatnonzero(table["flagged"].to_pylist()).tolist() == [4]
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("=cmd|' /C calc'!A0", "'=cmd|' /C calc'!A0"),
+        ("+1", "'+1"),
+        ("-1", "'-1"),
+        ("@SUM(1)", "'@SUM(1)"),
+        ("a;=1+1", "a;'=1+1"),
+        ("cats = dogs", "cats = dogs"),
+        ("so-so, or not", "so-so, or not"),
+    ],
+)
+def test_no_name_is_a_formula_to_a_spreadsheet(client, name, written):
+    entry = {"edit": "name", "cluster": 0, "name": name}
+    assert client.post("/api/edits", json=entry).status_code == 200
+    rows = list(csv.DictReader(io.StringIO(client.get("/labels.csv").text)))
+    assert {row["name"] for row in rows} == {"", written}
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(io.BytesIO(client.get("/labels.parquet").content))
+    assert set(table["name"].to_pylist()) == {None, name}

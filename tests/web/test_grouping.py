@@ -1,5 +1,7 @@
 """Edits of clusters: each does what it says, undo takes it back, a replay gives the same."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -204,5 +206,44 @@ def test_a_journal_that_does_not_fit_is_refused(tmp_path):
 
 def test_parts_survive_packing():
     part = np.random.default_rng(0).integers(0, 20, 10_000)
-    np.testing.assert_array_equal(unpacked(packed(part)), part)
+    np.testing.assert_array_equal(unpacked(packed(part), 10_000), part)
     assert len(packed(np.zeros(1_000_000))) < 5000
+
+
+def test_no_more_is_unpacked_than_there_are_members(tmp_path):
+    bomb = packed(np.zeros(5_000_000, np.uint8))  # 7 KB
+    path = tmp_path / "explore" / "edits.jsonl"
+    journal = Journal(path, {})
+    for _ in range(3):
+        journal.append({"edit": "split", "cluster": 0, "parts": bomb, "count": 2})
+    journal.close()
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelFileError, match=r"line 2 .* members"):
+            Editor(LABELS, 3, Journal(path, {}))
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
+    for parts in (packed(np.zeros(2)), packed(np.zeros(4)), packed(np.zeros(3))[:-8], "", 3, "é"):
+        with pytest.raises(InputError):
+            unpacked(parts, 3)
+
+
+def test_a_long_journal_is_folded_once(tmp_path, monkeypatch):
+    path = tmp_path / "explore" / "edits.jsonl"
+    journal = Journal(path, {})
+    monkeypatch.setattr("os.fsync", lambda file: None)
+    for i in range(300):
+        journal.append({"edit": "name", "cluster": i % 3, "name": f"name {i}"})
+    for i in range(300):
+        journal.append({"edit": ("undo", "redo")[i % 2]})
+    journal.append({"edit": "undo"})
+    journal.close()
+    applied, real = [], Grouping.apply
+    monkeypatch.setattr(Grouping, "apply", lambda self, edit: applied.append(1) or real(self, edit))
+    editor = Editor(LABELS, 3, Journal(path, {}))
+    assert len(applied) == 299
+    assert editor.revision == 601 and editor.can_redo
+    assert editor.grouping.names == {0: "name 297", 1: "name 298", 2: "name 296"}
+    editor.make({"edit": "redo"})
+    assert editor.grouping.names[2] == "name 299"

@@ -97,6 +97,7 @@ def test_damage_and_foreign_files_are_refused_and_kept(path):
         (lines[0] + b"{oops\n" + lines[2], "line 2"),
         (lines[0] + b"[1]\n", "line 2"),
         (b"[" * 100_000 + b"\n", "line 1"),
+        (lines[0] + b'{"a":[' + b"[]," * 1000 + b"[]]}\n", "line 2"),
         (b"index,label\n", "line 1"),
         (b'{"format":"other"}\n', "another run or version"),
         (lines[0].replace(b"3", b"4"), "another run or version"),
@@ -105,6 +106,23 @@ def test_damage_and_foreign_files_are_refused_and_kept(path):
         with pytest.raises(ModelFileError, match=words):
             Journal(path, ABOUT)
         assert path.read_bytes() == content
+
+
+def test_a_file_is_never_larger_than_can_be_read_again(path, monkeypatch):
+    written(path, {"a": 1})
+    size = path.stat().st_size
+    os.truncate(path, 2**30)  # takes no room on disk
+    with pytest.raises(ModelFileError, match="is larger than"):
+        Journal(path, ABOUT)
+    assert path.stat().st_size == 2**30
+    os.truncate(path, size)
+    monkeypatch.setattr("kscn.web.journal._MOST_BYTES", size + 20)
+    journal = Journal(path, ABOUT)
+    journal.append({"b": 2})
+    with pytest.raises(ModelFileError, match="is full"):
+        journal.append({"c": "long" * 5})
+    journal.close()
+    assert read(path) == [{"a": 1}, {"b": 2}]
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):

@@ -85,6 +85,20 @@ def test_bodies_are_read_to_their_end_or_refused(monkeypatch):
     assert status([b"1", b"2"], delay=5) == 408
 
 
+def test_no_more_than_a_bound_is_thrown_away(monkeypatch):
+    monkeypatch.setattr(limits, "_THROWN_AWAY", 25)
+    for pieces, left in (([b"12345"] * 9, 4), ([b"12345"] * 3, 0), ([b"1", None], 0)):
+        waiting = list(pieces)
+
+        async def receive(waiting=waiting):
+            piece = waiting.pop(0)
+            kind = "http.disconnect" if piece is None else "http.request"
+            return {"type": kind, "body": piece, "more_body": bool(waiting)}
+
+        asyncio.run(limits.throw_away(receive))
+        assert len(waiting) == left
+
+
 def test_secrets_are_compared_whole():
     assert same("abc", "abc")
     assert not any(same(given, "abc") for given in ("", "ab", "abcd", "abd", "äbc", "\udcff"))

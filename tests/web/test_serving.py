@@ -15,6 +15,7 @@ from fastapi.testclient import TestClient
 from kscn.web.predicting import Predictor
 from kscn.web.serving import prediction_app
 
+HERE = "http://127.0.0.1:8000"
 NPY = {"content-type": "application/octet-stream"}
 
 
@@ -22,7 +23,7 @@ NPY = {"content-type": "application/octet-stream"}
 def client(model):
     """A service that takes images of 8 x 8 in bodies of at most 100,000 bytes."""
     predictor = Predictor(model, (8, 8), white=16)
-    with TestClient(prediction_app(predictor, most_bytes=100_000, wait=0)) as made:
+    with TestClient(prediction_app(predictor, most_bytes=100_000, wait=0), HERE) as made:
         yield made
 
 
@@ -172,7 +173,7 @@ def test_vectors_take_no_images():
 
     rng = np.random.default_rng(0)
     model = KSubspaces(2, subspace_dim=1, n_init=1, random_state=0).fit(rng.normal(size=(20, 3)))
-    client = TestClient(prediction_app(Predictor(model, (3,)), wait=0))
+    client = TestClient(prediction_app(Predictor(model, (3,)), wait=0), HERE)
     png = {"content-type": "image/png"}
     refusal(client.post("/predict", content=picture(np.zeros((3, 1), np.uint8)), headers=png), 415)
     same_as_model(client.post("/predict", json=[1, 2, 3]), model, np.array([[1.0, 2, 3]]))
@@ -199,7 +200,7 @@ def test_other_addresses_methods_and_types_get_a_sentence(client):
 
 def test_the_token_is_asked_for(model, images):
     app = prediction_app(Predictor(model, (8, 8)), token="secret", wait=0)
-    client = TestClient(app)
+    client = TestClient(app, HERE)
     body = {"json": images[:1].tolist()}
     wrong = ("secret", "Bearer secreT", "Bearer ", "Bearer sécret".encode())
     for header in ({}, *({"authorization": value} for value in wrong)):
@@ -212,8 +213,78 @@ def test_the_token_is_asked_for(model, images):
     assert client.get("/openapi.json").status_code == 200
 
 
+def asked_by(app, host, path="/health"):
+    return TestClient(app, HERE).get(path, headers={"host": host})
+
+
+def test_without_a_token_only_addresses_and_the_given_name_are_answered(model):
+    predictor = Predictor(model, (8, 8))
+    app = prediction_app(predictor, host="Box.local", wait=0)
+    for host in (
+        "127.0.0.1:8000",
+        "localhost:1",
+        "LOCALHOST",
+        "[::1]:8000",
+        "10.0.0.7",
+        "box.local",
+    ):
+        assert asked_by(app, host).status_code == 200, host
+    for path in ("/health", "/metrics", "/openapi.json", "/predict"):
+        words = refusal(asked_by(app, "rebound.example:8000", path), 421)
+        assert "rebound.example" in words and "--token" in words
+    for host in ("[x]", "[::1", "", "a b", "evil@127.0.0.1", "127.0.0.1:x", "127.0.0.1/x", "[1:2]"):
+        for path in ("/health", "/health/"):
+            assert "Host" in refusal(asked_by(app, host, path), 400)
+    guarded = prediction_app(predictor, token="secret", wait=0)
+    assert asked_by(guarded, "any.example").status_code == 200
+    refusal(asked_by(guarded, "[x]", "/health/"), 400)
+
+
+def test_an_empty_npy_file_of_huge_shape_is_refused(client):
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({2**62}, 0), }}\n".encode()
+    body = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    assert "send it whole" in refusal(client.post("/predict", content=body, headers=NPY), 400)
+
+
+def test_all_bodies_together_are_bounded(model, images, monkeypatch):
+    httpx = pytest.importorskip("httpx")
+    monkeypatch.setattr("kscn.web.serving._TOGETHER", 0)  # so that four of them fit
+    app = prediction_app(Predictor(model, (8, 8)), most_bytes=100_000, wait=0)
+    body, gate = npy(images[:1]), asyncio.Event()
+
+    async def ask():
+        async def slow():
+            yield b"x" * 99_000
+            await gate.wait()
+
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url=HERE, headers=NPY) as client:
+            others = [asyncio.create_task(client.post("/predict", content=slow())) for _ in "1234"]
+            await asyncio.sleep(0.1)
+            turned_away = await client.post("/predict", content=body * 30)
+            fits = await client.post("/predict", content=body)
+            gate.set()
+            await asyncio.gather(*others)
+            return turned_away, fits, await client.post("/predict", content=body)
+
+    turned_away, fits, later = asyncio.run(ask())
+    assert "too many" in refusal(turned_away, 503)
+    assert fits.status_code == 200 and later.status_code == 200
+
+
+def test_answers_for_many_samples_are_computed_in_blocks(model, images, monkeypatch):
+    whole = Predictor(model, (8, 8))(images)
+    monkeypatch.setattr("kscn.web.predicting._AT_ONCE", 4 * 50)
+    rows = []
+    real = model.residuals
+    monkeypatch.setattr(model, "residuals", lambda x: rows.append(len(x)) or real(x))
+    for column, expected in zip(Predictor(model, (8, 8))(images), whole, strict=True):
+        np.testing.assert_allclose(column, expected, rtol=1e-5, atol=1e-9)
+    assert rows == [50, 50, 20]
+
+
 def test_a_client_that_asks_too_often_is_slowed_down(model, images):
-    client = TestClient(prediction_app(Predictor(model, (8, 8)), rate=3, wait=0))
+    client = TestClient(prediction_app(Predictor(model, (8, 8)), rate=3, wait=0), HERE)
     answers = [client.post("/predict", json=images[:1].tolist()) for _ in range(12)]
     statuses = [answer.status_code for answer in answers]
     assert statuses[:3] == [200, 200, 200] and 429 in statuses
@@ -229,7 +300,7 @@ def test_health_says_what_is_served(client):
 
 
 def test_metrics_count_requests_by_status(model, images):
-    client = TestClient(prediction_app(Predictor(model, (8, 8)), wait=0))
+    client = TestClient(prediction_app(Predictor(model, (8, 8)), wait=0), HERE)
     client.post("/predict", json=images[:5].tolist())
     client.post("/predict", json=[1])
     client.get("/a/secret/path")
@@ -250,7 +321,7 @@ def test_many_at_once_all_get_their_own_answer(model, images):
 
     async def ask():
         transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://kscn") as client:
+        async with httpx.AsyncClient(transport=transport, base_url=HERE) as client:
             bodies = [images[i : i + 1 + i % 3].tolist() for i in range(60)]
             bodies[10] = np.full((1, 8, 8), 1e300).tolist()  # must not spoil its neighbours
             answers = await asyncio.gather(*(client.post("/predict", json=b) for b in bodies))

@@ -21,7 +21,8 @@ CHECKS = [
 @pytest.fixture(scope="module")
 def described(model):
     """The description of a service that takes images of 8 x 8."""
-    app = prediction_app(Predictor(model, (8, 8)), most_bytes=100_000, wait=0)
+    predictor = Predictor(model, (8, 8))
+    app = prediction_app(predictor, host="testserver", most_bytes=100_000, wait=0)
     return schemathesis.openapi.from_asgi("/openapi.json", app)
 
 

@@ -4,6 +4,7 @@ The modules of this package import click and the standard library at their top a
 heavy inside functions, so `kscn --help` answers at once.
 """
 
+import io
 import os
 import sys
 import warnings
@@ -14,6 +15,8 @@ from typing import Any, NoReturn
 import click
 
 from kscn import __version__
+from kscn.cli.interrupt import imports_finish
+from kscn.cli.terminal import complain, printable
 from kscn.errors import KscnError
 
 # In the order of `kscn --help`; the command `fit` is the object `command` in kscn/cli/fit.py.
@@ -45,11 +48,11 @@ class KscnGroup(click.Group):
             return super().main(args, *rest, **extra)
         extra["standalone_mode"] = False
         try:
-            with warnings.catch_warnings():
+            with imports_finish(), warnings.catch_warnings():
                 warnings.showwarning = _show_warning
                 code = super().main(args, *rest, **extra)
         except click.ClickException as error:  # usage errors: click words them well
-            error.show()
+            _show(error)
             sys.exit(error.exit_code)
         except (click.Abort, KeyboardInterrupt):
             _leave("interrupted; nothing already on disk was lost", INTERRUPTED)
@@ -73,16 +76,23 @@ class KscnGroup(click.Group):
         sys.exit(code if isinstance(code, int) else 0)
 
 
+def _show(error: click.ClickException) -> None:
+    words = io.StringIO()
+    error.show(file=words)
+    for line in words.getvalue().rstrip("\n").split("\n"):
+        click.echo(printable(line), err=True)
+
+
 def _show_warning(message: Warning | str, *rest: Any, **more: Any) -> None:
     """A warning in one line, without the place in the code that Python would add."""
-    click.echo(f"kscn: warning: {' '.join(str(message).split())}", err=True)
+    complain(f"warning: {' '.join(str(message).split())}")
 
 
 def _leave(sentence: str, code: int) -> NoReturn:
     """Say one sentence on stderr and exit; KSCN_DEBUG=1 shows the traceback instead."""
     if os.environ.get("KSCN_DEBUG") == "1" and code != INTERRUPTED:
         raise  # the error that the caller is handling
-    click.echo(f"kscn: {sentence}", err=True)
+    complain(sentence)
     sys.exit(code)
 
 
@@ -104,5 +114,5 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point of the `kscn` script."""
+    """Run the `kscn` script."""
     cli.main(prog_name="kscn")

@@ -1,7 +1,5 @@
 """`kscn data`: the data sets that go by name, and images of one size."""
 
-from pathlib import Path
-
 import click
 
 from kscn.cli.terminal import Terminal, table
@@ -50,21 +48,34 @@ def get_command(name: str) -> None:
 
 
 @command.command("resize")
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), help="A new folder for them."
-)
+@click.argument("folder")
+@click.option("-o", "--output", required=True, help="A new folder for them.")
 @click.option("--size", required=True, type=int, help="Pixels a side; 32 to 96 serve most sets.")
 @click.option("--grey", is_flag=True, help="Write grey images instead of coloured ones.")
-def resize_command(folder: Path, output: Path, size: int, grey: bool) -> None:
+@click.option(
+    "--range",
+    "values",
+    type=(float, float),
+    metavar="LOW HIGH",
+    help="Values that become black and white in images of 16 or 32 bits; found by default.",
+)
+def resize_command(
+    folder: str, output: str, size: int, grey: bool, values: tuple[float, float] | None
+) -> None:
     """Write the images of FOLDER as PNG files of one size, for kscn fit.
 
     FOLDER and its sub-folders, whose names are kept, may hold images of any size and mode. They are
-    scaled, and the longer side is cut at both ends to make them square.
+    turned upright and scaled, and the longer side is cut at both ends to make them square.
     """
     from kscn.cli.progress import working
     from kscn.data.resizing import resize_images
 
     with working(f"resizing the images of {folder}"):
-        count = resize_images(folder, output, size, grey)
-    click.echo(f"wrote {count:,} images of {size} x {size} to {output}/")
+        count, used = resize_images(folder, output, size, grey, values)
+    click.echo(f"wrote {count:,} images of {size} x {size} to {output.rstrip('/')}/")
+    if used:
+        low, high = (f"{value:.7g}" for value in used)
+        click.echo(
+            f"images of more than 8 bits: {low} became black and {high} white; for new images "
+            f"give --range {low} {high}"
+        )

@@ -41,7 +41,7 @@ def command(run: Path, data: str | None, port: int, show: bool) -> None:
     from kscn.cli.progress import working
     from kscn.web import server
     from kscn.web.explorer import Explorer
-    from kscn.web.exploring import explorer_app
+    from kscn.web.exploring import explorer_app, page_path
 
     loaded = _data(opened, data)
     model = load_model(opened.model) if opened.has_model else None
@@ -50,7 +50,7 @@ def command(run: Path, data: str | None, port: int, show: bool) -> None:
         explorer = Explorer(opened.path, opened.config, labels, len(sizes), model, loaded)
     token = secrets.token_urlsafe(24)
     listening = server.bind("127.0.0.1", port)
-    address = f"{server.address(listening)}/?token={token}"
+    address = f"{server.address(listening)}{page_path(token)}?token={token}"
 
     def ready() -> None:
         click.echo(f"exploring {run} at {address} ; Ctrl-C ends it")

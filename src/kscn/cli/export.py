@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kscn.cli.labels import atomic_file
+from kscn.atomicfile import atomic_file
 from kscn.cli.rundir import Run, read_run
+from kscn.cli.terminal import Terminal
 from kscn.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 # Samples on which the file is compared with the model before it gets its name.
 _COMPARED = 256
+_NUMBERS = 2**26  # in all random samples together
 
 
 @click.command("export", short_help="Write the model of a run as an ONNX file.")
@@ -43,13 +45,14 @@ def command(run: Path, output: Path, data: str | None) -> None:
             agreement = compare(content, model, samples)
         file.write(content)
     ties = f" ({agreement.ties} of them ties)" if agreement.ties else ""
-    click.echo(
+    terminal = Terminal.beside(output)
+    terminal.say(
         f"wrote {output} ({len(content) / 1e6:.2f} MB): the clusters of {agreement.samples} {which}"
         f"{ties} agree, residuals within {agreement.error:.0e}"
     )
     shape = ", ".join(["n", *map(str, opened.config["data"]["shape"])])
-    click.echo(f"  input   {INPUT} ({shape}), {dtype}")
-    click.echo(f"  output  {', '.join(OUTPUTS)}")
+    terminal.say(f"  input   {INPUT} ({shape}), {dtype}")
+    terminal.say(f"  output  {', '.join(OUTPUTS)}")
 
 
 def _samples(run: Run, model: Any, data: str | None) -> "tuple[np.ndarray, Any, str]":
@@ -71,7 +74,8 @@ def _samples(run: Run, model: Any, data: str | None) -> "tuple[np.ndarray, Any, 
     except DataError:
         if data is not None:
             raise
-        drawn = np.random.default_rng(0).random((64, *shape))
+        few = max(1, min(64, _NUMBERS // int(np.prod(shape))))
+        drawn = np.random.default_rng(0).random((few, *shape))
         return drawn.astype(own), own, "random samples"
     if not hasattr(model, "_dtype"):  # a network; k-subspaces knows the type it was fitted in
         own = str(working_dtype(source.dtype)).removeprefix("torch.")

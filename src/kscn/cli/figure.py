@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kscn.cli.labels import atomic_file, read_labels
+from kscn.atomicfile import atomic_file
+from kscn.cli.labels import read_labels
 from kscn.cli.rundir import CONFIG, MODEL, UNFINISHED, Run, read_run
+from kscn.cli.terminal import Terminal
 from kscn.errors import InputError
 
 if TYPE_CHECKING:
@@ -90,7 +92,7 @@ def latent_command(
             _refuse("DATA", {"data": data, "pretrained": pretrained}, "give a RUN for them")
             view = _view_of_data(what, **fit)
         figures.save(_latent_figure(view, labels_path, n_samples), file, kind)
-    click.echo(f"wrote {output}")
+    Terminal.beside(output).say(f"wrote {output}")
 
 
 @command.command("subspaces")
@@ -146,7 +148,7 @@ def subspaces_command(
             shown = figures.portraits(model, images, titles[:_MOST], directions)
             caption = _subspaces_caption(opened, len(images), len(titles))
             figures.save(figures.subspace_figure(shown, caption), file, kind)
-    click.echo(f"wrote {output}")
+    Terminal.beside(output).say(f"wrote {output}")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """`kscn fit`: cluster a data set and write a run directory."""
 
-import math
 import os
 import secrets
 import time
@@ -17,12 +16,13 @@ from kscn import __version__
 from kscn.cli.interrupt import interruptible
 from kscn.cli.rundir import (
     CHECKPOINTS,
+    CONFIG,
     MODEL,
     RunWriter,
     read_unfinished,
 )
 from kscn.cli.summary import next_lines, run_lines
-from kscn.cli.terminal import Terminal
+from kscn.cli.terminal import Terminal, complain
 from kscn.errors import InputError, ModelFileError
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _go_on(run: Path, group: "Group") -> "Done | None":
     from kscn.experiments import methods
 
     config = read_unfinished(run)
-    described, parameters = config["data"], dict(config["parameters"])
+    described = config["data"]
     loaded = _load(described["source"], group)
     found = (len(loaded.samples), list(loaded.samples.shape))
     if found != (described["samples"], described["shape"]):
@@ -215,7 +215,13 @@ def _go_on(run: Path, group: "Group") -> "Done | None":
             "on with other data."
         )
     method = config["run"]["method"]
-    model = methods.make(method, parameters.pop("n_clusters"), **parameters)
+    try:
+        model = methods.repeated(method, config["parameters"])
+    except (KeyError, TypeError) as error:
+        raise ModelFileError(
+            f"{run} cannot go on: its {CONFIG} holds other settings than {method} takes ({error}); "
+            "begin anew with --overwrite."
+        ) from None
     choice = Choice(model, method, config["run"].get("preset"))
     if group.rank > 0:
         _assist(loaded, choice, run)
@@ -307,8 +313,6 @@ def choose(
         preset = presets.DEFAULT if preset is None else preset
     # A file that happens to be called mnist.npy is not the data set of the catalogue.
     dataset = loaded.name if data == loaded.name else None
-    if options.get("autoencoder") == "sae":  # images are vectors to a dense network
-        dataset, shape = None, (math.prod(shape),)
     model = methods.configured(
         method,
         clusters,
@@ -376,7 +380,7 @@ def fit_run(
             run.rewrite_history(model.history_)
             seconds = max(record["seconds"] for record in model.history_)
         result = _result(model, seconds, loaded.labels)
-        if config["run"]["model"]:
+        if hasattr(model, "save"):
             model.save(run.stage / MODEL)
         run.write_labels(model.labels_)
         run.record(result)
@@ -403,7 +407,7 @@ def _leave(run: RunWriter, code: int) -> NoReturn:
     advice = "nothing already on disk was lost"
     if run.learnt:
         advice = f"go on with `kscn fit --resume {run.path}`"
-    click.echo(f"kscn: interrupted; {advice}", err=True)
+    complain(f"interrupted; {advice}")
     raise SystemExit(code)
 
 
@@ -424,7 +428,9 @@ def _config(loaded: Any, data: str, choice: Choice) -> dict[str, dict[str, Any]]
             "samples": len(loaded.samples),
             "shape": list(loaded.samples.shape),
         },
-        "parameters": methods.settings(choice.model),
+        # With the preset, they make the same model again: TOML leaves out what is None.
+        "parameters": methods.settings(choice.model)
+        | ({} if choice.preset is None else {"preset": choice.preset}),
     }
 
 

@@ -6,7 +6,7 @@ import click
 
 from kscn.cli.rundir import read_run
 from kscn.cli.summary import run_lines
-from kscn.cli.terminal import Terminal
+from kscn.cli.terminal import Terminal, printable
 
 
 @click.command("info", short_help="Show the settings and the result of a run.")
@@ -25,9 +25,11 @@ def command(run: Path) -> None:
     else:
         size = sum(tensor.nbytes for tensor in model.tensors.values())
         terminal.say(f"  model      {model.kind}, {size / 1024:,.0f} KiB, intact")
-    terminal.say(f"  written    {about['created']} by kscn {about['kscn']}")
+    terminal.say(
+        printable(f"  written    {about.get('created', '?')} by kscn {about.get('kscn', '?')}")
+    )
     terminal.say()
     settings = {"data": opened.config["data"]["source"], **opened.config["parameters"]}
     width = max(map(len, settings))
     for name, value in settings.items():
-        terminal.say(f"  {name:<{width}}  {value}")
+        terminal.say(printable(f"  {name:<{width}}  {value}"))

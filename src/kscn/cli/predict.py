@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from kscn.cli.labels import atomic_file, write_labels
+from kscn.atomicfile import atomic_file
+from kscn.cli.labels import write_labels
 from kscn.cli.rundir import read_run
 from kscn.cli.summary import size_lines
 from kscn.cli.terminal import Terminal
@@ -19,7 +20,7 @@ from kscn.errors import InputError
     "--output",
     type=click.Path(path_type=Path),
     required=True,
-    help="The .csv file to write: a header, then index,label.",
+    help="The .csv file to write: a header, then index,label. A pipe or /dev/stdout will do.",
 )
 def command(run: Path, data: str, output: Path) -> None:
     """Assign every sample of DATA to a subspace of RUN, the directory `kscn fit` wrote."""
@@ -38,7 +39,7 @@ def command(run: Path, data: str, output: Path) -> None:
         with working(f"assigning {len(samples):,} samples"):
             labels = model.predict(samples)
         write_labels(file, labels)
-    terminal = Terminal.of()
+    terminal = Terminal.beside(output)
     for line in size_lines(terminal, np.bincount(labels, minlength=model.n_clusters).tolist()):
         terminal.say(line)
     terminal.say(f"wrote {len(labels):,} labels to {output}")

@@ -19,6 +19,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from kscn.cli.terminal import printable
+
 if TYPE_CHECKING:
     from kscn.data import Dataset
 
@@ -29,7 +31,7 @@ class _LiveBars:
     def __init__(self, *columns: ProgressColumn) -> None:
         self.bars = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=12),  # all columns together fit into 80 characters
             *columns,
             console=Console(stderr=True),
@@ -84,12 +86,14 @@ class FitProgress(_LiveBars):
 
     def __init__(self, among: tuple[str, int, int] | None = None) -> None:
         super().__init__(
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             _TimeLeftColumn(compact=True),
         )
         if among is not None:
             name, done, total = among
-            self.bars.add_task(name, total=total, completed=done, note=f"{done + 1} of {total}")
+            self.bars.add_task(
+                printable(name), total=total, completed=done, note=f"{done + 1} of {total}"
+            )
         self._stage = "preparing"
         self._task = self.bars.add_task(self._stage, total=None, note="")
 
@@ -136,7 +140,9 @@ class FetchProgress(_LiveBars):
 
 def working(text: str) -> AbstractContextManager[object]:
     """A spinner with a text, for work that cannot tell how far it is."""
-    return Console(stderr=True).status(text) if sys.stderr.isatty() else nullcontext()
+    if not sys.stderr.isatty():
+        return nullcontext()
+    return Console(stderr=True).status(Text(printable(text)))
 
 
 def load_data(name_or_path: str) -> "Dataset":

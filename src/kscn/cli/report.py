@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kscn.cli.labels import atomic_file, read_labels
+from kscn.atomicfile import atomic_file
+from kscn.cli.labels import read_labels
 from kscn.cli.rundir import Run, read_run
+from kscn.cli.terminal import Terminal
 from kscn.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ def command(
         file.write(page.encode("utf-8", "replace"))
         size = file.tell()
     advice = "" if show else "; open it in a browser"
-    click.echo(f"wrote {output} ({size / 1e6:.1f} MB){advice}")
+    Terminal.beside(output).say(f"wrote {output} ({size / 1e6:.1f} MB){advice}")
     if show:
         click.launch(str(output.absolute()))
 
@@ -119,4 +121,7 @@ def _versions(run: Run) -> dict[str, str]:
     if not run.has_model:
         return {}
     manifest = json.loads((run.model / "manifest.json").read_text(encoding="utf-8"))
-    return {str(name): str(number) for name, number in manifest.get("versions", {}).items()}
+    versions = manifest.get("versions")
+    if not isinstance(versions, dict):
+        return {}
+    return {str(name): str(number) for name, number in versions.items()}

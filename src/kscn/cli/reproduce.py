@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kscn.cli.summary import score_line
-from kscn.cli.terminal import Terminal, duration, table
+from kscn.cli.terminal import Terminal, complain, duration, table
 from kscn.errors import KscnError
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def command(
     damaged = _show(terminal, name, found, out, methods)
     if not failed:  # otherwise the measuring has said so already
         for fault in dict.fromkeys(damaged):
-            click.echo(f"kscn: {fault}", err=True)
+            complain(fault)
     return 2 if failed or damaged else 0
 
 
@@ -127,7 +127,7 @@ def _run_all(terminal: Terminal, work: "Reproduction") -> int:
                 if len(cells) == 1:
                     raise
                 failed += 1
-                click.echo(f"kscn: {cell.name}: {error}", err=True)
+                complain(f"{cell.name}: {error}")
                 continue
         left = _time_left(*work.seconds_left(cells[number + 1 :]))
         # What was there already says nothing new about the time, and comes in a quick succession.

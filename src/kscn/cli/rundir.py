@@ -12,7 +12,6 @@ import fcntl
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,13 +19,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kscn.cli.labels import atomic_file, read_labels, write_labels
+from kscn.atomicfile import atomic_file
+from kscn.cli.history import HistoryFile
+from kscn.cli.labels import read_labels, write_labels
+from kscn.cli.runfiles import AGAIN, read_config, read_entries, read_history
 from kscn.errors import ModelFileError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,9 +34,10 @@ UNFINISHED, CHECKPOINTS, LOCK = ".unfinished", "checkpoints", ".lock"
 COMPLETE = "complete"
 # config.toml moves last: a directory that has it has everything else.
 _ENTRIES = (MODEL, LABELS, HISTORY, CONFIG)
-# What the last line of the history tells.
-_RESULT = {"objective", "iterations", "seconds", "seed", "sizes", "dims", "scores"}
-_AGAIN = "run `kscn fit` again."
+
+
+class BusyError(ModelFileError):
+    """Another process writes into the directory."""
 
 
 class RunWriter:
@@ -70,7 +68,7 @@ class RunWriter:
                     self._refuse_to_replace(overwrite)
                     _forget(path)
                 self.stage.mkdir(exist_ok=True)
-                self._history = (self.stage / HISTORY).open("w", encoding="utf-8")
+                self._history = HistoryFile(self.stage / HISTORY)
             except BaseException:
                 unlock(path, self._lock)
                 raise
@@ -107,30 +105,25 @@ class RunWriter:
     @property
     def learnt(self) -> bool:
         """Whether there is anything that a later run could go on from."""
-        told = (self.stage / HISTORY).stat().st_size > 0
-        return self._resumed or told or self._has_states()
+        return self._resumed or self._history.begun or self._has_states()
 
     def _has_states(self) -> bool:
         return self.checkpoints.is_dir() and any(self.checkpoints.iterdir())
 
     def listen(self, model: Any, record: Mapping[str, Any]) -> None:
         """Callback of an estimator: write down what it tells, and first what it told before."""
-        if self._resumed and self._history.tell() == 0:
+        if self._resumed and not self._history.begun:
             self.rewrite_history(model.history_)
         else:
             self.record(record)
 
     def record(self, record: Mapping[str, Any]) -> None:
         """Append one line to history.jsonl; it can be read while the run goes on."""
-        self._history.write(_line(record))
-        self._history.flush()
+        self._history.append(record)
 
     def rewrite_history(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Begin history.jsonl again, with these records: those that a state brought along."""
-        self._history.seek(0)
-        self._history.truncate()
-        self._history.writelines(map(_line, records))
-        self._history.flush()
+        self._history.rewrite(records)
 
     def write_labels(self, labels: "np.ndarray") -> None:
         """Write labels.csv."""
@@ -148,8 +141,7 @@ class RunWriter:
     ) -> None:
         nothing_learnt = kind is not None and not self.learnt
         try:
-            os.fsync(self._history.fileno())
-            self._history.close()
+            self._history.close(must=kind is None)
             if kind is None:
                 self._publish()
         finally:
@@ -181,7 +173,7 @@ def lock(path: Path) -> int:
             os.close(descriptor)  # of a file that its owner has removed meanwhile
         except BlockingIOError:
             os.close(descriptor)
-            raise ModelFileError(
+            raise BusyError(
                 f"another process is writing to {path}; wait for it, or choose another directory "
                 "with -o."
             ) from None
@@ -201,7 +193,8 @@ def finish_moves(path: Path) -> None:
         return
     from kscn.modelfile import replace_directory, sync_directory  # needs numpy
 
-    entries = json.loads((stage / COMPLETE).read_text())
+    required = {LABELS, HISTORY, CONFIG}
+    entries = read_entries(stage / COMPLETE, required, {*_ENTRIES})
     sync_directory(stage)
     for name in _ENTRIES:
         new, final = stage / name, path / name
@@ -238,7 +231,7 @@ def read_unfinished(path: Path) -> dict[str, Any]:
     if not is_unfinished(path):
         read_run(path)  # says what is wrong, if something is
         raise ModelFileError(f"{path} holds a finished run; there is nothing to resume.")
-    return _read_config(path / UNFINISHED / CONFIG)
+    return read_config(path / UNFINISHED / CONFIG)
 
 
 @dataclass(frozen=True)
@@ -252,7 +245,7 @@ class Run:
     @property
     def has_model(self) -> bool:
         """Whether the method leaves a model; some baselines leave labels only."""
-        return bool(self.config["run"].get("model", True))
+        return bool(self.config["run"]["model"])
 
     @property
     def model(self) -> Path:
@@ -270,8 +263,14 @@ class Run:
         return self.history[-1]
 
     def labels(self) -> "np.ndarray":
-        """The cluster of every training sample."""
-        return read_labels(self.path / LABELS, self.config["data"]["samples"])
+        """The cluster of every training sample, below zero for those that are in none."""
+        path, n_clusters = self.path / LABELS, len(self.result["sizes"])
+        labels = read_labels(path, self.config["data"]["samples"], AGAIN)
+        if labels.dtype.kind not in "iu" or labels.min() < -1 or labels.max() >= n_clusters:
+            raise ModelFileError(
+                f"{path} is damaged (other labels than the numbers 0 to {n_clusters - 1}); {AGAIN}"
+            )
+        return labels
 
 
 def read_run(path: Path) -> Run:
@@ -279,7 +278,7 @@ def read_run(path: Path) -> Run:
     if not path.exists():
         raise ModelFileError(f"{path} does not exist; give the directory that `kscn fit` wrote.")
     if (path / UNFINISHED / COMPLETE).is_file():
-        with suppress(OSError, ModelFileError):  # a process that is at it, or a read-only directory
+        with suppress(OSError, BusyError):  # a process that is at it, or a read-only directory
             held = lock(path)
             try:
                 finish_moves(path)
@@ -295,30 +294,8 @@ def read_run(path: Path) -> Run:
             f"{path} is not a kscn run: it has no {CONFIG}; give the directory that `kscn fit` "
             "wrote."
         )
-    config = _read_config(path / CONFIG)
-    try:
-        lines = (path / HISTORY).read_text(encoding="utf-8").splitlines()
-        history = [json.loads(line) for line in lines]
-        _require(history[-1] if history else {}, _RESULT)
-    except (OSError, ValueError, TypeError) as error:
-        raise ModelFileError(f"{path / HISTORY} is damaged ({error}); {_AGAIN}") from None
-    return Run(path, config, history)
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = tomllib.loads(path.read_text(encoding="utf-8"))
-        _require(config, {"run", "data", "parameters"})
-        _require(config["data"], {"source", "name", "samples", "shape"})
-    except (OSError, ValueError, TypeError) as error:
-        raise ModelFileError(f"{path} is damaged ({error}); {_AGAIN}") from None
-    return config
-
-
-def _require(table: Any, keys: set[str]) -> None:
-    missing = sorted(keys - set(table))
-    if missing:
-        raise ValueError(f"{', '.join(missing)} missing")
+    config = read_config(path / CONFIG)
+    return Run(path, config, read_history(path / HISTORY, config["data"]["samples"]))
 
 
 def to_toml(config: Mapping[str, Mapping[str, Any]]) -> str:
@@ -351,12 +328,3 @@ def _toml_key(key: str) -> str:
 
 def _given(entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     return ((key, value) for key, value in entries.items() if value is not None)
-
-
-def _line(record: Mapping[str, Any]) -> str:
-    return json.dumps(dict(record), default=_plain) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    """What JSON takes in place of numpy's and torch's scalars and arrays."""
-    return value.tolist() if hasattr(value, "tolist") else float(value)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from kscn.cli.labels import atomic_file
+from kscn.atomicfile import atomic_file
 from kscn.cli.terminal import Terminal, duration, table
 from kscn.errors import InputError
 
@@ -99,7 +99,7 @@ def command(
     if as_json:
         click.echo(json.dumps({"data": name, **found.to_dict(), "note": NO_PROMISE}))
         return
-    terminal = Terminal.of()
+    terminal = Terminal.beside(output)
     for line in _lines(terminal, found, name):
         terminal.say(line)
     if output is not None:

@@ -67,7 +67,8 @@ def command(
     POST /predict takes JSON ({"samples": [...]}), a .npy file (application/octet-stream), or PNG
     and JPEG images (as the body, or as files of a form), and answers with the label, its
     probability and the residual of every sample. GET /health, /metrics and /openapi.json tell the
-    rest. Ctrl-C ends it.
+    rest. Without a token it answers only requests that name it by address, as localhost, or by
+    --host. Ctrl-C ends it.
     """
     opened = read_run(run)
     folder = opened.model  # says why there is none, before anything heavy is imported
@@ -84,6 +85,7 @@ def command(
     app = prediction_app(
         predictor,
         token=token,
+        host=host,
         rate=rate,
         most_bytes=int(max_mb * MEGABYTE),
         wait=max_wait / 1000,

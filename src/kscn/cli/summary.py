@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kscn.cli.rundir import CONFIG, HISTORY, LABELS, MODEL
-from kscn.cli.terminal import Terminal, duration, table
+from kscn.cli.terminal import Terminal, duration, printable, table
 
 if TYPE_CHECKING:
     from kscn.metrics import ConfusionMatrix
@@ -32,7 +32,8 @@ def run_lines(
         "",
         *size_lines(terminal, sizes),
         "",
-        f"  method     {about['method']}{preset}",
+        *_empty_lines(terminal, sizes),
+        printable(f"  method     {about['method']}{preset}"),
     ]
     if result["objective"] is not None:
         unit = result.get("unit", "iterations")
@@ -43,6 +44,16 @@ def run_lines(
     if result["scores"] is not None:
         lines.append(f"  scores     {score_line(result['scores'])}")
     return lines
+
+
+def _empty_lines(terminal: Terminal, sizes: Sequence[int]) -> list[str]:
+    """That fewer clusters were found than asked for, where it is so."""
+    empty = sum(size == 0 for size in sizes)
+    if not empty:
+        return []
+    have = "has" if empty == 1 else "have"
+    line = f"  empty      {empty} of {len(sizes)} clusters {have} no samples; ask for fewer with -k"
+    return [terminal.style(line, fg="yellow")]
 
 
 def _found(n_clusters: int, dims: Sequence[int]) -> str:

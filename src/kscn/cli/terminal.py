@@ -1,12 +1,18 @@
 """What the terminal can show, and the few ways in which the commands draw on it."""
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TextIO
 
 import click
+
+_COLOUR = re.compile(r"(\x1b\[[\d;]*m)")
+# What `str.isprintable` refuses but names may hold: spaces that do not break, and joined letters.
+_HARMLESS = "\u00a0\u202f\u3000\u200c\u200d"
 
 
 @dataclass(frozen=True)
@@ -21,11 +27,14 @@ class Terminal:
         Whether 256 colours can be shown: a terminal, unless NO_COLOR is set or FORCE_COLOR is.
     width : int
         Columns.
+    errors : bool
+        Whether it is stderr.
     """
 
     blocks: bool
     colours: bool
     width: int
+    errors: bool = False
 
     @classmethod
     def of(cls, stream: TextIO | None = None) -> "Terminal":
@@ -36,7 +45,12 @@ class Terminal:
         colours = bool(os.environ.get("FORCE_COLOR")) or (
             capable and not os.environ.get("NO_COLOR")
         )
-        return cls(blocks, blocks and colours, _columns(stream))
+        return cls(blocks, blocks and colours, _columns(stream), stream is sys.stderr)
+
+    @classmethod
+    def beside(cls, output: Path | None) -> "Terminal":
+        """Look at stdout, or at stderr where stdout is the file that a command writes."""
+        return cls.of(sys.stderr if output is not None and _is_stdout(output) else sys.stdout)
 
     def bar(self, share: float, width: int) -> str:
         """A bar that fills `share` of `width` columns, to an eighth of a column."""
@@ -47,11 +61,40 @@ class Terminal:
 
     def style(self, text: str, **style: Any) -> str:
         """Text in colour where there is colour."""
+        text = printable(text)
         return click.style(text, **style) if self.colours else text
 
     def say(self, text: str = "") -> None:
-        """Print a line; colours pass because `style` has decided on them already."""
-        click.echo(text, color=self.colours)
+        """Print a line; of control characters only those that `style` makes pass."""
+        parts = _COLOUR.split(text) if self.colours else [text]
+        parts[::2] = map(printable, parts[::2])
+        click.echo("".join(parts), err=self.errors, color=self.colours)
+
+
+def printable(text: str) -> str:
+    """A text without power over the terminal: control characters as Python would write them.
+
+    Names of files, classes and data sets may hold escape sequences, which move the cursor, rename
+    the window or hide what follows; and marks that turn the direction of writing around.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in _HARMLESS else c.encode("unicode_escape").decode("ascii")
+        for c in text
+    )
+
+
+def complain(sentence: str) -> None:
+    """Print a line about a fault on stderr, under the name of the program."""
+    click.echo(f"kscn: {printable(sentence)}", err=True)
+
+
+def _is_stdout(path: Path) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(sys.stdout.fileno()))
+    except (OSError, ValueError):  # neither has to exist
+        return False
 
 
 def _columns(stream: TextIO) -> int:
@@ -77,7 +120,7 @@ def duration(seconds: float) -> str:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
     """Lines of a plain table: first column to the left, numbers to the right."""
-    lines = [header, *rows]
+    lines = [[printable(cell) for cell in line] for line in (header, *rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     return [
         indent

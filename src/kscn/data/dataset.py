@@ -71,11 +71,18 @@ def make_dataset(samples: Source, labels: Any, name: str, scale: float | None = 
             f"{samples.name} has {len(samples)} samples but labels of shape {labels.shape}; "
             "give one label per sample."
         )
-    numbers, words = _as_integers(labels)
+    numbers, words = _as_integers(labels, samples.name)
     return Dataset(samples, numbers, name, scale, words)
 
 
-def _as_integers(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
+def _as_integers(labels: np.ndarray, name: str) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    if labels.dtype.kind in "uf":
+        beyond = labels[np.abs(labels) >= 2**63]
+        if len(beyond):
+            raise DataError(
+                f"{name} has the label {beyond[0]}, which is no integer of 64 bits; number the "
+                "classes from 0."
+            )
     if labels.dtype.kind in "biu":
         return labels.astype(np.int64), None
     if labels.dtype.kind == "f" and np.isfinite(labels).all() and (labels % 1 == 0).all():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,21 @@ _SUFFIXES = {
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 # What each mode of Pillow is read as; the others would lose depth, transparency or colour.
 _READ_AS = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB"}
+# EXIF's orientations, by what turns the stored pixels upright; from 5 on, sides change places.
+_ORIENTATION = 0x0112
+_TURNS = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
 
 
 class ImageSource(Source):
-    """Images in files of one size and mode, decoded when they are read.
+    """Images in files of one size and mode, decoded and turned upright when they are read.
 
     Greyscale images have the shape (h, w), coloured ones (3, h, w).
     """
@@ -59,7 +71,7 @@ class ImageSource(Source):
     def _decode(self, file: Path) -> np.ndarray:
         with open_image(file) as image:
             try:
-                pixels = np.asarray(image.convert(self._mode))
+                pixels = np.asarray(upright(image).convert(self._mode))
             except Exception as error:  # see open_image
                 raise broken(file, error) from error
         pixels = pixels if pixels.ndim == 2 else np.moveaxis(pixels, -1, 0)
@@ -109,25 +121,51 @@ def images_below(folder: Path) -> Iterator[Path]:
 
 
 def _look(file: Path) -> tuple[tuple[int, int], str]:
-    """Size and mode of an image from its header, without decoding it."""
+    """Size, once upright, and mode of an image from its header, without decoding it."""
     with open_image(file) as image:
         if image.mode not in _READ_AS:
             raise DataError(
                 f"{file} is a {image.mode} image; convert it to greyscale or RGB, as kscn data "
                 "resize does."
             )
-        return image.size, _READ_AS[image.mode]
+        width, height = image.size
+        # Pillow gives the size of a TIFF image as it will be once upright.
+        if image.format != "TIFF" and _orientation(image) >= 5:
+            width, height = height, width
+        return (width, height), _READ_AS[image.mode]
 
 
-def open_image(file: Path) -> Any:
+def upright(image: Any) -> Any:
+    """An open image, decoded, as its camera was held."""
+    image.load()  # which turns a TIFF image
+    turn = _TURNS.get(_orientation(image))
+    transpose = require("PIL.Image", "images", "images").Transpose
+    return image if turn is None else image.transpose(transpose[turn])
+
+
+def _orientation(image: Any) -> int:
+    """What EXIF says about an image, 1 (upright) if it says nothing that can be understood."""
+    general = require("PIL.Image", "images", "images").Image
+    try:
+        # That of PNG images would decode them in search of EXIF behind the pixels.
+        found = general.getexif(image).get(_ORIENTATION)
+    except Exception:  # see `open_image`; damaged EXIF is no reason to refuse good pixels
+        return 1
+    return found if found in _TURNS else 1
+
+
+@contextmanager
+def open_image(file: Path) -> Iterator[Any]:
     """An image of which only the header has been read, after a look at what it would unpack to."""
     pillow = require("PIL.Image", "images", "images")
-    try:
-        image = pillow.open(file, formats=_FORMATS)
-    # Pillow passes faults of a file on as whatever the code for its format met.
-    except Exception as error:
-        raise broken(file, error) from error
-    try:
+    with ExitStack() as stack:
+        try:
+            # Not by its name: Pillow would map the file, and mix up the pixels of a turned TIFF.
+            stream = stack.enter_context(file.open("rb"))
+            image = stack.enter_context(pillow.open(stream, formats=_FORMATS))
+        # Pillow passes faults of a file on as whatever the code for its format met.
+        except Exception as error:
+            raise broken(file, error) from error
         pixels = image.width * image.height
         check_bytes(str(file), 3 * pixels)
         if pillow.MAX_IMAGE_PIXELS is not None and pixels > pillow.MAX_IMAGE_PIXELS:
@@ -135,13 +173,10 @@ def open_image(file: Path) -> Any:
                 f"{file} has {pixels} pixels, above Pillow's limit of {pillow.MAX_IMAGE_PIXELS}; "
                 "make it smaller."
             )
-    except BaseException:
-        image.close()
-        raise
-    return image
+        yield image
 
 
 def broken(file: Path, error: Exception) -> DataError:
     """What to raise where a file cannot be decoded."""
-    why = reason(error).replace(f" {str(file)!r}", "")
+    why = reason(error).split(" <_io.")[0]  # the name has been said
     return DataError(f"{file} is not a readable image ({why}); repair or remove it.")

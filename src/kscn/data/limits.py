@@ -8,7 +8,14 @@ from pathlib import Path
 from kscn.errors import DataError
 from kscn.modelfile import max_bytes
 
-__all__ = ["MAX_DEFLATE_RATIO", "MAX_DIMENSIONS", "check_bytes", "check_regular", "max_bytes"]
+__all__ = [
+    "MAX_DEFLATE_RATIO",
+    "MAX_DIMENSIONS",
+    "as_path",
+    "check_bytes",
+    "check_regular",
+    "max_bytes",
+]
 
 # Deflate cannot shrink data further than this, so a larger claim about the unpacked size is false.
 MAX_DEFLATE_RATIO = 1032
@@ -30,6 +37,13 @@ def check_bytes(what: str, size: int) -> None:
             f"{what} unpacks to {size} bytes, above the limit of {limit}; if you trust it, set the "
             "environment variable KSCN_MAX_BYTES to a larger number."
         )
+
+
+def as_path(path: str | Path) -> Path:
+    """A path that was given, unless it is empty, which `Path` takes for the current folder."""
+    if path == "":
+        raise DataError("The path is empty; give a file or folder.")
+    return Path(path).expanduser()
 
 
 def check_regular(path: Path) -> None:

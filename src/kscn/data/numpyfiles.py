@@ -74,7 +74,9 @@ def _header(stream: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.dty
         raise DataError(
             f"{what} is not a NumPy array file (unreadable header); check what it holds."
         ) from error
-    if any(length < 0 for length in shape) or len(shape) > MAX_DIMENSIONS:
+    # numpy takes True for a length of 1.
+    damaged = any(isinstance(length, bool) or length < 0 for length in shape)
+    if damaged or len(shape) > MAX_DIMENSIONS:
         raise DataError(f"{what} has a damaged header (shape {shape}); write the file again.")
     return shape, fortran, dtype, head.tell()
 

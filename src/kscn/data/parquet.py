@@ -19,9 +19,9 @@ class ParquetSource(Source):
 
     on_disk = True
 
-    def __init__(self, file: Any, columns: list[str], name: str) -> None:
-        types = [file.schema_arrow.field(column).type for column in columns]
-        self._file, self._columns = file, columns
+    def __init__(self, file: Any, columns: dict[str, Any], name: str) -> None:
+        types = list(columns.values())
+        self._file, self._columns = file, list(columns)
         if len(columns) == 1 and hasattr(types[0], "list_size"):
             width, types = types[0].list_size, [types[0].value_type]
         else:
@@ -107,19 +107,19 @@ def parquet_source(path: Path, labels: bool = True) -> tuple[ParquetSource, np.n
     parquet = require("pyarrow.parquet", "parquet", ".parquet files")
     try:
         file = parquet.ParquetFile(path)
-        # pandas stores a row index that is not plain counting in columns of this name.
-        names = [n for n in file.schema_arrow.names if not n.startswith("__index_level_")]
-        label = next((name for name in names if name.lower() in LABEL_COLUMNS), None)
-        if label is None and len(names) > 1 and _is_text(file.schema_arrow.field(names[-1]).type):
-            label = names[-1]
-        columns = [name for name in names if name != label]
+        columns = _columns(file.schema_arrow, path)
+        label = next((name for name in columns if name.lower() in LABEL_COLUMNS), None)
+        last = list(columns)[-1] if len(columns) > 1 else None
+        if label is None and last is not None and _is_text(columns[last]):
+            label = last
+        kind = None if label is None else columns.pop(label)
         if not columns:
             raise DataError(f"{path} has no columns of samples; write the file again.")
         source = ParquetSource(file, columns, str(path))
         if label is None or not labels:
             return source, None
         # A word comes once, not once per row, however often a small file repeats a long one.
-        text = [label] if _is_text(file.schema_arrow.field(label).type) else None
+        text = [label] if _is_text(kind) else None
         return source, _read_labels(parquet.ParquetFile(path, read_dictionary=text), label, path)
     # pyarrow's own errors are subclasses of these.
     except (OSError, ValueError, NotImplementedError, LookupError, MemoryError) as error:
@@ -128,6 +128,21 @@ def parquet_source(path: Path, labels: bool = True) -> tuple[ParquetSource, np.n
         raise DataError(
             f"{path} is no readable .parquet file ({reason(error)}); check it."
         ) from error
+
+
+def _columns(schema: Any, path: Path) -> dict[str, Any]:
+    """The type of each column by its name."""
+    columns = {}
+    for field in schema:
+        # pandas stores a row index that is not plain counting in columns of this name.
+        if field.name.startswith("__index_level_"):
+            continue
+        if field.name in columns:
+            raise DataError(
+                f"{path} has two columns called {reason(field.name)!r}; rename or remove one."
+            )
+        columns[field.name] = field.type
+    return columns
 
 
 def _read_labels(file: Any, label: str, path: Path) -> np.ndarray:

@@ -14,7 +14,7 @@ from kscn.data.dataset import Dataset, reason
 from kscn.data.hdf5 import open_h5
 from kscn.data.idx import is_idx_name, open_idx
 from kscn.data.images import is_image_name, open_image_folder
-from kscn.data.limits import check_regular
+from kscn.data.limits import as_path, check_regular
 from kscn.data.numpyfiles import open_npy, open_npz
 from kscn.data.parquet import open_parquet
 from kscn.data.shards import is_samples, is_shard, open_shards
@@ -45,7 +45,7 @@ def open_path(path: str | Path) -> Dataset:
     DataError
         If the path does not exist, is damaged, is not what its name says, or holds no samples.
     """
-    path = Path(path).expanduser()
+    path = as_path(path)
     try:
         if path.is_dir():
             return _open_folder(path)

@@ -153,6 +153,7 @@ class ItemSource(Source):
             item = item[0]
         if hasattr(item, "detach"):
             item = item.detach().cpu()
+        _check_mask(item, f"Item {row} of {name}")
         sample = np.asarray(item)
         if sample.dtype.kind not in "biuf":
             raise InputError(
@@ -178,6 +179,9 @@ class ItemSource(Source):
 
 
 def _array_source(X: Any, name: str) -> Source:
+    _check_mask(X, name)
+    for row in X if isinstance(X, (list, tuple)) else ():
+        _check_mask(row, name)
     try:
         array = np.asarray(X)
     except ValueError as error:
@@ -195,6 +199,15 @@ def _array_source(X: Any, name: str) -> Source:
             ) from error
     mapping = _shared_mapping(X)
     return ArraySource(array, name) if mapping is None else MappedSource(array, mapping, name)
+
+
+def _check_mask(array: Any, name: str) -> None:
+    """Refuse masked values, which would come back as the numbers beneath the mask."""
+    if isinstance(array, np.ma.MaskedArray) and (count := np.ma.count_masked(array)):
+        raise InputError(
+            f"{name} is a masked array of which {count} values are missing; fill them in, e.g. by "
+            "its method filled, or leave those samples out."
+        )
 
 
 def _tensor_source(tensor: Any, name: str) -> Source:

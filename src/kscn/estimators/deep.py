@@ -16,12 +16,13 @@ from torch import Tensor, nn
 
 from kscn.data import Source
 from kscn.errors import InputError, TrainingError
-from kscn.estimators import network
+from kscn.estimators import network, presets
 from kscn.estimators import validation as check
 from kscn.estimators.deepfile import read_deep, write_deep
 from kscn.estimators.deepstart import find_subspaces, renamed
 from kscn.estimators.deepstate import DeepProgress
 from kscn.estimators.labels import numbered
+from kscn.estimators.presets.derive import settings
 from kscn.estimators.sums import check_size
 from kscn.estimators.usage import LatentClusterer
 from kscn.modelfile import ModelFile
@@ -47,66 +48,71 @@ class KSCN(LatentClusterer):
     the subspaces set, the subspaces follow the latents. No n x n matrix is ever made: time is
     linear in the number of samples and the input is read in mini-batches.
 
-    The defaults are the paper's; `kscn.estimators.presets` has settings that score higher.
+    What is left "auto" is decided when `fit` sees the samples: by the preset, whose own "auto" is
+    derived from the number and shape of the samples and the number of clusters. `settings_` tells
+    what was used.
 
     Parameters
     ----------
     n_clusters : int, default=8
         Number of subspaces.
-    subspace_dim : int, sequence of int or "auto", default=7
+    preset : str, default="tuned"
+        Where the values of parameters that are "auto" come from: "tuned", "paper" or the path of a
+        .toml file. See also `from_preset`.
+    subspace_dim : int or sequence of int, default="auto"
         Their dimension in the latent space.
     update : {"svd", "grassmann"}, default="svd"
         How subspaces follow the latents: by trimmed SVD after every epoch (kSCN-S), or by a
         Riemannian gradient step (kSCN-G).
-    weight : float, default=0.08
+    weight : float, default="auto"
         Weight of the subspace loss of a sample against its reconstruction error (a sum over
         pixels).
-    trim : float, default=0.1
+    trim : float, default="auto"
         Share of each cluster's farthest members that do not move its subspace.
     autoencoder : {"auto", "cae", "sae"} or nn.Module, default="auto"
         Convolutional for images, dense for vectors, or your own module with `encode` and `decode`,
         which is copied.
-    autoencoder_params : dict, optional
+    autoencoder_params : dict or None, default="auto"
         Arguments of `nn.ConvAutoencoder` (channels, kernels, batch_norm) or `nn.DenseAutoencoder`
-        (hidden, latent_dim).
-    latent : {"identity", "whitened"}, default="identity"
+        (hidden, latent_dim); None for their own defaults.
+    latent : {"identity", "whitened"}, default="auto"
         Subspaces are fitted to the autoencoder's code itself, or to the code whitened onto
         `latent_dim` directions and brought to unit norm.
-    latent_dim : int, default=30
+    latent_dim : int, default="auto"
         Directions that whitening keeps.
-    loss : {"residual", "separation"}, default="residual"
+    loss : {"residual", "separation"}, default="auto"
         Distance to the nearest subspace, or cross-entropy of projection energies against the
         current clusters, which also pushes subspaces apart.
-    temperature : float, default=0.1
+    temperature : float, default="auto"
         Of the separation loss.
-    balance : float, default=0.0
+    balance : float, default="auto"
         How much the separation loss asks for clusters of equal size, from 0 (not at all).
-    augment : None, "affine", "noise", dict or callable, default=None
+    augment : None, "affine", "noise", dict or callable, default="auto"
         Random changes of the input that should not change its cluster.
-    init : {"k-subspaces", "k-means", "dsc"} or array of labels, default="k-subspaces"
+    init : {"k-subspaces", "k-means", "dsc"} or array of labels, default="auto"
         Where subspaces start: k-subspaces searched on the latents, k-means on them, DSC-Net's
         self-expression on 2,000 of them, or given labels.
-    init_dim : int, optional
+    init_dim : int or None, default="auto"
         Dimension of the subspaces that the start is searched with, where it should differ from
         `subspace_dim`: before training, clusters are wider than they will be.
-    n_init : int, default=10
+    n_init : int, default="auto"
         Effort of that search; see `KSubspaces`.
-    restarts : int, default=1
+    restarts : int, default="auto"
         Independent searches, each brought to convergence on all latents; the lowest objective is
         taken.
-    pretrain_epochs : int, default=50
+    pretrain_epochs : int, default="auto"
         Epochs of the autoencoder alone.
-    epochs : int, default=50
+    epochs : int, default="auto"
         Epochs of the alternation at most.
-    tol : float, default=0.001
+    tol : float, default="auto"
         Stop when no more than this share of samples changed cluster in an epoch.
-    batch_size : int, default=256
+    batch_size : int, default="auto"
         Samples per step.
-    learning_rate : float, default=1e-3
+    learning_rate : float, default="auto"
         Of Adam in both stages: constant, or the peak of the cycle.
-    schedule : {"constant", "one-cycle"}, default="constant"
+    schedule : {"constant", "one-cycle"}, default="auto"
         Of the learning rate over each stage.
-    update_every : int, optional
+    update_every : int or None, default="auto"
         Mini-batches between Grassmann steps; None steps once per epoch.
     pretrained : path, optional
         A saved KSCN model whose autoencoder to begin with; `pretrain_epochs` more follow (0 for
@@ -134,6 +140,8 @@ class KSCN(LatentClusterer):
         Orthonormal bases in the latent space.
     subspace_dims_ : ndarray of shape (k,)
         Dimension of each subspace.
+    settings_ : dict
+        The value that was used of every parameter that can be "auto".
     autoencoder_ : nn.Module
         The trained network.
     latent_ : nn.Module
@@ -153,8 +161,7 @@ class KSCN(LatentClusterer):
     --------
     >>> from kscn import KSCN, data, metrics
     >>> digits = data.load("digits")
-    >>> model = KSCN(10, subspace_dim=4, autoencoder_params={"channels": [16, 8],
-    ...     "kernels": [3, 3]}, pretrain_epochs=2, epochs=1, random_state=0)
+    >>> model = KSCN(10, pretrain_epochs=2, epochs=1, random_state=0)
     >>> model.fit_predict(digits.samples).shape
     (1797,)
     """
@@ -163,29 +170,30 @@ class KSCN(LatentClusterer):
         self,
         n_clusters: int = 8,
         *,
-        subspace_dim: int | Sequence[int] | str = 7,
+        preset: str | os.PathLike[str] = presets.DEFAULT,
+        subspace_dim: int | Sequence[int] | str = "auto",
         update: str = "svd",
-        weight: float = 0.08,
-        trim: float = 0.1,
+        weight: float | str = "auto",
+        trim: float | str = "auto",
         autoencoder: str | nn.Module = "auto",
-        autoencoder_params: Mapping[str, Any] | None = None,
-        latent: str = "identity",
-        latent_dim: int = 30,
-        loss: str = "residual",
-        temperature: float = 0.1,
-        balance: float = 0.0,
-        augment: str | Mapping[str, Any] | Callable[..., Tensor] | None = None,
-        init: str | NDArray = "k-subspaces",
-        init_dim: int | None = None,
-        n_init: int = 10,
-        restarts: int = 1,
-        pretrain_epochs: int = 50,
-        epochs: int = 50,
-        tol: float = 1e-3,
-        batch_size: int = 256,
-        learning_rate: float = 1e-3,
-        schedule: str = "constant",
-        update_every: int | None = None,
+        autoencoder_params: Mapping[str, Any] | str | None = "auto",
+        latent: str = "auto",
+        latent_dim: int | str = "auto",
+        loss: str = "auto",
+        temperature: float | str = "auto",
+        balance: float | str = "auto",
+        augment: str | Mapping[str, Any] | Callable[..., Tensor] | None = "auto",
+        init: str | NDArray = "auto",
+        init_dim: int | str | None = "auto",
+        n_init: int | str = "auto",
+        restarts: int | str = "auto",
+        pretrain_epochs: int | str = "auto",
+        epochs: int | str = "auto",
+        tol: float | str = "auto",
+        batch_size: int | str = "auto",
+        learning_rate: float | str = "auto",
+        schedule: str = "auto",
+        update_every: int | str | None = "auto",
         pretrained: str | os.PathLike[str] | None = None,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
@@ -194,6 +202,7 @@ class KSCN(LatentClusterer):
         callbacks: Iterable[Callable[[Any, dict[str, Any]], object]] = (),
     ) -> None:
         self.n_clusters = n_clusters
+        self.preset = preset
         self.subspace_dim = subspace_dim
         self.update = update
         self.weight = weight
@@ -224,6 +233,37 @@ class KSCN(LatentClusterer):
         self.checkpoint_minutes = checkpoint_minutes
         self.callbacks = callbacks
 
+    @classmethod
+    def from_preset(
+        cls, preset: str, n_clusters: int = 8, *, dataset: str | None = None, **parameters: Any
+    ) -> Self:
+        """A `KSCN` with the settings of a preset, below those that are given by name.
+
+        Parameters
+        ----------
+        preset : str
+            "tuned", "paper" or the path of a .toml file.
+        n_clusters : int, default=8
+            Number of subspaces.
+        dataset : str, optional
+            A data set that the preset has a section for, such as "fashion-mnist"; else samples
+            have the section for images or vectors like them.
+        **parameters
+            Of the class; they count more than the preset.
+
+        Examples
+        --------
+        >>> from kscn import KSCN
+        >>> KSCN.from_preset("paper", n_clusters=10, dataset="fashion-mnist").subspace_dim
+        11
+        """
+        if dataset is not None:
+            method = presets.method_of(parameters.get("update"))
+            parameters = presets.of_dataset(preset, method, dataset) | parameters
+        else:
+            presets.read(preset)  # a faulty one is refused here and not by the fit
+        return cls(n_clusters, preset=preset, **parameters)
+
     # Fitting ------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: object = None) -> Self:
@@ -244,6 +284,7 @@ class KSCN(LatentClusterer):
         group = current_group()
         source = self._new_samples(X, group)
         check.deep_parameters(self, place(source)[1])
+        self._derive(source)
         self.latent_: nn.Module = IdentityLatent()
         progress = DeepProgress.begin(self, source, group)
         batches = self._build(source, group)
@@ -257,7 +298,7 @@ class KSCN(LatentClusterer):
             start = progress.subspaces()
         alternation = self._alternation(batches, start, progress)
         if not progress.past("fit"):
-            alternation.run(self.epochs, self.tol, self._on_epoch)
+            alternation.run(self.settings_["epochs"], self.settings_["tol"], self._on_epoch)
             progress.enter("finish", alternation.state)
             progress.keeper.keep()
         self.autoencoder_.eval()
@@ -266,10 +307,16 @@ class KSCN(LatentClusterer):
         progress.keeper.release()
         return self
 
+    def _derive(self, source: Source, **found: int) -> None:
+        """Decide what was left "auto", by the samples and by what is known of their codes."""
+        given = self.get_params(deep=False) | found
+        self.settings_ = settings(given, source.shape, place(source)[1])
+
     def _alternation(
         self, batches: Minibatches, start: Subspaces, progress: DeepProgress
     ) -> Alternation:
-        trainer = self._trainer(batches, self.epochs, "the alternation", progress)
+        use = self.settings_
+        trainer = self._trainer(batches, use["epochs"], "the alternation", progress)
         saved = progress.saved if progress.past("start") else None
         if saved is not None:
             trainer.restore(saved)
@@ -277,12 +324,12 @@ class KSCN(LatentClusterer):
             trainer,
             start.to(torch.float32, batches.device),
             update=self.update,
-            loss=self.loss,
-            weight=self.weight,
-            trim=self.trim,
-            temperature=self.temperature,
-            balance=self.balance,
-            update_every=self.update_every,
+            loss=use["loss"],
+            weight=use["weight"],
+            trim=use["trim"],
+            temperature=use["temperature"],
+            balance=use["balance"],
+            update_every=use["update_every"],
             saved=saved,
         )
         progress.enter("fit", alternation.state)
@@ -296,11 +343,11 @@ class KSCN(LatentClusterer):
 
     def _build(self, source: Source, group: Group) -> Minibatches:
         """A fresh network for these samples, and the samples as its mini-batches."""
-        device = check.device(self.device)
+        device, use = check.device(self.device), self.settings_
         image = network.image_shape(source.shape)
         # Not torch's global generator: the user's own random numbers stay as they were.
         with seeded(self.random_state_):
-            built = network.build(self.autoencoder, self.autoencoder_params, source.shape)
+            built = network.build(use["autoencoder"], use["autoencoder_params"], source.shape)
         self.autoencoder_ = placed(built, device)
         send_module(group, [self.autoencoder_])
         self.scaling_ = group.scaling(source, image is not None).to(device)
@@ -316,15 +363,16 @@ class KSCN(LatentClusterer):
 
     def _check_dims(self, code_dim: int) -> None:
         """Refuse what the start would refuse, before hours of pretraining."""
-        whitened = self.latent == "whitened"
+        use = self.settings_
+        whitened = use["latent"] == "whitened"
         check_size(1 if whitened else self.n_clusters, code_dim)
-        d = min(code_dim, self.latent_dim) if whitened else code_dim
-        check.latent_dims("subspace_dim", self.subspace_dim, self.n_clusters, d)
-        if self.init_dim is not None:
-            check.latent_dims("init_dim", self.init_dim, self.n_clusters, d)
+        d = min(code_dim, use["latent_dim"]) if whitened else code_dim
+        check.latent_dims("subspace_dim", use["subspace_dim"], self.n_clusters, d)
+        if use["init_dim"] is not None:
+            check.latent_dims("init_dim", use["init_dim"], self.n_clusters, d)
 
     def _batches(self, source: Source, group: Group = ALONE) -> Minibatches:
-        device, size = check.device(self.device), group.batch_size(self.batch_size)
+        device, size = check.device(self.device), group.batch_size(self.settings_["batch_size"])
         return Minibatches(source, self.scaling_, self._input_shape, size, device)
 
     def _trainer(
@@ -335,9 +383,9 @@ class KSCN(LatentClusterer):
             self.latent_,
             batches,
             epochs=epochs,
-            learning_rate=self.learning_rate,
-            schedule=self.schedule,
-            augment=network.augmentation(self.augment, self._input_shape),
+            learning_rate=self.settings_["learning_rate"],
+            schedule=self.settings_["schedule"],
+            augment=network.augmentation(self.settings_["augment"], self._input_shape),
             generator=progress.generator,
             stage=stage,
             group=progress.group,
@@ -345,35 +393,38 @@ class KSCN(LatentClusterer):
         )
 
     def _pretrain(self, batches: Minibatches, progress: DeepProgress) -> None:
+        epochs = self.settings_["pretrain_epochs"]
+
         def report(number: int, losses: EpochLosses) -> bool:
             return self._record(
                 {
                     "stage": "pretrain",
                     "epoch": number,
-                    "epochs": self.pretrain_epochs,
+                    "epochs": epochs,
                     "reconstruction": losses.reconstruction,
                 }
             )
 
-        trainer = self._trainer(batches, self.pretrain_epochs, "pretraining", progress)
+        trainer = self._trainer(batches, epochs, "pretraining", progress)
         saved = progress.at("pretrain")
         if saved is not None:
             trainer.restore(saved)
         progress.enter("pretrain", trainer.state)
-        pretrain(trainer, self.pretrain_epochs, report)
+        pretrain(trainer, epochs, report)
 
     def _latent_map(self, batches: Minibatches, group: Group) -> nn.Module:
         """The map from codes to latents, after a look at the codes of all samples."""
         codes = encode(batches, Encoder(self.autoencoder_, IdentityLatent()))
         mean, covariance = moments(codes, group, batches.device)
-        if self.latent == "identity":
+        if self.settings_["latent"] == "identity":
             return IdentityLatent()
-        made = WhitenedLatent.from_moments(
-            group.agree(mean), group.agree(covariance), self.latent_dim
-        )
+        wanted = min(len(mean), self.settings_["latent_dim"])
+        made = WhitenedLatent.from_moments(group.agree(mean), group.agree(covariance), wanted)
         send_module(group, [made])
-        carried, wanted = made.linear.out_features, min(len(mean), self.latent_dim)
-        if carried < wanted:  # dead units, which whitening cannot bring back
+        carried = made.linear.out_features
+        if carried < wanted:  # samples alike or dead units, which whitening cannot bring back
+            if self.latent_dim == "auto" and carried > 1:
+                self._derive(batches.source, latent_dim=carried)
             try:
                 self._check_dims(carried)
             except InputError as error:
@@ -385,14 +436,15 @@ class KSCN(LatentClusterer):
 
     def _start(self, batches: Minibatches, progress: DeepProgress) -> Subspaces:
         """The subspaces to begin with, in the latent space."""
+        use = self.settings_
         return find_subspaces(
             encode(batches, Encoder(self.autoencoder_, self.latent_)),
             self.n_clusters,
-            self.subspace_dim,
-            init=self.init,
-            init_dim=self.init_dim,
-            n_init=self.n_init,
-            restarts=self.restarts,
+            use["subspace_dim"],
+            init=use["init"],
+            init_dim=use["init_dim"],
+            n_init=use["n_init"],
+            restarts=use["restarts"],
             seed=self.random_state_,
             on_record=self._on_start,
             device=batches.device,
@@ -409,13 +461,19 @@ class KSCN(LatentClusterer):
         self.n_iter_ = epoch.number
         facts = asdict(epoch)
         return self._record(
-            {"stage": "fit", "epoch": facts.pop("number"), "epochs": self.epochs, **facts}
+            {
+                "stage": "fit",
+                "epoch": facts.pop("number"),
+                "epochs": self.settings_["epochs"],
+                **facts,
+            }
         )
 
     # Using the fitted model ---------------------------------------------------------------------
 
     def _scale(self) -> float:
-        return self.temperature if self.loss == "separation" else 2 * self.noise_variance_
+        use = self.settings_
+        return use["temperature"] if use["loss"] == "separation" else 2 * self.noise_variance_
 
     def reconstruct(self, X: Any) -> NDArray:
         """Samples as the autoencoder restores them, in the shape and units of X."""

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from kscn.errors import InputError, ModelFileError
 from kscn.estimators import network
+from kscn.estimators import validation as check
+from kscn.estimators.presets.derive import AUTO, OPEN
 from kscn.modelfile import ModelFile, write_model
 from kscn.nn import (
     ConvAutoencoder,
@@ -24,6 +26,8 @@ from kscn.nn import (
 from kscn.subspaces import Subspaces
 
 EstimatorType = TypeVar("EstimatorType")
+# Settings that may be networks, functions or arrays; of the network, the file holds what it is.
+NOT_SAVED = {"autoencoder", "autoencoder_params", "augment", "init"}
 # Of one sample: far above any image, and still little to try a network on.
 MOST_VALUES = 2**26
 KINDS: dict[type[nn.Module], str] = {ConvAutoencoder: "cae", DenseAutoencoder: "sae"}
@@ -56,6 +60,11 @@ def write_deep(estimator: Any, path: str | os.PathLike[str]) -> None:
             "noise_variance": estimator.noise_variance_,
             "n_features_in": estimator.n_features_in_,
             "input_shape": list(estimator._input_shape),
+            "settings": {
+                name: plain(value)
+                for name, value in estimator.settings_.items()
+                if name not in NOT_SAVED
+            },
             "feature_names": getattr(estimator, "feature_names_in_", np.empty(0, object)).tolist(),
         },
     }
@@ -97,6 +106,7 @@ def read_deep(
             "autoencoder_": module,
             "latent_": latent,
             "scaling_": scaling,
+            "settings_": _settings(fitted.get("settings", model.params["params"])),
             "subspaces_": bases,
             "subspace_dims_": arrays["subspace_dims"],
             "_input_shape": tuple(fitted["input_shape"]),
@@ -120,6 +130,16 @@ def read_deep(
         state["autoencoder"] = autoencoder
     vars(estimator).update(state)
     return estimator
+
+
+def _settings(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """What the fit used, as far as it is saved; "auto" where a file says nothing of it."""
+    settings = {name: saved.get(name, AUTO) for name in OPEN if name not in NOT_SAVED}
+    try:
+        check.deep_settings(settings)
+    except InputError as error:  # the file's fault, not the caller's
+        raise ValueError(error) from error
+    return settings
 
 
 def _module(

@@ -86,6 +86,15 @@ def build(kind: Any, params: Mapping[str, Any] | None, shape: tuple[int, ...]) -
         raise InputError(f"autoencoder_params={params!r} do not fit {kind!r}: {error}.") from None
 
 
+def code_dim(kind: Any, params: Mapping[str, Any] | None, shape: tuple[int, ...]) -> int:
+    """Length of the code of the autoencoder that `build` would make for samples of a shape."""
+    if isinstance(kind, nn.Module):
+        made = build(kind, params, shape).cpu()
+        return checked_run(made, torch.zeros(2, *input_shape(made, shape)))
+    with torch.device("meta"):  # its weights are not needed
+        return int(build(kind, params, shape).latent_dim)  # type: ignore[arg-type]
+
+
 def input_shape(autoencoder: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of one sample as the network takes it."""
     image = image_shape(shape)

@@ -65,7 +65,8 @@ class Progress:
         """See whether this fit is new, and give the estimator its seed, history and clock."""
         check.checkpoints(estimator)
         keeping = keeper(estimator.checkpoint_dir, estimator.checkpoint_minutes, group)
-        params = estimator.get_params(deep=False)
+        # What parameters that were left to the estimator came to, as far as it says so.
+        params = estimator.get_params(deep=False) | getattr(estimator, "settings_", {})
         saved = keeping.load(identity(params, source, place(source)[1]))
         estimator.random_state_ = group.agree_int(check.seed(estimator.random_state))
         estimator.history_ = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -75,36 +76,10 @@ def parameters(estimator: Any, n_samples: int) -> None:
 
 
 def deep_parameters(estimator: Any, n_samples: int) -> None:
-    """Refuse impossible settings of a deep estimator before any work is done."""
-    k = estimator.n_clusters
-    for name, least in {
-        "n_clusters": 1,
-        "n_init": 1,
-        "restarts": 1,
-        "batch_size": 1,
-        "latent_dim": 2,
-        "pretrain_epochs": 0,
-        "epochs": 0,
-    }.items():
-        _integer(name, getattr(estimator, name), least)
-    if estimator.update_every is not None:
-        _integer("update_every", estimator.update_every, 1)
-    for name in ("weight", "tol", "balance"):
-        _number(name, getattr(estimator, name), 0, np.inf)
-    for name in ("learning_rate", "temperature"):
-        _number(name, getattr(estimator, name), 0, np.inf)
-        if getattr(estimator, name) == 0:
-            raise InputError(f"{name}=0 must be above 0.")
-    _number("trim", estimator.trim, 0, 0.5)
-    for name, known in {
-        "update": ("svd", "grassmann"),
-        "loss": ("residual", "separation"),
-        "latent": ("identity", "whitened"),
-        "schedule": ("constant", "one-cycle"),
-    }.items():
-        value = getattr(estimator, name)
-        if not isinstance(value, str) or value not in known:
-            raise InputError(f"{name}={value!r} is not known; use {' or '.join(map(repr, known))}.")
+    """Refuse impossible arguments of a deep estimator before any work is done."""
+    k, init = estimator.n_clusters, estimator.init
+    _integer("n_clusters", k, 1)
+    _known("update", estimator.update, ("svd", "grassmann"))
     if n_samples < 2:
         raise InputError(
             f"n_samples={n_samples}: a network needs at least 2 samples to learn from."
@@ -114,24 +89,9 @@ def deep_parameters(estimator: Any, n_samples: int) -> None:
             f"n_samples={n_samples} should be >= n_clusters={k}; give more samples or ask for "
             "fewer clusters."
         )
-    searched = estimator.subspace_dim if estimator.init_dim is None else estimator.init_dim
-    if estimator.restarts > 1 and isinstance(searched, str):
-        raise InputError(
-            f"restarts={estimator.restarts} compares objectives, which subspace_dim={searched!r} "
-            "makes incomparable; give subspace_dim or init_dim as a number."
-        )
     _callbacks(estimator.callbacks)
     device(estimator.device)
-    _deep_start(estimator.init, n_samples, k)
-
-
-def _deep_start(init: Any, n_samples: int, k: int) -> None:
     if isinstance(init, str):
-        if init not in DEEP_STARTS:
-            raise InputError(
-                f"init={init!r} is not known; use one of {', '.join(DEEP_STARTS)}, or an array of "
-                "labels."
-            )
         return
     labels = np.asarray(init)
     whole = labels.dtype.kind in "biu"
@@ -139,6 +99,43 @@ def _deep_start(init: Any, n_samples: int, k: int) -> None:
         raise InputError(
             f"init as labels must hold {n_samples} integers from 0 to {k - 1}, one per sample; "
             f"got {labels.dtype} of shape {labels.shape}."
+        )
+
+
+def deep_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse impossible settings of a deep estimator, given or from a preset; "auto" is passed."""
+    given = {name: v for name, v in settings.items() if not (isinstance(v, str) and v == "auto")}
+    for name, least in {
+        "n_init": 1,
+        "restarts": 1,
+        "batch_size": 1,
+        "latent_dim": 2,
+        "pretrain_epochs": 0,
+        "epochs": 0,
+        "update_every": 1,
+    }.items():
+        if name in given and (name != "update_every" or given[name] is not None):
+            _integer(name, given[name], least)
+    for name in ("weight", "tol", "balance", "learning_rate", "temperature"):
+        if name not in given:
+            continue
+        _number(name, given[name], 0, np.inf)
+        if name in ("learning_rate", "temperature") and given[name] == 0:
+            raise InputError(f"{name}=0 must be above 0.")
+    if "trim" in given:
+        _number("trim", given["trim"], 0, 0.5)
+    for name, known in {
+        "loss": ("residual", "separation"),
+        "latent": ("identity", "whitened"),
+        "schedule": ("constant", "one-cycle"),
+    }.items():
+        if name in given:
+            _known(name, given[name], known)
+    init = given.get("init")
+    if isinstance(init, str) and init not in DEEP_STARTS:
+        raise InputError(
+            f"init={init!r} is not known; use one of {', '.join(DEEP_STARTS)}, or an array of "
+            "labels."
         )
 
 
@@ -193,6 +190,11 @@ def _subspace_dim(value: Any, k: int, d: int) -> None:
 def _integer(name: str, value: Any, least: int) -> None:
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
         raise InputError(f"{name}={value!r} must be an integer of at least {least}.")
+
+
+def _known(name: str, value: Any, known: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in known:
+        raise InputError(f"{name}={value!r} is not known; use {' or '.join(map(repr, known))}.")
 
 
 def _number(name: str, value: Any, low: float, high: float) -> None:

@@ -1,6 +1,8 @@
 """A comparison with the paper as Markdown."""
 
+import re
 from collections.abc import Sequence
+from html import escape
 
 from kscn.experiments.comparison import WITHIN, Comparison, Row
 from kscn.experiments.tables import SCORES
@@ -26,10 +28,10 @@ def document(title: str, command: str, comparisons: Sequence[Comparison]) -> str
     comparisons : sequence of Comparison
         What to show.
     """
-    lines = [f"# {title}", "", f"Written by `{command}`; do not edit. {LEGEND}"]
+    lines = [f"# {_text(title)}", "", f"Written by {_code(command)}; do not edit. {LEGEND}"]
     for comparison in comparisons:
         if len(comparisons) > 1:
-            lines += ["", f"## {comparison.title}"]
+            lines += ["", f"## {_text(comparison.title)}"]
         lines += ["", *_table(comparison)]
     return "\n".join(lines) + "\n"
 
@@ -48,20 +50,31 @@ def _table(comparison: Comparison) -> list[str]:
         if remark is not None:
             notes.append(remark)
         mark = f" <sup>{len(notes)}</sup>" if remark is not None else ""
-        cells = [row.title + mark]
+        cells = [_text(row.title) + mark]
         for score in SCORES:
             cells.append(ours(row, score))
             cells += [paper(row, score), gap(row, score)] if score in published else []
         lines.append(_line([*cells, minutes(row), str(len(row.runs) or "-")]))
     if notes:
         lines.append("")
-        lines += [f"<sup>{number}</sup> {text}  " for number, text in enumerate(notes, 1)]
+        lines += [f"<sup>{number}</sup> {_text(text)}  " for number, text in enumerate(notes, 1)]
     return lines
 
 
 def _line(cells: Sequence[str]) -> str:
-    safe = (cell.replace("|", r"\|") for cell in cells)
-    return f"| {' | '.join(safe)} |"
+    return f"| {' | '.join(cells)} |"
+
+
+def _text(text: str) -> str:
+    """Text that means nothing in Markdown or in HTML, which Markdown lets through."""
+    line = escape(" ".join(text.split()), quote=False)
+    return re.sub(r"([\\`\[\]|])", r"\\\1", line)
+
+
+def _code(text: str) -> str:
+    """A span of code."""
+    safe = _text(text)
+    return f"`{text}`" if safe == text else f"<code>{safe}</code>"
 
 
 def ours(row: Row, score: str, digits: int = 1, sign: str = "±") -> str:

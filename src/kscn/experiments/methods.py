@@ -100,18 +100,33 @@ def configured(
         for a method that takes none.
     """
     if has_presets(method):
-        assert preset is not None
-        parameters = presets.parameters(preset, method, dataset, shape, n_samples) | parameters
+        from kscn.estimators.presets import derive
+
+        given = parameters | presets.METHODS[method]
+        given |= {"n_clusters": n_clusters, "preset": preset}
+        parameters |= derive.settings(given, shape, n_samples, dataset)
     takes = accepted(method)
     for name in {"random_state", "callbacks"} & set(parameters) - takes:
         del parameters[name]
     return make(method, n_clusters, **parameters)
 
 
+def repeated(method: str, recorded: dict[str, Any]) -> Any:
+    """An estimator with the `settings` of another one, of which a run leaves out what was None."""
+    if has_presets(method):
+        from kscn.estimators.presets import derive
+
+        recorded = derive.OPEN | {k: v for k, v in recorded.items() if k != "preset"}
+    return make(method, **recorded)
+
+
 def settings(model: Any) -> dict[str, Any]:
-    """All parameters of an estimator as plain values, to be written down and compared."""
-    found = model.get_params()
-    return {name: _plain(value) for name, value in found.items() if name != "callbacks"}
+    """All parameters of an estimator as plain values, to be written down and compared.
+
+    The name of a preset is not among them: `configured` has put its values in.
+    """
+    found, apart = model.get_params(), {"callbacks", "preset"}
+    return {name: _plain(value) for name, value in found.items() if name not in apart}
 
 
 def defaults(model: Any) -> dict[str, Any]:
@@ -124,6 +139,10 @@ def defaults(model: Any) -> dict[str, Any]:
         default = getattr(signature.parameters.get(own), "default", inspect.Parameter.empty)
         if default is not inspect.Parameter.empty:
             found[name] = _plain(default)
+    if hasattr(type(model), "from_preset"):  # whose own defaults depend on the data
+        from kscn.estimators.presets import derive
+
+        found |= derive.OPEN
     return found
 
 

@@ -63,6 +63,8 @@ def repeat(
         Fitted with no epoch of clustering.
     """
     from kscn.estimators.deep import KSCN
+    from kscn.estimators.presets import DEFAULT
+    from kscn.estimators.presets.derive import OPEN
 
     unknown = set(parameters) - set(KSCN().get_params())
     if unknown or parameters.get("autoencoder", "auto") not in ("auto", "cae", "sae"):
@@ -70,7 +72,15 @@ def repeat(
             "the pretraining of this run cannot be repeated from its settings; give a saved model "
             "with --pretrained."
         )
-    again = {**parameters, "epochs": 0, "init": labels, "callbacks": tuple(callbacks)}
+    # A run leaves out what was None, and its preset may be gone.
+    again = {
+        **OPEN,
+        **parameters,
+        "preset": DEFAULT,
+        "epochs": 0,
+        "init": labels,
+        "callbacks": tuple(callbacks),
+    }
     model = KSCN(**again).fit(samples)
     before, after = _last_error(history), _last_error(model.history_)
     if before and after and abs(after - before) > 1e-3 * before:

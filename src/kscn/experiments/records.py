@@ -1,13 +1,13 @@
 """Finished runs as files: written whole or not at all, read with care, compared, averaged."""
 
 import json
-import os
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kscn.atomicfile import atomic_file
 from kscn.errors import DataError, InputError
 from kscn.experiments.tables import SCORES
 
@@ -18,20 +18,44 @@ _ABSENT = object()
 def read_record(path: Path) -> dict[str, Any]:
     """A run from its file, or one sentence on what is wrong with it."""
     try:
-        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(record, dict):
-            raise ValueError("it is no table")
-        missing = {"config", "seed", "scores", "seconds"} - set(record)
-        if missing or not set(SCORES) <= set(record["scores"]):
-            raise ValueError(f"{', '.join(sorted(missing)) or 'a score'} is missing")
-        if not isinstance(record["config"].get("parameters", {}), dict):
-            raise ValueError("its parameters are no table")
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        _check(record)
+    except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(
             f"{path} is damaged ({reason}); delete it to have that run made again."
         ) from None
-    return record
+    return dict(record)
+
+
+def _check(record: Any) -> None:
+    """ValueError about the first thing that no run writes."""
+    _require(isinstance(record, dict), "it is no table")
+    missing = {"config", "seed", "scores", "seconds"} - set(record)
+    _require(not missing, f"{', '.join(sorted(missing))} missing")
+    config, scores = record["config"], record["scores"]
+    _require(isinstance(config, dict), "config is no table")
+    _require(isinstance(config.get("parameters", {}), dict), "parameters are no table")
+    _require(isinstance(config.get("method"), str), "the method is no name")
+    _require(isinstance(config.get("preset"), str | None), "the preset is no name")
+    _require(type(record["seed"]) is int, "the seed is no integer")
+    _require(isinstance(scores, dict), "scores are no table")
+    for name in SCORES:
+        _require(_is_number(scores.get(name)), f"{name} is no number")
+    _require(_is_number(record["seconds"]) and record["seconds"] >= 0, "seconds are no time")
+    peak = record.get("peak_memory_mb")
+    _require(peak is None or _is_number(peak), "peak_memory_mb is no number")
+    _require(isinstance(record.get("time"), str | None), "time is no text")
+
+
+def _require(fine: bool, fault: str) -> None:
+    if not fine:
+        raise ValueError(fault)
+
+
+def _is_number(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and abs(value) < 1e100  # which no NaN is either
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -41,15 +65,8 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file that appears under its name when it is complete, or not at all."""
-    part = path.with_name(f".{path.name}.part-{os.getpid()}")
-    try:
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with atomic_file(path) as file:
+        file.write(text.encode("utf-8", "replace"))
 
 
 def check_writable(path: Path) -> None:

@@ -113,7 +113,7 @@ def _own(path: Path) -> list[Table]:
     """The tables in a file of the user's own, whose data files lie beside it."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"cannot read the table {path} ({reason}); correct it.") from None
     try:

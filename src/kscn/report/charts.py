@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 # Of the drawing area, in the units of the view box; labels stay outside of it.
 _WIDTH, _HEIGHT = 340, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 14, 12, 28
+_SMALLEST = 1e-100  # what is less is nothing
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ def spectrum(values: Sequence[float], dim: int, colour: str) -> Markup:
 
 def _ticks(low: float, high: float) -> list[float]:
     """About four round numbers that enclose low and high."""
-    reach = high - low or abs(high) or 1.0
+    reach = next(size for size in (high - low, abs(high), 1.0) if size > _SMALLEST)
     size = 10.0 ** math.floor(math.log10(reach / 3))
     step = next(size * m for m in (1, 2, 5, 10) if reach / (size * m) <= 4)
     first, last = math.floor(low / step), math.ceil(high / step - 1e-9)

@@ -196,7 +196,7 @@ def _headline(
     what = "images" if is_image(tuple(shape)) else "samples"
     text = (
         f"{_CALLED.get(method, method)} sorted {data['samples']:,} {what} into "
-        f"{len(result['sizes'])} clusters in {duration(result['seconds'])}"
+        f"{_clusters(result['sizes'])} in {duration(result['seconds'])}"
     )
     if scores is not None:
         return f"{text}; {scores['acc']:.1%} of them agree with the known classes."
@@ -205,6 +205,12 @@ def _headline(
         held = 1 - float(survey.outside @ sizes / max(1.0, sizes.sum()))
         return f"{text}; their subspaces hold {held:.1%} of the energy of the {space.name}."
     return f"{text}."
+
+
+def _clusters(sizes: Sequence[int]) -> str:
+    """How many there are, and how many of them hold nothing."""
+    empty = sum(size == 0 for size in sizes)
+    return f"{len(sizes)} clusters" + (f" ({empty} of them empty)" if empty else "")
 
 
 def duration(seconds: float) -> str:
@@ -228,7 +234,7 @@ def _facts(run: RunFacts, scores: Mapping[str, float] | None) -> list[tuple[str,
         ("Samples", f"{data['samples']:,}"),
         ("Shape", f"{shape} features" if len(data["shape"]) == 1 else shape),
         ("Method", ", ".join([about["method"], *_preset(about)])),
-        ("Clusters", str(len(result["sizes"]))),
+        ("Clusters", _clusters(result["sizes"]).replace(" clusters", "")),
     ]
     if dims:
         least, most = min(dims), max(dims)

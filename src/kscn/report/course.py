@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,6 +25,8 @@ _TOGETHER = (("start",), ("pretrain", "fit"))
 _COUNTERS = ("epoch", "iteration")
 # A longer history is thinned: a chart has no more pixels than this.
 _MOST = 300
+# What is larger, or no number, cannot be drawn beside others.
+_LARGEST = 1e100
 
 
 def series(history: Sequence[Record]) -> list[Series]:
@@ -75,4 +76,4 @@ def _step(record: Record) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    return isinstance(value, int | float) and abs(value) < _LARGEST

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscn.errors import KscnError
-from kscn.web.refusals import RefusalError
+from kscn.web.limits import busy
 
 # Numbers waiting to be computed; above this, clients are asked to come back.
 _MOST_BYTES = 256 * 2**20
@@ -67,9 +67,7 @@ class MicroBatcher:
     async def submit(self, samples: NDArray) -> Answers:
         """The answers to one request's samples."""
         if self._waiting and self._bytes + samples.nbytes > _MOST_BYTES:
-            raise RefusalError(
-                503, "too many requests are waiting; try again later.", {"Retry-After": "1"}
-            )
+            raise busy()
         loop = asyncio.get_running_loop()
         request = _Request(samples, loop.create_future())
         self._waiting.append(request)

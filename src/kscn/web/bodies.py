@@ -1,7 +1,7 @@
 """Samples from the body of a request: JSON, a .npy file, or PNG and JPEG images.
 
-Nothing here trusts the sender: no pickle, no array larger than the body, no image other than of
-the size that the model takes.
+Nothing here trusts the sender: no pickle, no array larger than the body, no object for what is not
+of the shape that the model takes, no image of another size.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -24,6 +25,14 @@ KINDS = ("application/json", "application/octet-stream", *IMAGES, "multipart/for
 # What Pillow may open, and the modes that become greyscale or RGB without loss of depth.
 _FORMATS, _MODES = ("PNG", "JPEG"), ("1", "L", "LA", "P", "RGB", "RGBA")
 _MOST_FILES = 1000
+# In one request: the answer has a line for each. And pixels of all its images, unpacked.
+MOST_SAMPLES, _MOST_PIXELS = 100_000, 2**26
+# Bytes of JSON up to which all its objects are made at once, at most a few megabytes.
+AT_ONCE = 32 * 1024
+# What may stand before, between and after the samples in a large body of JSON.
+_SPACE = b" \t\r\n"
+_HEAD = re.compile(rb'[ \t\r\n]*(\{[ \t\r\n]*"samples"[ \t\r\n]*:[ \t\r\n]*)?')
+_FIRST, _NEXT, _LAST = (re.compile(rf"[ \t\r\n]*\{mark}[ \t\r\n]*") for mark in "[,]")
 
 
 async def parts_of(body: bytes, content_type: str) -> tuple[str, list[bytes]]:
@@ -71,29 +80,49 @@ def decode(kind: str, parts: list[bytes], shape: tuple[int, ...], white: float =
         The value of a white pixel in the data that the model was fitted on.
     """
     if kind in IMAGES:
+        if len(parts) * math.prod(shape) > _MOST_PIXELS:
+            raise _too_many(len(parts), _MOST_PIXELS // math.prod(shape))
         return np.stack([_image(part, shape, white) for part in parts])
     read = _json if kind == "application/json" else _npy
-    return _samples(read(parts[0]), shape)
+    array = read(parts[0], shape)
+    return array[None] if array.shape == shape else array
 
 
-def _samples(array: NDArray, shape: tuple[int, ...]) -> NDArray:
-    if array.shape == shape:
-        array = array[None]
-    if array.shape[1:] != shape or not len(array):
-        expected = ", ".join(map(str, shape))
-        raise RefusalError(
-            422,
-            f"the samples have shape {array.shape}; send (n, {expected}), or one sample of "
-            f"({expected}{',' if len(shape) == 1 else ''}).",
-        )
-    return array
+def _check(found: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    """That an array is one sample, or one or more of them, and not too many."""
+    if found == shape:
+        return
+    if not found or found[1:] != shape or not found[0]:
+        raise RefusalError(422, f"the samples have shape {found}; send {_expected(shape)}.")
+    if found[0] > MOST_SAMPLES:
+        raise _too_many(found[0], MOST_SAMPLES)
 
 
-def _json(body: bytes) -> NDArray:
+def _expected(shape: tuple[int, ...]) -> str:
+    return f"(n, {', '.join(map(str, shape))}), or one sample of {shape}"
+
+
+def _too_many(found: int, most: int) -> RefusalError:
+    return RefusalError(413, f"the body holds {found:,} samples; send at most {most:,} at a time.")
+
+
+def _json(body: bytes, shape: tuple[int, ...]) -> NDArray:
+    array = _json_at_once(body) if len(body) <= AT_ONCE else _json_by_sample(body, shape)
+    if not np.isfinite(array).all():
+        raise RefusalError(422, "the samples hold a null or a number too large; send finite ones.")
+    _check(array.shape, shape)
+    # What was float32 comes back as float32, so that it is computed as it was when fitting.
+    with np.errstate(over="ignore"):
+        small = array.astype(np.float32)
+    return small if np.array_equal(small, array) else array
+
+
+def _json_at_once(body: bytes) -> NDArray:
+    """The array that a small body says, of any shape."""
     try:
         value = json.loads(body, parse_constant=_no_constant)
     except (ValueError, RecursionError):
-        raise RefusalError(400, 'the body is not JSON; send {"samples": [...]}.') from None
+        raise _no_json() from None
     quotes = 0
     if isinstance(value, dict):
         quotes = 2
@@ -103,46 +132,98 @@ def _json(body: bytes) -> NDArray:
     # A word anywhere would be read as a number where it looks like one.
     if not isinstance(value, list) or body.count(b'"') != quotes:
         raise RefusalError(422, "the samples must be nested lists of numbers.")
+    return _array(value)
+
+
+def _json_by_sample(body: bytes, shape: tuple[int, ...]) -> NDArray:
+    """Samples of a large body.
+
+    Lists take sixty times the memory of their text. So brackets and commas are compared with those
+    of samples before anything is made of them, and then only one sample is a list at a time.
+    """
+    head, end = _HEAD.match(body), len(body.rstrip(_SPACE))
+    assert head is not None  # it may be empty
+    if head[1]:
+        end -= 1
+    if body.count(b"[") != body.count(b"]") or (head[1] and body[end : end + 1] != b"}"):
+        raise _no_json()
+    content = body[head.end() : end]
+    marks = content.translate(None, b"0123456789.eE+-" + _SPACE)
+    one = b""
+    for length in reversed(shape):
+        one = b"[" + b",".join([one] * length) + b"]"
+    if marks == one:  # a sample without batch axis
+        marks, content = b"[" + marks + b"]", b"[" + content + b"]"
+    count = len(marks) // (len(one) + 1)  # a mark after each, and one before the first
+    if not count or marks[-1:] != b"]" or marks[:-1] + b"," != b"[" + (one + b",") * count:
+        raise RefusalError(422, f"the samples must be lists of numbers; send {_expected(shape)}.")
+    _check((count, *shape), shape)
+    text, decoder = content.decode("ascii"), json.JSONDecoder(parse_constant=_no_constant)
+    samples = np.empty((count, *shape))
+    at = 0
+    for row in range(count):
+        at = _after(_NEXT if row else _FIRST, text, at)
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            raise _no_json() from None
+        array = _array(value)
+        _check(array.shape, shape)
+        samples[row] = array
+    if _after(_LAST, text, at) != len(text):
+        raise _no_json()
+    return samples
+
+
+def _after(mark: re.Pattern[str], text: str, at: int) -> int:
+    found = mark.match(text, at)
+    if found is None:
+        raise _no_json()
+    return found.end()
+
+
+def _array(value: Any) -> NDArray:
     try:
-        array = np.array(value, dtype=np.float64)
+        return np.array(value, dtype=np.float64)
     except (ValueError, TypeError, OverflowError, RecursionError):
         raise RefusalError(
             422, "the samples must be nested lists of numbers, all of one shape."
         ) from None
-    if not np.isfinite(array).all():
-        raise RefusalError(422, "the samples hold a null or a number too large; send finite ones.")
-    # What was float32 comes back as float32, so that it is computed as it was when fitting.
-    with np.errstate(over="ignore"):
-        small = array.astype(np.float32)
-    return small if np.array_equal(small, array) else array
+
+
+def _no_json() -> RefusalError:
+    return RefusalError(400, 'the body is not JSON; send {"samples": [...]}.')
 
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _npy(body: bytes) -> NDArray:
+def _npy(body: bytes, shape: tuple[int, ...]) -> NDArray:
     stream = io.BytesIO(body)
     readers = {
         (1, 0): np.lib.format.read_array_header_1_0,
         (2, 0): np.lib.format.read_array_header_2_0,
     }
     try:
-        shape, fortran, dtype = readers[np.lib.format.read_magic(stream)](stream)
+        found, fortran, dtype = readers[np.lib.format.read_magic(stream)](stream)
     except Exception:  # numpy parses the header as Python text, which can fail in every way
         raise RefusalError(
             400, "the body is not a .npy file; send what numpy.save writes."
         ) from None
     if dtype.kind not in "biuf" or dtype.itemsize > 8:
         raise RefusalError(422, f"the .npy file holds {dtype}; send integers or floats.")
-    promised, found = math.prod(shape) * dtype.itemsize, len(body) - stream.tell()
-    if min(shape, default=0) < 0 or promised != found or len(shape) > 8:
+    held = len(body) - stream.tell()
+    possible = all(type(length) is int and length > 0 for length in found)
+    if not possible or math.prod(found) * dtype.itemsize != held:
         raise RefusalError(
             400,
-            f"the .npy file says shape {shape} of {dtype} and holds {found} bytes; send it whole.",
+            f"the .npy file says shape {str(found)[:80]} of {dtype} and holds {held} bytes; send "
+            "it whole.",
         )
+    _check(found, shape)
     array = np.frombuffer(body, dtype, offset=stream.tell())
-    array = array.reshape(shape, order="F" if fortran else "C")
+    array = array.reshape(found, order="F" if fortran else "C")
     return np.ascontiguousarray(array, dtype=dtype.newbyteorder("="))
 
 

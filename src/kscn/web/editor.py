@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -40,15 +40,36 @@ class Editor:
         self._done: list[Mapping[str, Any]] = []
         self._undone: list[Mapping[str, Any]] = []
         self.grouping = self._folded()
-        self.revision = 0
-        for number, entry in enumerate(journal.entries, 2):
+        self.revision = len(journal.entries)
+        self._replay(journal.entries)
+
+    def _replay(self, entries: Sequence[Mapping[str, Any]]) -> None:
+        """Make the edits that no later entry takes back; a fold for each undo takes minutes."""
+        done: list[tuple[int, Mapping[str, Any]]] = []
+        undone: list[tuple[int, Mapping[str, Any]]] = []
+        for number, entry in enumerate(entries, 2):
+            kind = entry.get("edit")
+            if kind in ("undo", "redo"):
+                source, target = (done, undone) if kind == "undo" else (undone, done)
+                if not source:
+                    raise self._misfit(number, f"there is nothing to {kind}.")
+                target.append(source.pop())
+            else:
+                done.append((number, entry))
+                undone.clear()
+        for number, entry in done:
             try:
-                self._take(entry)
+                self.grouping.apply(entry)
             except KscnError as error:
-                raise ModelFileError(
-                    f"line {number} of {journal.path} does not fit the lines before ({error}); "
-                    "repair it, or move the file away to begin anew."
-                ) from None
+                raise self._misfit(number, error) from None
+        self._done = [entry for _, entry in done]
+        self._undone = [entry for _, entry in undone]
+
+    def _misfit(self, number: int, why: object) -> ModelFileError:
+        return ModelFileError(
+            f"line {number} of {self._journal.path} does not fit the lines before ({why}); "
+            "repair it, or move the file away to begin anew."
+        )
 
     @property
     def can_undo(self) -> bool:

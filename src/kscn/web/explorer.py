@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -34,6 +35,9 @@ MOST_PARTS, LARGEST_PAGE = 20, 200
 _ROWS_AT_ONCE = 100_000
 # Sorted members are kept of this many clusters, because pages are turned more often than clusters.
 _ORDERS = 8
+# Where spreadsheets begin to read a formula: at the start of a cell, also of one that they make of
+# what follows a semicolon.
+_FORMULA = re.compile(r"(^|;)(?=\s*[=+\-@])")
 
 
 class Explorer:
@@ -234,9 +238,13 @@ class Explorer:
     # Exports ------------------------------------------------------------------------------------
 
     def csv(self) -> Iterator[bytes]:
-        """The clusters now, as the pieces of a .csv file with the label in its last column."""
+        """The clusters now, as the pieces of a .csv file with the label in its last column.
+
+        An apostrophe before a name that looks like a formula keeps spreadsheets from running it.
+        """
         with self._lock:
             labels, names, flags = self._frozen()
+        names = {cluster: _FORMULA.sub(r"\1'", name) for cluster, name in names.items()}
         yield b"index,original,flagged,name,label\n"
         for start in range(0, len(labels), _ROWS_AT_ONCE):
             text = io.StringIO()

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 from collections.abc import MutableMapping
 from importlib.resources import files
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
-from fastapi import Body, FastAPI, Request
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, FailFast, Field, TypeAdapter, ValidationError
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kscn.web import refusals
 from kscn.web.explorer import LARGEST_PAGE, MOST_PARTS, Explorer
 from kscn.web.grouping import LONGEST_NAME
-from kscn.web.limits import same
+from kscn.web.hosts import named_host
+from kscn.web.limits import read_body, same, throw_away
 
-_MOST_SAMPLES = 100_000
+# In one edit; their numbers need no more bytes than this.
+_MOST_SAMPLES, _MOST_BYTES = 100_000, 2 * 2**20
 _POLICY = (
     "default-src 'none'; img-src data:; style-src 'self'; script-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -29,6 +35,9 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
+
+
+Numbers = Annotated[list[int], FailFast(), Field(min_length=1, max_length=_MOST_SAMPLES)]
 
 
 class Name(BaseModel):
@@ -43,7 +52,7 @@ class Merge(BaseModel):
     """Put all members of some clusters into another."""
 
     edit: Literal["merge"]
-    clusters: list[int] = Field(min_length=1)
+    clusters: Numbers
     into: int
 
 
@@ -59,7 +68,7 @@ class Move(BaseModel):
     """Put samples into another cluster."""
 
     edit: Literal["move"]
-    samples: list[int] = Field(min_length=1, max_length=_MOST_SAMPLES)
+    samples: Numbers
     cluster: int
 
 
@@ -67,7 +76,7 @@ class Flag(BaseModel):
     """Mark samples as wrong, or no longer."""
 
     edit: Literal["flag"]
-    samples: list[int] = Field(min_length=1, max_length=_MOST_SAMPLES)
+    samples: Numbers
     flagged: bool
 
 
@@ -77,11 +86,33 @@ class Step(BaseModel):
     edit: Literal["undo", "redo"]
 
 
-Edit = Annotated[Name | Merge | Split | Move | Flag | Step, Body(discriminator="edit")]
+_EDIT: TypeAdapter[Name | Merge | Split | Move | Flag | Step] = TypeAdapter(
+    Annotated[Name | Merge | Split | Move | Flag | Step, Field(discriminator="edit")]
+)
+
+
+def page_path(token: str) -> str:
+    """Where the page is.
+
+    Browsers send a cookie to every port of its host, so other programs on this machine would see
+    it; but only to the path that it is for, and this one they cannot know.
+    """
+    return f"/{_derived(token, 'page')}/"
+
+
+def cookie_for(host: str, token: str) -> tuple[str, str]:
+    """Name and value of the cookie that lets in at `host`, with its port, and nowhere else."""
+    host = host.lower()
+    return f"kscn-{host.replace(':', '-')}", _derived(token, f"cookie {host}")
+
+
+def _derived(token: str, use: str) -> str:
+    digest = hmac.digest(token.encode(), use.encode(), hashlib.sha256)
+    return base64.urlsafe_b64encode(digest[:24]).decode()
 
 
 class CookieGuard:
-    """Lets in who carries the token, in the address or in the cookie that the first page sets.
+    """Lets in who carries the token in the address, or the cookie that this sets.
 
     The page is bound to this machine, but other programs and other web pages are on it too: a
     request must name this host (against names that were pointed at it), and one that changes
@@ -91,6 +122,7 @@ class CookieGuard:
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
         self._token = token
+        self._page = page_path(token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or refuse it."""
@@ -103,33 +135,41 @@ class CookieGuard:
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
+        if scope["path"].startswith(self._page):
+            scope = {**scope, "path": scope["path"][len(self._page) - 1 :]}
         request = Request(scope)
         try:
             answer = self._check(request)
         except refusals.RefusalError as refusal:
+            await throw_away(receive)
             answer = refusal.response()
         await (answer or self._app)(scope, receive, with_headers)
 
     def _check(self, request: Request) -> Response | None:
-        host = request.headers.get("host", "")
-        if urlsplit(f"//{host}").hostname not in ("127.0.0.1", "localhost"):
+        if named_host(request) not in ("127.0.0.1", "localhost"):
             raise refusals.RefusalError(
                 421, "this page answers on 127.0.0.1 only; open the address that was printed."
             )
+        host = request.headers["host"]
         origin = request.headers.get("origin")
         if origin is not None and origin != f"http://{host}":
             raise refusals.RefusalError(403, "another page may not ask for this.")
-        cookie = f"kscn-{(request.scope.get('server') or ('', 0))[1]}"
         given = request.query_params.get("token")
-        if not same(given or request.cookies.get(cookie, ""), self._token):
+        name, value = cookie_for(host, self._token)
+        known = (
+            same(request.cookies.get(name, ""), value)
+            if given is None
+            else same(given, self._token)
+        )
+        if not known:
             raise refusals.RefusalError(
                 401, "the token is missing or wrong; open the address that kscn explore printed."
             )
-        if given is None or request.url.path != "/":
+        if given is None or request.scope["path"] != "/":
             return None
         # The address without the token: it stays out of the history and of screenshots.
-        answer = RedirectResponse("/", 303)
-        answer.set_cookie(cookie, self._token, httponly=True, samesite="lax")
+        answer = RedirectResponse(self._page, 303)
+        answer.set_cookie(name, value, path=self._page, httponly=True, samesite="lax")
         return answer
 
 
@@ -170,12 +210,11 @@ def explorer_app(explorer: Explorer, token: str) -> FastAPI:
         return explorer.sample(index, sort, min(max(1, size), LARGEST_PAGE))
 
     @app.post("/api/edits")
-    def edit(entry: Edit) -> dict[str, Any]:
-        if isinstance(entry, Split):
-            said = explorer.split(entry.cluster, entry.parts)
-        else:
-            said = explorer.edit(entry.model_dump())
-        return {"said": said, "state": explorer.state()}
+    async def edit(request: Request) -> dict[str, Any]:
+        body = await read_body(request, _MOST_BYTES)
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+            raise refusals.RefusalError(415, "an edit must be sent as application/json.")
+        return await run_in_threadpool(_edited, explorer, body)
 
     @app.get("/labels.csv")
     def labels_csv() -> StreamingResponse:
@@ -188,6 +227,19 @@ def explorer_app(explorer: Explorer, token: str) -> FastAPI:
         return Response(content, media_type=kind, headers=_file("labels.parquet"))
 
     return app
+
+
+def _edited(explorer: Explorer, body: bytes) -> dict[str, Any]:
+    try:
+        entry = _EDIT.validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise RequestValidationError([{**first, "loc": ("body", *first["loc"])}]) from None
+    if isinstance(entry, Split):
+        said = explorer.split(entry.cluster, entry.parts)
+    else:
+        said = explorer.edit(entry.model_dump())
+    return {"said": said, "state": explorer.state()}
 
 
 def _file(name: str) -> dict[str, str]:

@@ -158,11 +158,10 @@ class Grouping:
 
     def _split(self, cluster: int, parts: str, count: int) -> str:
         members = self.members(self._cluster(cluster))
-        part = unpacked(parts)
+        part = unpacked(parts, len(members))
         used = np.unique(part)
         if (
-            len(part) != len(members)
-            or isinstance(count, bool)
+            isinstance(count, bool)
             or not isinstance(count, int)
             or used.tolist() != list(range(count))
             or count < 2
@@ -203,9 +202,13 @@ def packed(part: NDArray) -> str:
     return base64.b64encode(zlib.compress(part.astype(np.uint8).tobytes(), 9)).decode()
 
 
-def unpacked(text: str) -> NDArray:
-    """What `packed` packed."""
+def unpacked(text: str, count: int) -> NDArray:
+    """What `packed` packed of `count` members; no more than that is ever unpacked."""
     try:
-        return np.frombuffer(zlib.decompress(base64.b64decode(text, validate=True)), np.uint8)
+        content = zlib.decompressobj()
+        part = content.decompress(base64.b64decode(text, validate=True), count + 1)
     except (binascii.Error, zlib.error, ValueError, TypeError):
         raise InputError("the parts of a split cannot be read.") from None
+    if len(part) != count or not content.eof:
+        raise InputError(f"the parts of a split are not those of its {count} members.")
+    return np.frombuffer(part, np.uint8)

@@ -18,6 +18,9 @@ from kscn.errors import ModelFileError
 from kscn.modelfile import sync_directory
 
 _FORMAT, _VERSION = "kscn-explore", 1
+# A file may come from elsewhere. It is read whole, and its entries are flat: what holds more
+# brackets than a list and a name can is not made into objects.
+_MOST_BYTES, _MOST_BRACKETS = 256 * 2**20, 256
 
 
 class Journal:
@@ -103,6 +106,10 @@ class Journal:
     def _write(self, file: int, entry: Mapping[str, Any]) -> None:
         line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
         end = os.fstat(file).st_size
+        if end + len(line) > _MOST_BYTES:
+            raise ModelFileError(
+                f"{self.path} is full; export the labels, and move it away to begin anew."
+            )
         try:
             if os.write(file, line) != len(line):
                 raise OSError("the disk is full")
@@ -112,13 +119,20 @@ class Journal:
             raise
 
     def _read(self, file: int) -> Iterator[dict[str, Any]]:
-        content = os.pread(file, os.fstat(file).st_size, 0)
+        size = os.fstat(file).st_size
+        if size > _MOST_BYTES:
+            raise ModelFileError(
+                f"{self.path} is larger than the {_MOST_BYTES:,} bytes of a journal; move it away "
+                "to begin anew."
+            )
+        content = os.pread(file, size, 0)
         whole = content.rfind(b"\n") + 1
         if whole < len(content):
             os.ftruncate(file, whole)
         for number, line in enumerate(content[:whole].splitlines(), 1):
             try:
-                entry = json.loads(line)
+                flat = line.count(b"[") + line.count(b"{") <= _MOST_BRACKETS
+                entry = json.loads(line) if flat else None
                 if not isinstance(entry, dict):
                     raise ValueError("no object")
             except (ValueError, RecursionError):

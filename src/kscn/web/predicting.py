@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from kscn.errors import InputError
 from kscn.export.graph import noise_scale
 
+# Residuals, samples times clusters, that are held at a time.
+_AT_ONCE = 2**22
+
 
 class Predictor:
     """Answers for samples of one shape.
@@ -39,6 +42,12 @@ class Predictor:
 
     def __call__(self, samples: NDArray) -> tuple[NDArray, NDArray, NDArray]:
         """Label, probability of that label, and squared distance to its subspace, each (n,)."""
+        rows = max(1, _AT_ONCE // self.n_clusters)
+        blocks = [self._block(samples[i : i + rows]) for i in range(0, len(samples), rows)]
+        label, probability, least = (np.concatenate(column) for column in zip(*blocks, strict=True))
+        return label, probability, least
+
+    def _block(self, samples: NDArray) -> tuple[NDArray, NDArray, NDArray]:
         with np.errstate(over="ignore", invalid="ignore"):
             residual = np.asarray(self._model.residuals(samples), dtype=np.float64)  # (n, k)
         if not np.isfinite(residual).all():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable
 
@@ -9,6 +10,10 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from kscn.errors import InputError
+from kscn.web import connections
+
+# Connections that may queue in the system until they are taken.
+_QUEUE = 1024
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -19,7 +24,7 @@ def bind(host: str, port: int) -> socket.socket:
         try:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             made.bind((host, port))
-            made.listen(1024)
+            made.listen(_QUEUE)
         except BaseException:
             made.close()
             raise
@@ -39,7 +44,7 @@ def address(listening: socket.socket) -> str:
 
 
 class _Server(uvicorn.Server):
-    """Says when it is ready."""
+    """Says when it is ready, and does not wait for ever for its clients."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -47,23 +52,40 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer."""
+        asyncio.get_running_loop().set_exception_handler(connections.on_loop_error)
         await super().startup(sockets)
+        for listening in sockets or []:
+            listening.listen(_QUEUE)  # `backlog` made it as short as what is accepted at once
         self._ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        """What is done ten times per second."""
+        now = asyncio.get_running_loop().time()
+        connections.drop_overdue(self.server_state.connections, now)
+        return await super().on_tick(counter)
+
+
+def make(app: ASGIApp, ready: Callable[[], None]) -> uvicorn.Server:
+    """A server of an application; `ready` is called once the first request can come."""
+    config = uvicorn.Config(
+        app,
+        http=connections.Connection,
+        ws="none",  # would take connections out of the count
+        log_level="error",  # clients that send nonsense must not fill the log
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # a client could give itself any address, and with it any rate
+        backlog=connections.accepted_at_once(),
+        timeout_keep_alive=int(connections.SECONDS["request"]),
+        timeout_graceful_shutdown=5,
+    )
+    return _Server(config, ready)
 
 
 def run(app: ASGIApp, listening: socket.socket, ready: Callable[[], None]) -> None:
     """Answer requests until interrupted; `ready` is called once the first can come."""
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,  # a client could give itself any address, and with it any rate
-        timeout_keep_alive=15,
-        timeout_graceful_shutdown=5,
-    )
     try:
-        _Server(config, ready).run([listening])
+        make(app, ready).run([listening])
     except KeyboardInterrupt:  # the usual way to end it
         pass
     finally:

@@ -8,22 +8,25 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
+from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kscn import __version__
 from kscn.web import refusals
 from kscn.web.batching import MicroBatcher
-from kscn.web.bodies import decode, parts_of
+from kscn.web.bodies import AT_ONCE, decode, parts_of
 from kscn.web.counters import Counters
-from kscn.web.limits import RateLimit, read_body, same
+from kscn.web.hosts import is_address, named_host
+from kscn.web.limits import RateLimit, Room, read_body, same, throw_away
 from kscn.web.predicting import Predictor
 
 MEGABYTE = 2**20
+# Rows of an answer that are written while everybody else waits.
+_ROWS_AT_ONCE = 1000
 _PATHS = ("/predict", "/health", "/metrics", "/openapi.json")
-# Bodies up to this size are read where they arrive; megabytes of JSON, which would keep everybody
-# else waiting, in a thread.
-_AT_ONCE = 32 * 1024
+# Bytes of all bodies that arrive or are decoded at a time, if that is not less than four of them.
+_TOGETHER = 256 * MEGABYTE
 # Open without a token: whether the service is up, and how to talk to it.
 _OPEN = ("/health", "/openapi.json")
 
@@ -58,11 +61,17 @@ class Sentence(BaseModel):
 
 
 class Guard:
-    """Around everything: counts, limits the rate of each client, and asks for the token."""
+    """Around everything: counts, limits the rate of each client, and asks for the token.
 
-    def __init__(self, app: ASGIApp, token: str | None, rate: float, counters: Counters) -> None:
+    Without a token, only requests that name this host by its address or by `host` are answered.
+    """
+
+    def __init__(
+        self, app: ASGIApp, token: str | None, host: str, rate: float, counters: Counters
+    ) -> None:
         self._app = app
         self._token = token
+        self._hosts = ("localhost", host.lower())
         self._limit = RateLimit(rate)
         self._counters = counters
 
@@ -84,6 +93,7 @@ class Guard:
             try:
                 self._check(Request(scope), path)
             except refusals.RefusalError as refusal:
+                await throw_away(receive)
                 await refusal.response()(scope, receive, note)
             else:
                 await self._app(scope, receive, note)
@@ -91,6 +101,13 @@ class Guard:
             self._counters.request(path, status, time.perf_counter() - began)
 
     def _check(self, request: Request, path: str) -> None:
+        host = named_host(request)
+        if self._token is None and host not in self._hosts and not is_address(host):
+            raise refusals.RefusalError(
+                421,
+                f"this service has no token and does not answer for {host[:80]}; ask for it by "
+                "its address, such as 127.0.0.1, or start it with --token.",
+            )
         if path == "/health":
             return
         # Before the token, so that nobody can try many of them.
@@ -110,6 +127,7 @@ def prediction_app(
     predictor: Predictor,
     *,
     token: str | None = None,
+    host: str = "localhost",
     rate: float = 0.0,
     most_bytes: int = 16 * MEGABYTE,
     wait: float = 0.003,
@@ -123,6 +141,9 @@ def prediction_app(
     token : str, optional
         Every request but those for /health and /openapi.json must then carry it, as
         `Authorization: Bearer TOKEN`.
+    host : str
+        A name by which the service may be asked when there is no token, beside addresses and
+        localhost: web pages can point other names at it.
     rate : float
         Requests per second that a client may send; 0 for no limit.
     most_bytes : int
@@ -140,29 +161,42 @@ def prediction_app(
         redoc_url=None,
     )
     refusals.install(app)
-    app.add_middleware(Guard, token=token, rate=rate, counters=counters)
+    app.add_middleware(Guard, token=token, host=host, rate=rate, counters=counters)
+    room, decoding = Room(max(_TOGETHER, 4 * most_bytes)), asyncio.Lock()
 
     @app.post(
         "/predict",
         response_model=Predictions,
         summary="Label, probability and residual of every sample.",
-        responses=_refusals(400, 401, 408, 413, 415, 422, 429, 503),
+        responses=_refusals(400, 401, 408, 413, 415, 421, 422, 429, 503),
         openapi_extra={"requestBody": _request_body(predictor.shape)},
     )
     async def predict(request: Request) -> JSONResponse:
-        body = await read_body(request, most_bytes)
-        kind, parts = await parts_of(body, request.headers.get("content-type", ""))
-        if len(body) > _AT_ONCE:
-            samples = await asyncio.to_thread(decode, kind, parts, predictor.shape, predictor.white)
-        else:
-            samples = decode(kind, parts, predictor.shape, predictor.white)
+        with room.share() as take:
+            body = await read_body(request, most_bytes, take)
+            if len(body) <= AT_ONCE:
+                kind, parts = await parts_of(body, request.headers.get("content-type", ""))
+                samples = decode(kind, parts, predictor.shape, predictor.white)
+            else:
+                # In a thread, as megabytes of JSON would keep everybody else waiting; and one at
+                # a time, as two would take twice the memory and not be faster.
+                async with decoding:
+                    kind, parts = await parts_of(body, request.headers.get("content-type", ""))
+                    samples = await asyncio.to_thread(
+                        decode, kind, parts, predictor.shape, predictor.white
+                    )
+            del body, parts
         columns = await batcher.submit(samples)
-        names = ("label", "probability", "residual")
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        made = [dict(zip(names, row, strict=True)) for row in rows]
-        return JSONResponse({"predictions": made})
+        if len(samples) > _ROWS_AT_ONCE:
+            return await asyncio.to_thread(_answer, columns)
+        return _answer(columns)
 
-    @app.get("/health", response_model=Health, summary="Whether the service is up.")
+    @app.get(
+        "/health",
+        response_model=Health,
+        summary="Whether the service is up.",
+        responses=_refusals(400, 421),
+    )
     async def health() -> JSONResponse:
         about = {"model": predictor.kind, "clusters": predictor.n_clusters}
         return JSONResponse({"status": "ok", **about, "shape": list(predictor.shape)})
@@ -171,7 +205,7 @@ def prediction_app(
         "/metrics",
         response_class=PlainTextResponse,
         summary="Counts and times, for Prometheus.",
-        responses=_refusals(401, 429),
+        responses=_refusals(400, 401, 421, 429),
     )
     async def metrics() -> PlainTextResponse:
         return PlainTextResponse(counters.text(), media_type="text/plain; version=0.0.4")
@@ -179,12 +213,19 @@ def prediction_app(
     return app
 
 
+def _answer(columns: tuple[NDArray, ...]) -> JSONResponse:
+    names = ("label", "probability", "residual")
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return JSONResponse({"predictions": [dict(zip(names, row, strict=True)) for row in rows]})
+
+
 _WHY = {
-    400: "The body cannot be read.",
+    400: "The request cannot be read.",
     401: "The token is missing or wrong.",
     408: "The body did not arrive in time.",
     413: "The body is too large.",
     415: "The content type is not known.",
+    421: "The service is not known by that name.",
     422: "The samples are not of the shape or kind that the model takes.",
     429: "Too many requests of this client.",
     503: "Too many requests are waiting.",

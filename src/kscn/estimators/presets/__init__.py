@@ -4,6 +4,7 @@ A preset holds a section per data set, and one each for all other images and vec
 explained at the top of paper.toml. Nothing here knows what the parameters mean.
 """
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -28,8 +29,10 @@ DEFAULT = "tuned"
 FEW = 20_000
 # Pixels of the shorter side below which images have the section [small-images], if there is one.
 SMALL = 16
+# Sections that belong to no named data set.
+_GENERAL = {"common", "images", "few-images", "small-images", "vectors", "few-vectors"}
 # What belongs to a run and not to a preset.
-_OF_THE_RUN = {"n_clusters", "update", "random_state", "callbacks", "checkpoint_dir"}
+_OF_THE_RUN = {"n_clusters", "preset", "update", "random_state", "callbacks", "checkpoint_dir"}
 
 
 def names() -> list[str]:
@@ -89,6 +92,23 @@ def parameters(
     return found | METHODS[method]
 
 
+def of_dataset(preset: str, method: str, dataset: str) -> dict[str, Any]:
+    """The parameters in the section of a named data set, which the preset must have."""
+    family, sections = _family(dataset), read(preset)
+    if dataset not in sections and family not in sections:
+        named = [name for name in sections if name not in _GENERAL]
+        raise InputError(
+            f"the preset {preset} has no section for the data set {dataset!r}; it has "
+            f"{', '.join(named) or 'none for any'}."
+        )
+    return parameters(preset, method, dataset, ())
+
+
+def method_of(update: Any) -> str:
+    """The name of the method that updates subspaces in this way."""
+    return "kscn-g" if isinstance(update, str) and update == "grassmann" else "kscn-s"
+
+
 def is_image(shape: Sequence[int]) -> bool:
     """Whether samples of this shape are images: (h, w) or (c, h, w)."""
     return len(shape) in (2, 3)
@@ -116,7 +136,12 @@ def read(preset: str) -> dict[str, dict[str, Any]]:
     return sections
 
 
-def _text(preset: str) -> str:
+def _text(preset: str | os.PathLike[str]) -> str:
+    if not isinstance(preset, (str, os.PathLike)):
+        raise InputError(
+            f"preset={preset!r} must be the name of a preset or the path of a .toml file."
+        )
+    preset = os.fspath(preset)
     if preset in names():
         return (files(__name__) / f"{preset}.toml").read_text(encoding="utf-8")
     if not preset.endswith(".toml"):
@@ -150,8 +175,7 @@ def _section(
     if is_image(shape) and min(shape[-2:]) < SMALL:
         wanted = ["small-images", *wanted]
     if dataset is not None:
-        family = dataset.removesuffix("-test").removesuffix("-train")
-        wanted = [dataset, family, *wanted]
+        wanted = [dataset, _family(dataset), *wanted]
     for name in wanted:
         if name in sections:
             return name
@@ -159,6 +183,11 @@ def _section(
         f"the preset {preset} has no section for this data; add one of "
         f"{', '.join(f'[{name}]' for name in wanted)}."
     )
+
+
+def _family(dataset: str) -> str:
+    """The data set that `dataset` is a part of."""
+    return dataset.removesuffix("-test").removesuffix("-train")
 
 
 def _check_names(preset: str, given: Iterable[str]) -> None:

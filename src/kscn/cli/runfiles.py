@@ -1,0 +1,160 @@
+"""The files of a run directory as they are read: checked here once, and by nobody after that.
+
+A run directory may be damaged or come from a stranger. Every function takes a path and raises
+`ModelFileError` with one sentence that names it; what they return has the types and sizes that the
+commands count on.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kscn.errors import ModelFileError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+# Far above what any honest run writes; a larger file is not read to its end.
+_CONFIG_BYTES, _HISTORY_BYTES = 2**20, 2**28
+_SAMPLE_NUMBERS = 2**26  # numbers in one sample
+_DEPTH = 20  # of tables and lists in each other
+_DOTS = 2000
+_LONGEST_FIT = 1e10  # seconds
+
+AGAIN = "run `kscn fit` again."
+
+T = TypeVar("T")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """config.toml."""
+    return _read(path, _CONFIG_BYTES, _config, AGAIN)
+
+
+def read_history(path: Path, n_samples: int) -> list[dict[str, Any]]:
+    """history.jsonl of a finished run on so many samples; its last line is the result."""
+    return _read(path, _HISTORY_BYTES, lambda text: _history(text, n_samples), AGAIN)
+
+
+def read_entries(path: Path, required: set[str], allowed: set[str]) -> list[str]:
+    """The list of what a run consists of, which waits to be moved to its place."""
+
+    def entries(text: str) -> list[str]:
+        names = json.loads(text)
+        _require(isinstance(names, list) and set(map(str, names)) <= allowed, "no list of files")
+        _require(required <= set(names), "a file is missing in it")
+        return list(names)
+
+    return _read(path, _CONFIG_BYTES, entries, "delete it, and the run counts as unfinished.")
+
+
+def _read(path: Path, limit: int, parse: Callable[[str], T], advice: str) -> T:
+    try:
+        with path.open("rb") as file:
+            content = file.read(limit + 1)
+        _require(len(content) <= limit, f"more than {limit:,} bytes")
+        return parse(content.decode("utf-8"))
+    except RecursionError:
+        reason = "too deeply nested"
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
+    raise ModelFileError(f"{path} is damaged ({reason}); {advice}")
+
+
+def _config(text: str) -> dict[str, Any]:
+    # The time for a key of many parts, a.a.a.a, grows with the square of their number.
+    _require(text.count(".") <= _DOTS, "too many dots")
+    config = tomllib.loads(text)
+    for section in ("run", "data", "parameters"):
+        _require(isinstance(config.get(section), dict), f"{section} missing")
+    _require(_depth(config) <= _DEPTH, "too deeply nested")
+    run, data = config["run"], config["data"]
+    for table, name in ((run, "method"), (data, "source"), (data, "name")):
+        _require(isinstance(table.get(name), str), f"{name} is missing or no text")
+    for name in ("kscn", "created", "preset"):
+        _require(isinstance(run.get(name, ""), str), f"{name} is no text")
+    _require(isinstance(run.setdefault("model", True), bool), "model is neither true nor false")
+    _require(_is_count(data.get("samples"), 1), "samples is missing or no number of them")
+    shape = data.get("shape")
+    _require(
+        isinstance(shape, list)
+        and 1 <= len(shape) <= 3
+        and all(_is_count(side, 1) for side in shape)
+        and math.prod(shape) <= _SAMPLE_NUMBERS,
+        "shape is missing or not that of a sample",
+    )
+    return config
+
+
+def _history(text: str, n_samples: int) -> list[dict[str, Any]]:
+    records = [json.loads(line, parse_int=_integer) for line in text.splitlines()]
+    _require(bool(records), "it is empty")
+    for record in records:
+        _require(isinstance(record, dict), "a line is no record")
+        _require(isinstance(record.get("stage", ""), str), "a stage is no text")
+    _check_result(records[-1], n_samples)
+    return records
+
+
+def _check_result(result: Mapping[str, Any], n_samples: int) -> None:
+    names = {"objective", "iterations", "seconds", "seed", "sizes", "dims", "scores"}
+    missing = sorted(names - set(result))
+    _require(not missing, f"{', '.join(missing)} missing")
+    sizes, dims, scores = result["sizes"], result["dims"], result["scores"]
+    _require(
+        _is_counts(sizes) and 1 <= len(sizes) <= n_samples and sum(sizes) == n_samples,
+        f"sizes are not those of clusters of {n_samples:,} samples",
+    )
+    _require(_is_counts(dims) and len(dims) in (0, len(sizes)), "dims are not one per cluster")
+    _require(
+        _is_number(result["seconds"]) and 0 <= result["seconds"] < _LONGEST_FIT,
+        "seconds are no time",
+    )
+    objective, iterations, seed = result["objective"], result["iterations"], result["seed"]
+    _require(objective is None or _is_number(objective), "objective is no number")
+    _require(iterations is None or _is_count(iterations), "iterations are no number of them")
+    _require(seed is None or _is_count(seed), "seed is no number")
+    _require(isinstance(result.get("unit", ""), str), "unit is no text")
+    if scores is not None:
+        _require(isinstance(scores, dict), "scores are no table")
+        named = (scores.get(name) for name in ("acc", "nmi", "ari"))
+        _require(all(map(_is_number, named)), "scores are no numbers")
+
+
+def _integer(digits: str) -> int:
+    _require(len(digits) < 20, "an integer is too large")
+    return int(digits)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: Any, least: int = 0) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**63
+
+
+def _is_counts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_count, value))
+
+
+def _depth(value: Any) -> int:
+    """How deep tables and lists are in each other, counted to a little above what is allowed."""
+    level, depth = [value], 0
+    while level and depth <= _DEPTH:
+        depth += 1
+        inner = (
+            v.values() if isinstance(v, dict) else v if isinstance(v, list) else () for v in level
+        )
+        level = [item for items in inner for item in items]
+    return depth
+
+
+def _require(fine: bool, fault: str) -> None:
+    if not fine:
+        raise ValueError(fault)

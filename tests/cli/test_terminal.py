@@ -1,0 +1,94 @@
+"""What reaches the terminal: no power over it for names, no message among the data."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from kscn.cli.terminal import Terminal, printable
+
+# Clears the screen, renames the window, hides what follows, rings, turns writing around.
+EVIL = "a\x1b[2J\x1b]0;owned\x07\x1b[8m\x9b31m\u202eb\r\n"
+SHOWN = r"a\x1b[2J\x1b]0;owned\x07\x1b[8m\x9b31m\u202eb\r\n"
+
+
+def test_control_characters_are_written_out():
+    assert printable(EVIL) == SHOWN
+    assert printable("\udcff") == r"\udcff"  # a name of bytes that are no UTF-8
+    for fine in ("Zürich/猫 🐈", "नमस्\u200dते", "1\u00a0000", ""):
+        assert printable(fine) == fine
+
+
+def test_colours_are_our_own(capsys):
+    terminal = Terminal(blocks=True, colours=True, width=80)
+    terminal.say(terminal.style(EVIL, fg="cyan") + "\x1b[2J")
+    assert capsys.readouterr().out == f"\x1b[36m{SHOWN}\x1b[0m\\x1b[2J\n"
+
+
+@pytest.fixture(scope="module")
+def named(files, kscn, tmp_path_factory):
+    """A run on a file with such a name."""
+    place = tmp_path_factory.mktemp("named")
+    data = shutil.copy(files / "xy.npz", place / f"{EVIL.strip()}.npz")
+    result = kscn("fit", data, "-k", 3, "-o", place / "run", "--subspace-dim", 2, "--seed", 1)
+    assert result.exit_code == 0, result.output
+    assert_powerless(result.output, "owned")
+    return place
+
+
+def assert_powerless(text, *words):
+    assert not set(text) - {"\n"} & set(map(chr, [*range(32), *range(127, 160), 0x202E]))
+    for word in words:
+        assert word in text
+
+
+def test_names_of_data_and_classes(kscn, named):
+    told = kscn("info", named / "run")
+    assert told.exit_code == 0
+    assert_powerless(told.output, r"a\x1b[2J")
+    (named / "classes.txt").write_text("\n".join(["\x1b[2Jone", "two", "\x9b3three"] * 40))
+    scored = kscn("evaluate", named / "run", "--labels", named / "classes.txt")
+    assert scored.exit_code == 0
+    assert_powerless(scored.output, r"\x1b[2Jone", r"\x9b3three")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("info", EVIL),
+        ("fit", EVIL, "-k", 3, "-o", "run"),
+        ("fit", "digits", "-k", EVIL, "-o", "run"),
+        ("info", "run", EVIL),
+        ("info", f"--{EVIL}"),
+        (EVIL,),
+    ],
+)
+def test_sentences_about_faults(kscn, call):
+    result = kscn(*call)
+    assert result.exit_code == 2
+    assert_powerless(result.stderr)
+
+
+def test_settings_of_a_run_from_elsewhere(kscn, finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    config = (run / "config.toml").read_text()
+    config = config.replace("[parameters]", '[parameters]\nevil = "\\u001b[8m"')
+    config = config.replace('created = "', 'created = "\\u001b[8m')
+    (run / "config.toml").write_text(config)
+    told = kscn("info", run, env={"FORCE_COLOR": "1"})
+    assert told.exit_code == 0
+    assert "\x1b[8m" not in told.output and told.output.count(r"\x1b[8m") == 2
+
+
+def test_labels_on_stdout_are_not_mixed_with_messages(finished, files, planes, tmp_path):
+    command = [sys.executable, "-m", "kscn", "predict", finished, files / "x.npy"]
+    with (tmp_path / "all.csv").open("w") as file:
+        file.write("before\n")
+        file.flush()
+        done = subprocess.run(
+            [*command, "-o", "/dev/stdout"], stdout=file, stderr=subprocess.PIPE, check=True
+        )
+    rows = [f"{i},{label}" for i, label in enumerate(planes[1])]
+    assert (tmp_path / "all.csv").read_text().splitlines() == ["before", "index,label", *rows]
+    assert b"wrote 120 labels to /dev/stdout" in done.stderr
