@@ -11,6 +11,7 @@ from kscn import KSCN
 # far fewer: an epoch of few steps may have the waits of a whole one, and more steps no more.
 WAITS_PER_EPOCH = 0.1 * 234
 BATCH = 8
+PLAIN = {"latent": "identity", "loss": "residual", "augment": None, "weight": 0.08}
 
 
 def costs(steps, device, **settings):
@@ -41,8 +42,8 @@ def costs(steps, device, **settings):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"update": "svd"},
-        {"update": "grassmann"},
+        {"update": "svd", **PLAIN},
+        {"update": "grassmann", **PLAIN},
         {"loss": "separation", "latent": "whitened", "latent_dim": 6, "augment": "noise"},
     ],
     ids=lambda settings: next(iter(settings.values())),

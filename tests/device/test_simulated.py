@@ -13,7 +13,7 @@ def test_fits_end_as_on_the_cpu(fit, simgpu, cpu):
     np.testing.assert_array_equal(model.labels_, expected.labels_)
     for call in fits.CALLS:
         found, wanted = (getattr(each, call)(samples) for each in (model, expected))
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5, err_msg=call)
+        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-4, err_msg=call)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
