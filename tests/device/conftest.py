@@ -41,3 +41,9 @@ def simgpu():
 def cpu():
     """cpu(fit): what the fit ends with on the CPU."""
     return on_cpu
+
+
+@pytest.fixture(scope="session")
+def fitted(simgpu):
+    """fitted(fit): what the fit ends with on the simulated device."""
+    return lru_cache(lambda fit: fit(simgpu))

@@ -139,9 +139,14 @@ def plus_on_vectors(device):
     return KSCNPlus(3, starts=3, device=device, random_state=0).fit(planes()), planes()
 
 
+def many_images():
+    """As many images as growth and refinement need at the least."""
+    return np.concatenate([images()] * 3)
+
+
 def plus_on_images(device):
-    """Growth and refinement, on as many images as they need at the least."""
-    samples = np.concatenate([images()] * 3)
+    """Growth and refinement."""
+    samples = many_images()
     settings = {"starts": 3, "refine": True, "epochs": 3, "batch_size": 32}
     return KSCNPlus(4, device=device, random_state=0, **settings).fit(samples), samples
 

@@ -3,16 +3,18 @@
 Tensors of device "simgpu" hold their numbers in CPU memory, so results are those of the CPU to the
 bit. Everything else is as on CUDA: tensors of two devices do not meet, except that a CPU tensor of
 no dimensions may meet a device's and that CPU indices may select from a device's tensor; a CPU
-generator draws nothing on the device; numpy cannot see a device's tensor; only CPU memory can be
-pinned. What makes a real device wait for the host is counted in `COSTS`.
+generator draws nothing on the device, which has one of its own; numpy cannot see a device's tensor;
+only CPU memory can be pinned. What makes a real device wait for the host is counted in `COSTS`
+(not what its linear algebra waits for by itself, such as eigenvectors).
 
 It stands on torch's experimental Python backend, so `unsupported()` says where it does not work.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 
 import torch
 
@@ -62,10 +64,18 @@ class _Backend:
     current_device = staticmethod(lambda: 0)
     device_count = staticmethod(lambda: 1)
     _is_in_bad_fork = staticmethod(lambda: False)
-    # What draws on the device without a generator draws from the CPU's own: that is its state.
-    manual_seed_all = staticmethod(lambda seed: None)
-    get_rng_state = staticmethod(lambda device=0: torch.get_rng_state())
-    set_rng_state = staticmethod(lambda state, device=0: torch.set_rng_state(state))
+    # For what draws on the device without a generator: of the CPU's kind, with its own state.
+    _drawing = torch.Generator()
+
+    def manual_seed_all(self, seed):
+        self._drawing.manual_seed(seed)
+
+    def get_rng_state(self, device=0):
+        return self._drawing.get_state()
+
+    def set_rng_state(self, state, device=0):
+        self._drawing.set_state(state)
+
     get_amp_supported_dtype = staticmethod(lambda: [torch.float16])
 
 
@@ -129,7 +139,8 @@ def _run(op, *args, **kwargs):
         )
     _count(name, args, tensors, on_device)
     plain = {key: _each(_raw, value) for key, value in kwargs.items()}
-    result = op(*_each(_raw, args), **plain)
+    with _drawing_there() if _draws(op) else nullcontext():
+        result = op(*_each(_raw, args), **plain)
     known = {id(x.raw): x for x in tensors if isinstance(x, SimTensor)}
 
     def wrapped(out):
@@ -144,6 +155,24 @@ def _run(op, *args, **kwargs):
     if name in {"copy_", "_copy_from"}:  # the target, which may be on the CPU
         return args[0] if name == "copy_" else args[1]
     return _each(wrapped, result)
+
+
+@lru_cache
+def _draws(op):
+    named = {argument.name for argument in op._schema.arguments}
+    return "generator" in named or "dropout" in op._schema.name
+
+
+@contextmanager
+def _drawing_there():
+    """The device's random numbers in place of the CPU's."""
+    before = torch.get_rng_state()
+    torch.set_rng_state(_BACKEND.get_rng_state())
+    try:
+        yield
+    finally:
+        _BACKEND.set_rng_state(torch.get_rng_state())
+        torch.set_rng_state(before)
 
 
 def _each(change, value):
@@ -208,6 +237,7 @@ def _count(name, args, tensors, on_device):
             COSTS.to_device += 1
 
 
+_BACKEND = _Backend()
 _LIBRARY = []
 
 
@@ -221,7 +251,7 @@ def unsupported() -> str | None:
         )
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-    _setup_privateuseone_for_python_backend(NAME, backend_module=_Backend())
+    _setup_privateuseone_for_python_backend(NAME, backend_module=_BACKEND)
     library = torch.library.Library("_", "IMPL")
     library.fallback(_run, "PrivateUse1")
     factories = torch.library.Library("aten", "IMPL")

@@ -7,8 +7,8 @@ import pytest
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("fit", fits.LINEAR + fits.DEEP + fits.PLUS, ids=lambda fit: fit.__name__)
-def test_fits_end_as_on_the_cpu(fit, simgpu, cpu):
-    model, samples = fit(simgpu)
+def test_fits_end_as_on_the_cpu(fit, fitted, cpu):
+    model, samples = fitted(fit)
     expected, _ = cpu(fit)
     np.testing.assert_array_equal(model.labels_, expected.labels_)
     for call in fits.CALLS:
@@ -24,3 +24,8 @@ def test_baselines_end_as_on_the_cpu(name, simgpu):
     np.testing.assert_array_equal(model.labels_, expected.labels_)
     if hasattr(model, "predict"):
         np.testing.assert_array_equal(model.predict(samples), model.labels_)
+
+
+def test_images_grow_and_are_refined(fitted):
+    model, _ = fitted(fits.plus_on_images)
+    assert {"search", "start", "grow", "fit"} <= {record["stage"] for record in model.history_}
