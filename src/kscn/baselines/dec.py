@@ -278,7 +278,7 @@ def divergence(target: Tensor, log_q: Tensor) -> Tensor:
 def soft_assignments(latents: Source, centres: Tensor) -> Tensor:
     """q (n, k) of all latents, on the device of the centres."""
     centres = centres.detach()
-    blocks = Blocks(latents, torch.float32, centres.device, batch_size=4096)
+    blocks = Blocks(latents, centres.dtype, centres.device, batch_size=4096)
     return torch.cat([log_assignments(z, centres).exp() for _, z in blocks])
 
 

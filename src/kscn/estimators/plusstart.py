@@ -18,7 +18,7 @@ from kscn.estimators.plusstate import Start
 from kscn.estimators.representation import CLEAR, Candidate, Representation, sample
 from kscn.features import FeatureChain
 from kscn.subspaces import Subspaces
-from kscn.training.blocks import Blocks, held
+from kscn.training.blocks import Blocks, held, working_dtype
 from kscn.training.distributed import Group, place
 from kscn.training.growth import Grown, assign_across, dimensions, fold_of, grow
 from kscn.training.opinion import SecondOpinion
@@ -86,7 +86,7 @@ def find_start(
         linear.fit(rough)
     if not dims:
         found = Subspaces(torch.from_numpy(linear.subspaces_))
-        doubt = group.gather(_doubt(linear, rough, device)) if refined else None
+        doubt = group.gather(_doubt(linear, rough)) if refined else None
         return chosen.features, rough, Start(found, linear.labels_, linear.inertia_, doubt)
 
     rows, z = sample(fine, GROWTH_SAMPLE, seed, device, group)
@@ -155,12 +155,12 @@ def _assigned(blocks: Blocks, grown: Grown, refined: bool, seed: int, group: Gro
     return Start(found, np.argsort(order)[labels], inertia, doubt)
 
 
-def _doubt(linear: KSubspaces, features: Source, device: torch.device) -> Tensor:
+def _doubt(linear: KSubspaces, features: Source) -> Tensor:
     """How doubtful the label of every sample is, (n,)."""
     if linear.n_clusters == 1:
         return torch.zeros(len(features))
     pieces = []
-    for _, z in Blocks(features, torch.float32, device):
+    for _, z in Blocks(features, working_dtype(features.dtype), linear._device()):
         two = torch.from_numpy(linear.residuals(z)).topk(2, dim=1, largest=False).values
         pieces.append(_relative(two[:, 0], two[:, 1]))
     return torch.cat(pieces)
