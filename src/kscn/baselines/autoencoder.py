@@ -26,6 +26,7 @@ from kscn.errors import InputError
 from kscn.estimators import network as networks
 from kscn.estimators import validation as check
 from kscn.nn import IdentityLatent
+from kscn.training.device import placed
 from kscn.training.latents import Encoder, encode, moments
 from kscn.training.minibatches import Minibatches
 
@@ -76,7 +77,10 @@ class AutoencoderClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
                 f"X has samples of shape {source.shape}, but {type(self).__name__} is expecting "
                 f"images of {expected} (channels, height, width)."
             )
-        batches = self._pretrained.batches(source, self.batch_size, check.device(self.device))
+        device = check.device(self.device)
+        for part in (self.autoencoder_, self.scaling_):
+            placed(part, device)
+        batches = self._pretrained.batches(source, self.batch_size, device)
         return encode(batches, Encoder(self.autoencoder_, IdentityLatent()))
 
     def transform(self, X: Any) -> NDArray:
@@ -104,7 +108,9 @@ class LatentCentreClusterer(AutoencoderClusterer, CentreClusterer):
     def _find_centres(self, source: Source) -> NDArray:
         batches = self._pretrain(source)
         latents = self._latents(source)
-        moments(latents)  # refuses latents that are not finite or all the same
+        moments(
+            latents, device=batches.device
+        )  # refuses latents that are not finite or all the same
         best = best_k_means(
             np.asarray(latents), self.n_clusters, self.n_init, self.random_state_, self._record
         )

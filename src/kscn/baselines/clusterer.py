@@ -15,11 +15,13 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from kscn.data import Source
+from kscn.data.source import OnDevice
 from kscn.errors import InputError
 from kscn.estimators import validation as check
 from kscn.estimators.labels import canonical_order
 from kscn.estimators.telling import Telling, warn_of_empty
 from kscn.training.blocks import Blocks, check_finite, working_dtype
+from kscn.training.device import CPU
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -130,21 +132,22 @@ def nearest_centre(features: Source, centres: NDArray) -> tuple[NDArray, NDArray
     Differences are squared in float64 rather than expanded into products, so that a sample's label
     does not depend on the samples that are read with it.
     """
-    k_centres = torch.from_numpy(centres).double()
+    device = features.device if isinstance(features, OnDevice) else CPU
+    k_centres = torch.from_numpy(centres).double().to(device)
     labels = np.empty(len(features), dtype=np.int32)
     distance = np.empty(len(features))
-    for start, z in Blocks(features, torch.float64, torch.device("cpu"), batch_size=ROWS):
+    for start, z in Blocks(features, torch.float64, device, batch_size=ROWS):
         check_finite(z.square().sum(dim=1), z, features.name)
         apart = torch.cdist(z, k_centres, compute_mode="donot_use_mm_for_euclid_dist")
         nearest, label = apart.min(dim=1)
-        labels[start : start + len(z)] = label.numpy()
-        distance[start : start + len(z)] = nearest.square().numpy()
+        labels[start : start + len(z)] = label.cpu().numpy()
+        distance[start : start + len(z)] = nearest.square().cpu().numpy()
     return labels, distance
 
 
 def flat_samples(source: Source) -> NDArray:
     """All samples as one finite array (n, d), in float32 where that holds the stored values."""
-    blocks = Blocks(source, working_dtype(source.dtype), torch.device("cpu"))
+    blocks = Blocks(source, working_dtype(source.dtype), CPU)
     out = torch.empty(len(blocks), blocks.dim, dtype=blocks.dtype)
     for start, z in blocks:
         check_finite(z.square().sum(dim=1), z, source.name)

@@ -106,7 +106,7 @@ class DCN(LatentCentreClusterer):
         network.train()
         self.n_iter_ = 0
         for epoch in range(1, self.epochs + 1):
-            totals = torch.zeros(2, dtype=torch.float64)
+            totals = torch.zeros(2, dtype=torch.float64, device=batches.device)
             for _, x in batches.shuffled(generator):
                 z = network.encode(x)
                 labels = nearest(z.detach(), centres)
@@ -115,7 +115,7 @@ class DCN(LatentCentreClusterer):
                 (error + self.weight / 2 * distance).backward()
                 optimizer.step()
                 centres, counts = running_means(centres, counts, z.detach(), labels)
-                totals += torch.tensor([error.item(), distance.item()]) * len(x)
+                totals += torch.stack([error, distance]).detach().double() * len(x)
             if not totals.isfinite().all():
                 raise TrainingError(
                     f"the loss is no longer a number in epoch {epoch}; lower learning_rate or "
@@ -160,7 +160,6 @@ def running_means(
     samples of a mini-batch can be met all at once: m becomes (count m + sum of z) / (count + n),
     which is m + (sum of (z - m)) / (count + n).
     """
-    met = torch.bincount(labels, minlength=len(centres)).to(counts)
     pull = torch.zeros_like(centres).index_add_(0, labels, z - centres[labels])
-    counts = counts + met
+    counts = counts.index_add(0, labels, torch.ones_like(z[:, 0]))
     return centres + pull / counts[:, None], counts

@@ -22,6 +22,8 @@ from kscn.data import Source
 from kscn.errors import TrainingError
 from kscn.estimators import validation as check
 from kscn.nn import IdentityLatent
+from kscn.training.blocks import Blocks
+from kscn.training.device import seeded
 from kscn.training.latents import Encoder, encode
 from kscn.training.memory import kept_memory
 from kscn.training.minibatches import Minibatches
@@ -112,13 +114,13 @@ class DEC(LatentCentreClusterer):
         """The soft assignments q, shape (n, k); the largest is at `predict(X)`."""
         check_is_fitted(self, "labels_")
         latents = self._latents(check.open_samples(self, X, reset=False))
-        return soft_assignments(latents, torch.from_numpy(self.cluster_centers_)).numpy()
+        centres = torch.from_numpy(self.cluster_centers_).to(check.device(self.device))
+        return soft_assignments(latents, centres).cpu().numpy()
 
     @kept_memory()
     def _train(self, batches: Minibatches, centres: Tensor) -> Tensor:
         # Dropout and the like draw from torch's global generator: seeded, and then as it was.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.random_state_)
+        with seeded(self.random_state_, batches.device):
             return self._follow_targets(batches, centres)
 
     def _follow_targets(self, batches: Minibatches, centres: Tensor) -> Tensor:
@@ -127,7 +129,7 @@ class DEC(LatentCentreClusterer):
         optimizer = self._optimizer(network, moving)
         stream = endless(batches, torch.Generator().manual_seed(self.random_state_))
         labels: Tensor | None = None
-        loss = torch.zeros(())
+        loss = torch.zeros((), dtype=torch.float64, device=batches.device)
         self.n_iter_ = 0
         for turn in range(self.max_iter + 1):
             q = soft_assignments(encode(batches, Encoder(network, IdentityLatent())), moving)
@@ -141,14 +143,14 @@ class DEC(LatentCentreClusterer):
                 break
             target = target_distribution(q)
             network.train()
-            loss = torch.zeros((), dtype=torch.float64)
+            loss = torch.zeros_like(loss)
             for _ in range(self.update_every):
                 indices, x = next(stream)
-                step_loss = self._loss(network, moving, x, target[indices].to(batches.device))
+                step_loss = self._loss(network, moving, x, target[indices])
                 optimizer.zero_grad(set_to_none=True)
                 step_loss.backward()
                 optimizer.step()
-                loss += step_loss.item() / self.update_every
+                loss += step_loss.detach() / self.update_every
             if not loss.isfinite():
                 raise TrainingError(
                     f"the loss became {float(loss)} before refresh {turn + 1} of the target; lower "
@@ -274,13 +276,10 @@ def divergence(target: Tensor, log_q: Tensor) -> Tensor:
 
 @torch.no_grad()
 def soft_assignments(latents: Source, centres: Tensor) -> Tensor:
-    """q (n, k) of all latents, on the CPU."""
-    centres = centres.detach().cpu()
-    pieces = [
-        log_assignments(torch.from_numpy(np.asarray(rows)), centres).exp()
-        for _, rows in latents.batches(4096)
-    ]
-    return torch.cat(pieces)
+    """q (n, k) of all latents, on the device of the centres."""
+    centres = centres.detach()
+    blocks = Blocks(latents, centres.dtype, centres.device, batch_size=4096)
+    return torch.cat([log_assignments(z, centres).exp() for _, z in blocks])
 
 
 def endless(batches: Minibatches, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:

@@ -28,6 +28,7 @@ from kscn.estimators import network as networks
 from kscn.estimators import validation as check
 from kscn.nn import IdentityLatent, NoAugmentation
 from kscn.nn.scaling import InputScaling
+from kscn.training.device import placed, seeded
 from kscn.training.minibatches import Minibatches
 from kscn.training.pretrain import EpochLosses, Trainer, pretrain
 
@@ -176,8 +177,8 @@ class DSCNet(AffinityClusterer):
     def _make_affinity(self, source: Source) -> NDArray:
         device = check.device(self.device)
         network, shape = self._network(source.shape)
-        self.autoencoder_ = network.to(device)
-        self.scaling_ = InputScaling.of(source, image=len(source.shape) > 1)
+        self.autoencoder_ = placed(network, device)
+        self.scaling_ = InputScaling.of(source, image=len(source.shape) > 1).to(device)
         batches = Minibatches(source, self.scaling_, shape, self.batch_size, device)
         trainer = Trainer(
             network,
@@ -211,8 +212,7 @@ class DSCNet(AffinityClusterer):
         dense = self.autoencoder == "sae" or (self.autoencoder == "auto" and len(shape) == 1)
         if params is None and dense:
             params = DENSE
-        with torch.random.fork_rng(devices=[]):  # layers draw their weights from the global one
-            torch.manual_seed(self.random_state_)
+        with seeded(self.random_state_):  # layers draw their weights from the global one
             network = networks.build(self.autoencoder, params, shape)
         taken = networks.input_shape(network, shape)
         networks.checked_run(network, torch.zeros(1, *taken))

@@ -31,6 +31,7 @@ from kscn.estimators.telling import Telling, warn_of_empty
 from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling, NoAugmentation
 from kscn.subspaces import ScatterSums
 from kscn.training.blocks import Blocks
+from kscn.training.device import seeded
 from kscn.training.latents import Encoder, encode, moments
 from kscn.training.minibatches import Minibatches
 from kscn.training.pretrain import EpochLosses, Trainer, pretrain
@@ -233,8 +234,7 @@ class EDESC(Telling, ClusterMixin, BaseEstimator):
         """A fresh network for these samples, and the samples as its mini-batches."""
         self._eta = self.eta  # shares go by that of the fit, whatever is set later
         # Not torch's global generator: the user's own random numbers stay as they were.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.random_state_)
+        with seeded(self.random_state_):
             try:
                 built = DenseAutoencoder(self.n_features_in_, self.hidden, self._latent_dim())
             except (TypeError, ValueError) as error:
@@ -272,7 +272,9 @@ class EDESC(Telling, ClusterMixin, BaseEstimator):
     def _start(self, batches: Minibatches) -> Bases:
         """Bases from the leading directions of the clusters that k-means finds."""
         blocks = self._latents(batches)
-        moments(blocks.source)  # refuses latents that are no numbers, or all the same
+        moments(
+            blocks.source, device=batches.device
+        )  # refuses latents that are no numbers, or all the same
         n, k = len(blocks), self.n_clusters
         rows = np.arange(n)
         if n > POOL:
@@ -281,9 +283,9 @@ class EDESC(Telling, ClusterMixin, BaseEstimator):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct samples than k
             means.fit(blocks.source.take(rows))
-        sums = ScatterSums(k, blocks.dim, affine=False)
+        sums = ScatterSums(k, blocks.dim, affine=False, device=batches.device)
         for _, z in blocks:
-            sums.add(z.double().cpu(), torch.from_numpy(means.predict(z.cpu().numpy())).long())
+            sums.add(z.double(), torch.from_numpy(means.predict(z.cpu().numpy())).long())
         found = sums.subspaces(torch.full((k,), self.subspace_dim))
         return Bases(found.bases.float()).to(batches.device)
 
@@ -327,8 +329,8 @@ class EDESC(Telling, ClusterMixin, BaseEstimator):
 
     @torch.no_grad()
     def _shares(self, batches: Minibatches, bases: Bases) -> Tensor:
-        """Shares of all samples, shape (n, k), on the CPU."""
-        pieces = [bases.shares(z, self._eta).cpu() for _, z in self._latents(batches)]
+        """Shares of all samples, shape (n, k)."""
+        pieces = [bases.shares(z, self._eta) for _, z in self._latents(batches)]
         shares = torch.cat(pieces)
         if not shares.isfinite().all():
             raise TrainingError(
@@ -339,7 +341,7 @@ class EDESC(Telling, ClusterMixin, BaseEstimator):
     def _finish(self, batches: Minibatches, bases: Bases, labels: Tensor) -> None:
         """Canonical numbers, and labels that are exactly what `predict` will say."""
         for _ in range(2):  # renumbering can tip a tie and with it a size; see KSubspaces
-            order = canonical_order(labels.numpy(), self.n_clusters)
+            order = canonical_order(labels.cpu().numpy(), self.n_clusters)
             if (order == np.arange(self.n_clusters)).all():
                 break
             index = torch.from_numpy(order).to(batches.device)
@@ -347,7 +349,7 @@ class EDESC(Telling, ClusterMixin, BaseEstimator):
             labels = self._shares(batches, bases).argmax(dim=1)
         self.autoencoder_.eval()
         self.bases_ = bases.bases.detach().cpu().numpy()
-        self.labels_ = labels.numpy().astype(np.int32)
+        self.labels_ = labels.cpu().numpy().astype(np.int32)
         warn_of_empty(self.labels_, self.n_clusters, stacklevel=3)
 
     # Callbacks ----------------------------------------------------------------------------------
@@ -376,7 +378,7 @@ class EDESC(Telling, ClusterMixin, BaseEstimator):
         for part in (self.autoencoder_, self.scaling_):
             part.to(device)
         bases = Bases(torch.from_numpy(self.bases_)).to(device)
-        return self._shares(self._batches(source), bases).numpy()
+        return self._shares(self._batches(source), bases).cpu().numpy()
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -91,8 +91,8 @@ def code_all(blocks: Blocks, atoms: Atoms, penalty: float) -> Pass:
 class UnitBlocks(Blocks):
     """Blocks whose samples have unit length; zero stays zero."""
 
-    def _tensor(self, rows: NDArray) -> Tensor:
-        block = super()._tensor(rows)
+    def _ready(self, block: Tensor) -> Tensor:
+        block = super()._ready(block)
         check_finite(block, block, self.source.name)
         return unit_rows(block)
 
@@ -209,7 +209,7 @@ class KFSC(Telling, ClusterMixin, BaseEstimator):
         self._dtype = working_dtype(source.dtype)
         blocks = self._blocks(source)
         pool = self._draw_pool(blocks)
-        start = self._start(pool)
+        start = self._start(pool).to(blocks.device)
         self.penalty_ = float(self.penalty)
         if len(pool) < len(blocks):  # most of the way costs little there
             few = self._blocks(as_source(pool.numpy()))
@@ -276,6 +276,7 @@ class KFSC(Telling, ClusterMixin, BaseEstimator):
             warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct samples than k
             if self.init == "k-subspaces":
                 search = KSubspaces(k, subspace_dim=p, n_init=self.n_init, random_state=seed)
+                search.set_params(device=self.device)
                 return torch.from_numpy(search.fit(pool).subspaces_)
             means = KMeans(k, n_init=self.n_init, random_state=seed % 2**31)
             labels = means.fit_predict(pool.numpy())

@@ -27,6 +27,7 @@ from kscn.errors import InputError, ModelFileError
 from kscn.estimators import network as networks
 from kscn.modelfile import read_model, write_model
 from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling, NoAugmentation
+from kscn.training.device import placed, seeded
 from kscn.training.layerwise import pretrain_layers
 from kscn.training.minibatches import Minibatches
 from kscn.training.pretrain import EpochLosses, Trainer, pretrain
@@ -110,13 +111,12 @@ def pretrained_autoencoder(
         ended early is not kept.
     """
     # Layers draw their weights from torch's global generator: seeded, and then as it was.
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         network: Any = networks.build(kind, params, source.shape)
     shape = networks.input_shape(network, source.shape)
     made = Pretrained(network, _scaling(source, kind).to(device), shape)
     networks.checked_run(network, torch.zeros(1, *shape))
-    network.to(device)
+    placed(network, device)
     batches = made.batches(source, batch_size, device)
     per_epoch = batches.per_epoch
     recipe = Recipe(

@@ -91,7 +91,7 @@ class ShareLoss:
 
     def __call__(self, z: Tensor, indices: Tensor) -> Tensor:
         """The loss of latents z (b, d) of the samples `indices` (b,)."""
-        target = self.target[indices].to(z.device)
+        target = self.target[indices]
         log_shares = self.bases.shares(z, self.eta).log()
         # A mean over clusters too, as the authors have it.
         divergence = nn.functional.kl_div(log_shares, target, reduction="sum") / target.numel()

@@ -67,7 +67,7 @@ class SubspaceDim(click.ParamType):
     "--resume",
     type=click.Path(path_type=Path),
     metavar="RUN",
-    help="Go on with a run that did not finish, instead of all other arguments.",
+    help="Go on with a run that did not finish, instead of all other arguments but --device.",
 )
 @click.option(
     "--method",
@@ -117,6 +117,10 @@ class SubspaceDim(click.ParamType):
 )
 @click.option("--batch-size", type=int, help="Samples read at once; kscn: also per step.")
 @click.option(
+    "--device",
+    help="Where to compute: cpu, cuda, cuda:1; by default a GPU where there is one.",
+)
+@click.option(
     "--seed", type=int, help="For the same result again. Drawn and recorded if not given."
 )
 @click.option(
@@ -147,16 +151,19 @@ def command(
     # What was not set is left to the preset and the estimator's own defaults.
     chosen = {name: v for name, v in options.items() if v is not None and v is not False}
     if resume is not None:
+        device = chosen.pop("device", None)  # a run may go on elsewhere
         others = [data, clusters, output, method, preset, seed, *chosen.values()]
         if overwrite or any(other is not None for other in others):
-            raise click.UsageError("--resume takes no other arguments: those of the run count.")
+            raise click.UsageError(
+                "--resume takes no other arguments but --device: those of the run count."
+            )
         output = resume
     elif data is None or clusters is None or output is None:
         missing = {"argument 'DATA'": data, "option '-k'": clusters, "option '-o'": output}
         raise click.UsageError(f"Missing {next(n for n, v in missing.items() if v is None)}.")
     with _together(output) as group:
         if resume is not None:
-            done = _go_on(resume, group)
+            done = _go_on(resume, device, group)
         else:
             assert data is not None and clusters is not None
             done = _begin(data, clusters, output, method, preset, seed, overwrite, chosen, group)
@@ -200,7 +207,7 @@ def _begin(
     return fit_run(loaded, data, choice, output, overwrite)
 
 
-def _go_on(run: Path, group: "Group") -> "Done | None":
+def _go_on(run: Path, device: str | None, group: "Group") -> "Done | None":
     """A run that did not finish, with its own settings."""
     from kscn.experiments import methods
 
@@ -222,6 +229,8 @@ def _go_on(run: Path, group: "Group") -> "Done | None":
             f"{run} cannot go on: its {CONFIG} holds other settings than {method} takes ({error}); "
             "begin anew with --overwrite."
         ) from None
+    if device is not None:
+        model.set_params(device=device)
     choice = Choice(model, method, config["run"].get("preset"))
     if group.rank > 0:
         _assist(loaded, choice, run)
@@ -414,6 +423,8 @@ def _leave(run: RunWriter, code: int) -> NoReturn:
 def _config(loaded: Any, data: str, choice: Choice) -> dict[str, dict[str, Any]]:
     from kscn.experiments import methods
 
+    parameters = methods.settings(choice.model)
+    parameters.pop("device", None)  # where a run is computed is no setting of it
     return {
         "run": {
             "kscn": __version__,
@@ -429,8 +440,7 @@ def _config(loaded: Any, data: str, choice: Choice) -> dict[str, dict[str, Any]]
             "shape": list(loaded.samples.shape),
         },
         # With the preset, they make the same model again: TOML leaves out what is None.
-        "parameters": methods.settings(choice.model)
-        | ({} if choice.preset is None else {"preset": choice.preset}),
+        "parameters": parameters | ({} if choice.preset is None else {"preset": choice.preset}),
     }
 
 

@@ -15,6 +15,7 @@ from kscn.errors import InputError
 @click.command("predict", short_help="Assign new samples to the subspaces of a run.")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("data")
+@click.option("--device", default="auto", help="Where to compute: cpu, cuda, cuda:1.")
 @click.option(
     "-o",
     "--output",
@@ -22,7 +23,7 @@ from kscn.errors import InputError
     required=True,
     help="The .csv file to write: a header, then index,label. A pipe or /dev/stdout will do.",
 )
-def command(run: Path, data: str, output: Path) -> None:
+def command(run: Path, data: str, device: str, output: Path) -> None:
     """Assign every sample of DATA to a subspace of RUN, the directory `kscn fit` wrote."""
     if output.exists() and Path(data).exists() and output.samefile(data):
         raise InputError(f"{output} is the data itself; give -o another name.")
@@ -34,7 +35,7 @@ def command(run: Path, data: str, output: Path) -> None:
         from kscn import load_model
         from kscn.cli.progress import load_data, working
 
-        model = load_model(opened.model)
+        model = load_model(opened.model).set_params(device=device)
         samples = load_data(data).samples
         with working(f"assigning {len(samples):,} samples"):
             labels = model.predict(samples)

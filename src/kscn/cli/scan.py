@@ -71,6 +71,7 @@ class Span(click.ParamType):
     show_default=True,
     help="No further fit begins after this time.",
 )
+@click.option("--device", default="auto", help="Where to compute: cpu, cuda, cuda:1.")
 @click.option("--seed", type=int, default=0, show_default=True, help="For the same result again.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
@@ -80,6 +81,7 @@ def command(
     output: Path | None,
     n_samples: int,
     seconds: float,
+    device: str,
     seed: int,
     as_json: bool,
 ) -> None:
@@ -91,7 +93,7 @@ def command(
     Known labels are not used.
     """
     with _place(output) as file:
-        found, name = _scan(data, clusters, dims, n_samples, seconds, seed)
+        found, name = _scan(data, clusters, dims, n_samples, seconds, device, seed)
         if file is not None and output is not None:
             from kscn.report import figures
 
@@ -134,6 +136,7 @@ def _scan(
     dims: list[int] | None,
     n_samples: int,
     seconds: float,
+    device: str,
     seed: int,
 ) -> "tuple[Scan, str]":
     from kscn.cli.progress import FitProgress, load_data
@@ -147,6 +150,7 @@ def _scan(
             dims,
             n_samples=n_samples,
             budget=seconds,
+            device=device,
             random_state=seed,
             progress=lambda stage, done, total: bar(
                 None, {"stage": stage, "round": done, "rounds": total}

@@ -12,6 +12,7 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 @click.command("serve", short_help="Answer POST /predict with the model of a run.")
 @click.argument("run", type=click.Path(path_type=Path))
+@click.option("--device", default="auto", help="Where to compute: cpu, cuda, cuda:1.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--port",
@@ -54,6 +55,7 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 )
 def command(
     run: Path,
+    device: str,
     host: str,
     port: int,
     token: str | None,
@@ -77,11 +79,14 @@ def command(
     require_web()
 
     from kscn import load_model
+    from kscn.training.device import chosen
     from kscn.web import server
     from kscn.web.predicting import Predictor
     from kscn.web.serving import MEGABYTE, prediction_app
 
-    predictor = Predictor(load_model(folder), tuple(opened.config["data"]["shape"]), white)
+    model = load_model(folder).set_params(device=device)
+    chosen(device)  # which is refused before anybody is served
+    predictor = Predictor(model, tuple(opened.config["data"]["shape"]), white)
     app = prediction_app(
         predictor,
         token=token,

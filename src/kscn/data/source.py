@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from kscn.data.base import NotNumbersError, Source, even_cuts, length_and_shape
 from kscn.data.dataset import reason
 from kscn.errors import DataError, InputError
 
-__all__ = ["ItemSource", "SlicedSource", "Source", "TensorSource", "as_source"]
+__all__ = ["ItemSource", "OnDevice", "SlicedSource", "Source", "TensorSource", "as_source"]
 
 
 def as_source(X: Any, name: str | None = None) -> Source:
@@ -83,7 +84,33 @@ class SlicedSource(Source):
             raise DataError(f"{self.name} is damaged ({reason(error)}); write it again.") from error
 
 
-class TensorSource(Source):
+class OnDevice(Source):
+    """Samples that come to be on a torch device, and are read there where they are wanted there.
+
+    Attributes
+    ----------
+    device : torch.device
+        Where that is.
+    """
+
+    device: Any
+
+    @abstractmethod
+    def tensor(self, start: int, stop: int) -> Any:
+        """Rows `start` to `stop` as a tensor on the device."""
+
+    @abstractmethod
+    def tensor_of(self, rows: np.ndarray) -> Any:
+        """The given rows as a tensor on the device, in that order."""
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        return self.tensor(start, stop).cpu().numpy()
+
+    def _gather(self, rows: np.ndarray) -> np.ndarray:
+        return self.tensor_of(rows).cpu().numpy()
+
+
+class TensorSource(OnDevice):
     """Samples in a torch tensor that numpy cannot see: on another device, or bfloat16."""
 
     def __init__(self, tensor: Any, name: str) -> None:
@@ -94,15 +121,17 @@ class TensorSource(Source):
         dtype = torch.empty(0, dtype=self._type).numpy().dtype
         super().__init__(name, *length_and_shape(tensor, name), dtype)
         self._tensor = tensor
+        self.device = tensor.device
 
-    def _read(self, start: int, stop: int) -> np.ndarray:
-        return self._tensor[start:stop].to("cpu", self._type).numpy()
+    def tensor(self, start: int, stop: int) -> Any:
+        """Rows `start` to `stop`."""
+        return self._tensor[start:stop].to(self._type)
 
-    def _gather(self, rows: np.ndarray) -> np.ndarray:
+    def tensor_of(self, rows: np.ndarray) -> Any:
+        """The given rows."""
         import torch
 
-        chosen = torch.from_numpy(rows).to(self._tensor.device)
-        return self._tensor[chosen].to("cpu", self._type).numpy()
+        return self._tensor[torch.from_numpy(rows).to(self.device)].to(self._type)
 
 
 class ItemSource(Source):

@@ -30,6 +30,7 @@ from kscn.nn import IdentityLatent, WhitenedLatent
 from kscn.subspaces import Subspaces
 from kscn.training.alternate import Alternation, Epoch
 from kscn.training.blocks import Blocks
+from kscn.training.device import placed, seeded
 from kscn.training.distributed import ALONE, Group, current_group, place, send_module
 from kscn.training.latents import Encoder, block_rows, each_alone, encode, evaluating, moments
 from kscn.training.minibatches import Minibatches
@@ -345,10 +346,9 @@ class KSCN(LatentClusterer):
         device, use = check.device(self.device), self.settings_
         image = network.image_shape(source.shape)
         # Not torch's global generator: the user's own random numbers stay as they were.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.random_state_)
+        with seeded(self.random_state_):
             built = network.build(use["autoencoder"], use["autoencoder_params"], source.shape)
-        self.autoencoder_ = built.to(device)
+        self.autoencoder_ = placed(built, device)
         send_module(group, [self.autoencoder_])
         self.scaling_ = group.scaling(source, image is not None).to(device)
         self._input_shape = network.input_shape(built, source.shape)
@@ -415,7 +415,7 @@ class KSCN(LatentClusterer):
     def _latent_map(self, batches: Minibatches, group: Group) -> nn.Module:
         """The map from codes to latents, after a look at the codes of all samples."""
         codes = encode(batches, Encoder(self.autoencoder_, IdentityLatent()))
-        mean, covariance = moments(codes, group)
+        mean, covariance = moments(codes, group, batches.device)
         if self.settings_["latent"] == "identity":
             return IdentityLatent()
         wanted = min(len(mean), self.settings_["latent_dim"])
@@ -447,6 +447,7 @@ class KSCN(LatentClusterer):
             restarts=use["restarts"],
             seed=self.random_state_,
             on_record=self._on_start,
+            device=batches.device,
             group=progress.group,
             progress=progress,
         )
@@ -478,7 +479,7 @@ class KSCN(LatentClusterer):
         """Samples as the autoencoder restores them, in the shape and units of X."""
         batches = self._opened(X)
         out = np.empty((len(batches), *batches.source.shape), dtype=np.float32)
-        with evaluating(self.autoencoder_), torch.inference_mode():
+        with evaluating(self.autoencoder_), torch.no_grad():
             for first, batch in batches.blocks(block_rows(batches.shape)):
                 restored = each_alone(self._restore, batch)
                 restored = restored.reshape(len(batch), *batches.source.shape)
@@ -493,7 +494,7 @@ class KSCN(LatentClusterer):
         source = check.open_samples(self, X, reset=False)
         network.check_images(source, self._input_shape)
         for part in (self.autoencoder_, self.latent_, self.scaling_):
-            part.to(check.device(self.device))  # a loaded model is on the CPU at first
+            placed(part, check.device(self.device))  # a loaded model is on the CPU at first
         return self._batches(source)
 
     def _latent_blocks(self, X: Any) -> Blocks:

@@ -38,6 +38,7 @@ def find_subspaces(
     restarts: int,
     seed: int,
     on_record: Callable[[Any, dict[str, Any]], object],
+    device: torch.device,
     group: Group,
     progress: DeepProgress,
 ) -> Subspaces:
@@ -57,12 +58,13 @@ def find_subspaces(
     elif init == "k-means":
         labels = _k_means(latents, n_clusters, n_init, seed, group)
     elif init == "dsc":
-        labels = _dsc(latents, n_clusters, subspace_dim, seed, group)
+        labels = _dsc(latents, n_clusters, subspace_dim, seed, device, group)
     else:
         search = KSubspaces(
             n_clusters,
             subspace_dim=subspace_dim if init_dim is None else init_dim,
             n_init=n_init,
+            device=str(device),
             checkpoint_minutes=progress.estimator.checkpoint_minutes,
             callbacks=[on_record],
         )
@@ -72,7 +74,7 @@ def find_subspaces(
         if init_dim is None:
             return Subspaces(searched.bases)
         labels = searched.labels.numpy()
-    return _subspaces_of(latents, labels, n_clusters, subspace_dim)
+    return _subspaces_of(latents, labels, n_clusters, subspace_dim, device)
 
 
 class _Searched(NamedTuple):
@@ -136,11 +138,20 @@ def _complete(history: list[dict[str, Any]], heard: int, searched: list[dict[str
 
 
 def _subspaces_of(
-    latents: Source, labels: NDArray, n_clusters: int, subspace_dim: int | Sequence[int] | str
+    latents: Source,
+    labels: NDArray,
+    n_clusters: int,
+    subspace_dim: int | Sequence[int] | str,
+    device: torch.device,
 ) -> Subspaces:
     """The subspaces of given clusters: one iteration from their labels, and nothing more."""
     found = KSubspaces(
-        n_clusters, subspace_dim=subspace_dim, init=labels, max_iter=1, random_state=0
+        n_clusters,
+        subspace_dim=subspace_dim,
+        init=labels,
+        max_iter=1,
+        device=str(device),
+        random_state=0,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -162,6 +173,7 @@ def _dsc(
     n_clusters: int,
     subspace_dim: int | Sequence[int] | str,
     seed: int,
+    device: torch.device,
     group: Group,
 ) -> NDArray:
     """DSC-Net's self-expression clusters a subset; its subspaces take in the rest."""
@@ -171,6 +183,6 @@ def _dsc(
     picked = np.sort(rng.permutation(place(latents)[1])[:DSC_SAMPLES])
     subset = group.gather(torch.from_numpy(latents.take(own_rows(latents, picked))))
     few = group.agree(torch.as_tensor(dsc_labels(subset, n_clusters, random_state=seed)))
-    found = _subspaces_of(as_source(subset), few.numpy(), n_clusters, subspace_dim)
-    labels = assign(Blocks(latents, torch.float32, torch.device("cpu")), found)[0]
-    return group.gather(labels).numpy()
+    found = _subspaces_of(as_source(subset), few.numpy(), n_clusters, subspace_dim, device)
+    labels = assign(Blocks(latents, torch.float32, device), found.to(torch.float32, device))[0]
+    return group.gather(labels).cpu().numpy()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kscn.subspaces import Subspaces
 from kscn.training.alternate import Alternation, assign
-from kscn.training.blocks import Blocks, check_finite
+from kscn.training.blocks import Blocks, FiniteCheck
 from kscn.training.distributed import ALONE, Group
 
 # Labels looked at together where all at once would cost memory.
@@ -21,15 +21,17 @@ PIECE = 1 << 20
 
 def nearest(blocks: Blocks, subspaces: Subspaces) -> tuple[Tensor, Tensor]:
     """The nearest subspace of every sample (n,) and the squared distance to it (n,), on the CPU."""
-    labels = torch.empty(len(blocks), dtype=torch.int32)
-    distance = torch.empty(len(blocks), dtype=blocks.dtype)
+    labels = torch.empty(len(blocks), dtype=torch.int32, device=blocks.device)
+    distance = torch.empty(len(blocks), dtype=blocks.dtype, device=blocks.device)
+    finite = FiniteCheck(blocks.source.name)
     for where, z in blocks:
         norms = z.square().sum(dim=1)
-        check_finite(norms, z, blocks.source.name)
+        finite(norms, z)
         smallest, label = subspaces.residuals(z, norms).min(dim=1)
-        labels[where : where + len(z)] = label.cpu()
-        distance[where : where + len(z)] = smallest.cpu()
-    return labels, distance
+        labels[where : where + len(z)] = label
+        distance[where : where + len(z)] = smallest
+    finite.close()
+    return labels.cpu(), distance.cpu()
 
 
 def canonical_order(labels: NDArray, n_clusters: int, weights: Tensor | None = None) -> NDArray:
@@ -80,10 +82,10 @@ def in_order(
     labels, distance = assign(blocks, found)[:2] if known is None else known
     k = found.n_clusters
     for _ in range(2):  # renumbering can tip a tie and with it a size; see KSubspaces
-        order = canonical_order(group.gather(labels).numpy(), k)
+        order = canonical_order(group.gather(labels).cpu().numpy(), k)
         if (order == np.arange(k)).all():
             break
         found = found.reordered(torch.from_numpy(order).to(found.bases.device))
         labels, distance = assign(blocks, found)[:2]
     (inertia,) = group.add(float(distance.double().sum()))
-    return found, group.gather(labels).numpy(), inertia
+    return found, group.gather(labels).cpu().numpy(), inertia

@@ -238,14 +238,15 @@ class KSubspaces(
             current = self._current()
             if not hasattr(self, "_sums"):
                 self._sums = sums_from_spectra(current, self.spectra_, self.cluster_weights_)
-        sums: ScatterSums = self._sums
+        sums: ScatterSums = self._sums.to(self._device())
         k = current.n_clusters
         labels, distance = nearest(self._blocks(source), current)
         for where, z in self._blocks(source):
             index = slice(where, where + len(z))
             counted = check.trimmed(labels[index], distance[index], self.trim, k)
-            sums.add(z.double().cpu(), counted, None if weights is None else weights[index])
+            sums.add(z.double(), counted, None if weights is None else weights[index])
         current = sums.subspaces(current.dims.cpu(), current.to(self._dtype))
+        self._sums = sums.to("cpu")  # between batches, for whatever becomes of the estimator
         self._publish(current, sums)
         self.labels_ = nearest(self._blocks(source), self._current())[0].numpy()
         self.inertia_ = sums.objective(current.bases)
@@ -283,7 +284,8 @@ class KSubspaces(
             group=group,
         )
         pool = search.draw_pool(self._blocks(source))
-        self._dtype, self._shift = pool.z.dtype, pool.shift
+        self._dtype = pool.z.dtype
+        self._shift = None if pool.shift is None else pool.shift.cpu()
         if saved is not None:
             start = Subspaces(saved.tensors["bases"], saved.tensors.get("offsets"))
             return start.to(self._dtype, self._device()), pool.z

@@ -31,6 +31,7 @@ from kscn.subspaces import Subspaces
 from kscn.training.alternate import Epoch
 from kscn.training.blocks import Blocks
 from kscn.training.checkpoint import State
+from kscn.training.device import placed, seeded
 from kscn.training.distributed import ALONE, Group, current_group, place, send_module
 from kscn.training.latents import Encoder, encode
 from kscn.training.minibatches import Minibatches
@@ -264,7 +265,7 @@ class KSCNPlus(LatentClusterer):
             source,
             grows=image and self.components == "auto",
             refined=refined,
-            device=self.device,
+            device=check.device(self.device),
             seed=self.random_state_,
             hear=hear,
             group=group,
@@ -290,6 +291,7 @@ class KSCNPlus(LatentClusterer):
             starts=self.starts,
             seed=self.random_state_,
             on_record=on_record,
+            device=check.device(self.device),
             group=group,
         )
         chosen = agreed(chosen, group)
@@ -335,9 +337,9 @@ class KSCNPlus(LatentClusterer):
         k = self.n_clusters
         p = max(2, min(MOST_DIM, LATENT_DIM // k))
         # Not torch's global generator: the user's own random numbers stay as they were.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.random_state_)
-            encoder = ConvEncoder(self._input_shape, k * p).to(device)
+        with seeded(self.random_state_):
+            encoder = ConvEncoder(self._input_shape, k * p)
+        placed(encoder, device)
         send_module(group, [encoder])
         progress.train(encoder)
         trainer = Trainer(
@@ -383,8 +385,9 @@ class KSCNPlus(LatentClusterer):
     def _opinion(self, source: Source, start: Start, progress: PlusProgress) -> SecondOpinion:
         features, group = progress.features, progress.group
         if features is None:  # a fit that was resumed
-            features = held_features(self.features_, source, group)
-        return second_opinion(features, start, self.random_state_, group)
+            features = held_features(self.features_.to(check.device(self.device)), source, group)
+        device = check.device(self.device)
+        return second_opinion(features, start, self.random_state_, device, group)
 
     def _epochs(self, n: int) -> int:
         if not isinstance(self.epochs, str):
@@ -407,10 +410,10 @@ class KSCNPlus(LatentClusterer):
         source = check.open_samples(self, X, reset=False)
         device = check.device(self.device)
         if self.encoder_ is None:
-            return Blocks(self.features_.source(source), torch.float32, device)
+            return Blocks(self.features_.to(device).source(source), torch.float32, device)
         network.check_images(source, self._input_shape)
         for part in (self.encoder_, self.latent_, self.scaling_):
-            part.to(device)  # a loaded model is on the CPU at first
+            placed(part, device)  # a loaded model is on the CPU at first
         latents = encode(self._batches(source), Encoder(self.encoder_, self.latent_))
         return Blocks(latents, torch.float32, device)
 

@@ -122,7 +122,7 @@ def agreed(chosen: Representation, group: Group) -> Representation:
     runs = zip(sent.tensors["runs"].split(1), sent.tensors["used"].split(1), strict=True)
     return replace(
         chosen,
-        components=_features(sent),
+        components=_features(sent).to(chosen.components.device),
         candidate=Candidate(**sent.facts["candidate"]),
         subspaces=Subspaces(sent.tensors["subspaces"]),
         agreement=sent.facts["agreement"],

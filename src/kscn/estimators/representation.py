@@ -35,7 +35,8 @@ from kscn.subspaces import Subspaces
 from kscn.subspaces.density import clearly_better, held_out_densities
 from kscn.subspaces.ensemble import Agreed, agree, cost_near, fitted, settled
 from kscn.subspaces.search import Candidates, Problem
-from kscn.training.blocks import Blocks, working_dtype
+from kscn.training.blocks import Blocks, held, working_dtype
+from kscn.training.device import CPU
 from kscn.training.distributed import ALONE, Group, own_rows, place
 
 # Samples on which components are found and representations compared.
@@ -133,13 +134,13 @@ class Representation:
         """How many there are."""
         return int(self.components.steps[-1]._n_features_out)
 
-    def seen(self, components: NDArray, one: Candidate | None = None) -> Source:
+    def seen(self, components: Tensor, one: Candidate | None = None) -> Source:
         """The candidate's features (or another's) of samples whose components are known."""
         pca = self.components.steps[-1]
         assert isinstance(pca, PCAFeatures)
-        given = torch.from_numpy(components)
-        z = _described(given, pca.explained_variance_, self.candidate if one is None else one)
-        return as_source(z.numpy(), name="features")
+        chosen = self.candidate if one is None else one
+        z = _described(components, pca.explained_variance_, chosen)
+        return as_source(z, name="features")
 
     def start(
         self,
@@ -156,7 +157,8 @@ class Representation:
         """
         if self.agreement >= CLEAR or not self.ample:
             return self.subspaces
-        z = sample(features, LARGE_SAMPLE, seed, group)[1].float()
+        device = self.components.device
+        z = sample(features, LARGE_SAMPLE, seed, device, group)[1].float()
         problem = _problem(z, self.subspaces.n_clusters, self.candidate, seed)
 
         def tell(done: int, of: int, lowest: float) -> None:
@@ -164,7 +166,7 @@ class Representation:
 
         ended = settled(problem, self.runs, tell)
         few = torch.randperm(len(z), generator=torch.Generator().manual_seed(seed))[:SAMPLE]
-        some = sample(wide, LARGE_SAMPLE, seed, group)[1][few].float()
+        some = sample(wide, LARGE_SAMPLE, seed, device, group)[1][few].float()
         common = _comparison(some, self.subspaces.n_clusters, seed)
         own = _problem(z[few], common.k, self.candidate, seed)
         costs = [cost_near(own, common, run[few]) for run in ended]
@@ -197,6 +199,7 @@ def choose(
     starts: int,
     seed: int,
     on_record: Callable[[dict[str, Any]], object],
+    device: torch.device = CPU,
     group: Group = ALONE,
 ) -> Representation:
     """The representation whose best runs agree most, and the subspaces that they agree on.
@@ -221,13 +224,15 @@ def choose(
         Of the sample and of the runs.
     on_record : callable
         Hears of every run.
+    device : torch.device
+        Where all of this is computed, and the features from then on.
     group : Group
         The processes that hold all samples together. All search the same sample.
     """
-    maps = ScatteringFeatures().fit(source) if image else None
+    maps = ScatteringFeatures().to(device).fit(source) if image else None
     described = source if maps is None else maps.source(source)
-    _, some = sample(group.holding(described), SAMPLE, seed, group)
-    few = as_source(some.numpy(), name=source.name)
+    _, some = sample(group.holding(described), SAMPLE, seed, device, group)
+    few = as_source(some, name=source.name)
     room = WIDE if image and tried is None else 0
     scarce = image and place(source)[1] < FEW_MEMBERS * n_clusters
     if tried is None:
@@ -238,8 +243,8 @@ def choose(
             tried = [*points(len(few), few.shape[0]), *tried]
     most = max(min(room, len(few) // 4), *(one.components for one in tried))
     widest = min(most, len(few), few.shape[0])
-    pca = PCAFeatures(widest, unit_norm=False).fit(few)
-    coordinates = torch.from_numpy(pca.transform(few)).float()  # also of float64 vectors
+    pca = PCAFeatures(widest, unit_norm=False).to(device).fit(few)
+    coordinates = held(pca.source(few), device)  # in float32, also of float64 vectors
     found: list[Tried] = []
     for number, one in enumerate(tried, start=1):
         z = _described(coordinates, pca.explained_variance_, one)
@@ -277,10 +282,12 @@ def choose(
     )
 
 
-def sample(source: Source, most: int, seed: int, group: Group) -> tuple[NDArray, Tensor]:
+def sample(
+    source: Source, most: int, seed: int, device: torch.device, group: Group
+) -> tuple[NDArray, Tensor]:
     """At most so many of the rows that all processes hold: their numbers (m,), and them (m, d)."""
     rows = np.sort(np.random.default_rng(seed).permutation(place(source)[1])[:most])
-    blocks = Blocks(source, working_dtype(source.dtype), torch.device("cpu"))
+    blocks = Blocks(source, working_dtype(source.dtype), device)
     return rows, group.gather(blocks.take(own_rows(source, rows)))
 
 
@@ -346,4 +353,4 @@ def _first(
     }
     config = config | {"params": params, "shape": list(shape)}
     kept = {name: arrays[name][: one.components] for name in ("components", "explained_variance")}
-    return PCAFeatures.from_state(config, arrays | kept)
+    return PCAFeatures.from_state(config, arrays | kept).to(pca.device)

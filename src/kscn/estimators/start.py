@@ -37,7 +37,7 @@ class Pool:
     rows : ndarray of shape (m,)
         Which samples they are.
     z : Tensor, shape (m, d)
-        The samples less `shift`, on the CPU.
+        The samples less `shift`, on the device of the fit.
     shift : Tensor, shape (d,), optional
         Their mean, which becomes the origin; affine subspaces only.
     """
@@ -81,12 +81,12 @@ class StartSearch:
         rows = np.arange(n)
         if size < n:
             rows = np.sort(np.random.default_rng(self.seed).choice(n, size, replace=False))
-        z = self.group.gather(blocks.take(own_rows(blocks.source, rows)).cpu())
+        z = self.group.gather(blocks.take(own_rows(blocks.source, rows)))
         if not z.square().sum(dim=1).median().isfinite():
             z = z.double()  # all samples are that large, not one that is amiss
         check_finite(z.square().sum(dim=1), z, name)
         if (z == z[0]).all() and not self.group.any(
-            any((block.cpu() != z[0]).any() for _, block in blocks)
+            any(bool((block != z[0]).any()) for _, block in blocks)
         ):
             raise InputError(f"All {n} samples of {name} are equal; there is nothing to cluster.")
         z = _with_squares(z, name)
@@ -113,7 +113,7 @@ class StartSearch:
         def in_units_of_the_data(done: int, most: int, starts: int, objective: float) -> None:
             report(done, most, starts, objective * scale**2)
 
-        picked = None if weights is None else weights[pool.rows].float()
+        picked = None if weights is None else weights[pool.rows].to(z)
         problem = Problem(z, picked, dims, self.affine, self.trim, generator)
         found = find_start(problem, self.init, self.n_init, in_units_of_the_data)
         found = self.group.agree_on(found)
@@ -130,7 +130,7 @@ class StartSearch:
             return dims.long()
         # A first guess from neighbourhoods, which are purer than any clustering yet known; then
         # quick searches with the guess until the members' spectra agree with it.
-        seeds = torch.randint(len(z), (64,), generator=generator)
+        seeds = torch.randint(len(z), (64,), generator=generator).to(z.device)
         varying, more = self._without_constants(z)
         members = neighbourhood_members(varying, seeds, max(8, len(z) // (4 * k)), self.affine)
         groups = varying[members]
@@ -160,7 +160,7 @@ class StartSearch:
         return sums.subspaces(dims).to(torch.float32)
 
     def _sums(self, z: Tensor, members: Tensor) -> ScatterSums:
-        sums = ScatterSums(self.n_clusters, z.shape[1], self.affine)
+        sums = ScatterSums(self.n_clusters, z.shape[1], self.affine, z.device)
         sums.add(z, members)
         return sums
 
@@ -180,11 +180,11 @@ class StartSearch:
         first, n = place(blocks.source)
         given = check.given_start(self.init, n, self.n_clusters, blocks.dim, dims)
         if given.ndim == 1:
-            sums = ScatterSums(self.n_clusters, blocks.dim, self.affine)
+            sums = ScatterSums(self.n_clusters, blocks.dim, self.affine, blocks.device)
             for where, z in blocks:
                 check_finite(z.square().sum(dim=1), z, blocks.source.name)
                 part = slice(first + where, first + where + len(z))
-                sums.add(z.double().cpu(), given[part], None if weights is None else weights[part])
+                sums.add(z.double(), given[part], None if weights is None else weights[part])
             return self.group.whole(sums, sums).subspaces(dims)
         used = torch.arange(given.shape[2]) < dims[:, None]
         bases = torch.linalg.qr(given.double()).Q * used[:, None]

@@ -28,7 +28,7 @@ def check_size(n_clusters: int, dim: int) -> None:
 
 
 def sums_from_spectra(current: Subspaces, spectra: NDArray, weights: NDArray) -> ScatterSums:
-    """Sums to continue a stream from: exact inside the subspaces, isotropic outside.
+    """Sums on the CPU to continue a stream from: exact inside the subspaces, isotropic outside.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def sums_from_spectra(current: Subspaces, spectra: NDArray, weights: NDArray) ->
     weights : ndarray of shape (k,)
         Weight of each cluster.
     """
-    current = current.to(torch.float64)
+    current = current.to(torch.float64, "cpu")
     k, d, p = current.bases.shape
     values = torch.from_numpy(spectra)
     sums = ScatterSums(k, d, current.offsets is not None)

@@ -107,7 +107,8 @@ class LatentClusterer(
         return float(self.score_samples(X).astype(np.float64).sum())
 
     def _nearest(self, X: Any) -> tuple[Tensor, Tensor]:
-        return assign(self._latent_blocks(X), self._current())[:2]
+        labels, distance = assign(self._latent_blocks(X), self._current())[:2]
+        return labels.cpu(), distance.cpu()
 
     def _current(self) -> Subspaces:
         check_is_fitted(self, "subspaces_")

@@ -16,9 +16,12 @@ from torch import Tensor
 from kscn.data import Source, as_source
 from kscn.errors import InputError
 from kscn.subspaces import keep_nearest
+from kscn.training.device import chosen
 
 STARTS = ("k-means", "neighbourhood", "farthest", "random")
 DEEP_STARTS = ("k-subspaces", "k-means", "dsc")
+
+device = chosen  # of all arguments, the one that names where to compute
 
 
 def open_samples(estimator: Any, X: Any, reset: bool) -> Source:
@@ -206,18 +209,6 @@ def seed(random_state: Any) -> int:
     if random_state is None:
         return int(np.random.SeedSequence().generate_state(1)[0])
     return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def device(name: str) -> torch.device:
-    """The torch device to compute on."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        found = torch.device(name)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise InputError(f"device={name!r} cannot be used here; 'cpu' always can.") from error
-    return found
 
 
 def sample_weights(weights: Any, n_samples: int) -> Tensor | None:

@@ -32,6 +32,7 @@ from kscn.experiments.scaninput import checked_grid, components
 from kscn.subspaces import ScatterSums, Subspaces
 from kscn.subspaces.dimension import CLEAR_DROP, ENOUGH, energy_dims
 from kscn.subspaces.search import Effort, Problem, run_chain
+from kscn.training.device import chosen
 
 COARSE_K = (2, 3, 4, 5, 6, 8, 10, 12, 14, 17, 20, 24, 30, 40, 50)
 COARSE_P = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 30)
@@ -130,6 +131,7 @@ def scan(
     *,
     n_samples: int = 1200,
     budget: float = 60.0,
+    device: str = "auto",
     random_state: int = 0,
     progress: Progress = lambda *_: None,
 ) -> Scan:
@@ -145,6 +147,8 @@ def scan(
         How many samples to look at, drawn at random where there are more.
     budget : float
         Seconds after which nothing further is begun.
+    device : str
+        Torch device; "auto" takes a GPU when there is one.
     random_state : int
         For the same result again, if the time suffices.
     progress : callable, optional
@@ -156,7 +160,13 @@ def scan(
     rng = np.random.default_rng(random_state)
     z, energy = components(as_source(X), n_samples, random_state, rng)
     clusters, dims = checked_grid(len(z), z.shape[1], clusters, dims)
-    work = _Work(torch.from_numpy(z), rng, progress, lambda: time.monotonic() - began, budget)
+    work = _Work(
+        torch.from_numpy(z).to(chosen(device)),
+        rng,
+        progress,
+        lambda: time.monotonic() - began,
+        budget,
+    )
     _explore(work, clusters, dims)
     best, checked, noise = _judge(work)
     spectra, votes = _spectra(work, best, max(dims))
@@ -232,9 +242,9 @@ def _split(z: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
 
 def _noise_like(z: Tensor, rng: np.random.Generator) -> Tensor:
     """Normal samples with the mean and the covariance of z: no groups, all else alike."""
-    mean, covariance = z.mean(dim=0).numpy(), torch.cov(z.mT).numpy()
+    mean, covariance = z.mean(dim=0).cpu().numpy(), torch.cov(z.mT).cpu().numpy()
     drawn = rng.multivariate_normal(mean, covariance, size=len(z), method="eigh")
-    return torch.from_numpy(drawn.astype(np.float32))
+    return torch.from_numpy(drawn.astype(np.float32)).to(z.device)
 
 
 def _try(halves: tuple[Tensor, Tensor], k: int, p: int, rng: np.random.Generator) -> Cell:
@@ -243,7 +253,7 @@ def _try(halves: tuple[Tensor, Tensor], k: int, p: int, rng: np.random.Generator
     for i, half in enumerate(halves):
         own, own_distance = found[i].assign(half)
         other, other_distance = found[1 - i].assign(half)
-        agreements.append(adjusted_rand_score(own.numpy(), other.numpy()))
+        agreements.append(adjusted_rand_score(own.cpu().numpy(), other.cpu().numpy()))
         energy = float(half.square().sum())
         seen.append(float(own_distance.sum()) / energy)
         unseen.append(float(other_distance.sum()) / energy)
@@ -304,7 +314,7 @@ def _spectra(work: _Work, cell: Cell, highest_p: int) -> tuple[Tensor, Tensor]:
     """Eigenvalues of the clusters (k, d), and the dimension that each of them speaks for."""
     z = work.z.double()
     labels = _fit(work.z, cell.k, cell.p, work.rng).assign(work.z)[0]
-    sums = ScatterSums(cell.k, z.shape[1], affine=False)
+    sums = ScatterSums(cell.k, z.shape[1], affine=False, device=z.device)
     sums.add(z, labels)
     size = sums.weight.clamp(min=1)[:, None]
     spectra = sums.spectra() / size

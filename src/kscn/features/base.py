@@ -19,6 +19,7 @@ from sklearn.utils.validation import _check_feature_names, check_is_fitted
 from torch import Tensor
 
 from kscn.data import Source, as_source
+from kscn.data.source import OnDevice
 from kscn.errors import InputError, ModelFileError
 from kscn.modelparts import shape_of
 
@@ -51,9 +52,24 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn what the features need to know about the samples X; `y` is not looked at."""
 
+    device = torch.device("cpu")
+
     @abstractmethod
+    def _given(self, rows: NDArray) -> Tensor:
+        """Samples (b, *sample_shape_) as the map takes them, on its device."""
+
+    @abstractmethod
+    def _apply(self, samples: Tensor) -> Tensor:
+        """Features (b, d) of samples that are on the device, each independent of the others."""
+
     def _compute(self, rows: NDArray) -> NDArray:
-        """Features (b, d) of samples (b, *sample_shape_), each independent of the others."""
+        with torch.no_grad():
+            return self._apply(self._given(rows)).cpu().numpy()
+
+    def to(self, device: torch.device) -> Self:
+        """Compute on this device from now on."""
+        self.device = device
+        return self
 
     @property
     def _dtype(self) -> np.dtype:
@@ -116,8 +132,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return source
 
 
-class FeatureSource(Source):
-    """Features that are computed when they are read."""
+class FeatureSource(OnDevice):
+    """Features that are computed when they are read, on the device of their map."""
 
     def __init__(self, features: FeatureMap, samples: Source) -> None:
         self._features = features
@@ -126,14 +142,42 @@ class FeatureSource(Source):
         self._rows_at_once = max(1, min(MOST_ROWS, BLOCK_NUMBERS // width))
         name = f"the features of {samples.name}"
         super().__init__(name, len(samples), (features._n_features_out,), features._dtype)
+        self.device = features.device
+
+    def tensor(self, start: int, stop: int) -> Tensor:
+        """Features of the samples `start` to `stop`."""
+        parts = range(start, stop, self._rows_at_once)
+        found = [self._made(slice(low, min(low + self._rows_at_once, stop))) for low in parts]
+        return torch.cat(found)
+
+    def tensor_of(self, rows: NDArray) -> Tensor:
+        """Features of the given samples."""
+        parts = range(0, len(rows), self._rows_at_once)
+        return torch.cat([self._made(rows[low : low + self._rows_at_once]) for low in parts])
+
+    def _made(self, rows: slice | NDArray) -> Tensor:
+        """Features of a few samples, which are read where they are."""
+        samples, maps = self._samples, self._features
+        with torch.no_grad():
+            if isinstance(samples, OnDevice) and samples.device == maps.device:
+                if isinstance(rows, slice):
+                    return maps._apply(samples.tensor(rows.start, rows.stop))
+                return maps._apply(samples.tensor_of(rows))
+            few = samples[rows]
+            check_finite(few, samples.name)
+            return maps._apply(maps._given(few))
 
     def _read(self, start: int, stop: int) -> NDArray:
+        if self.device.type != "cpu":
+            return super()._read(start, stop)
         out = np.empty((stop - start, *self.shape), dtype=self.dtype)
         for first, rows in self._samples.batches(self._rows_at_once, start, stop):
             out[first - start : first - start + len(rows)] = self._checked(rows)
         return out
 
     def _gather(self, rows: NDArray) -> NDArray:
+        if self.device.type != "cpu":
+            return super()._gather(rows)
         out = np.empty((len(rows), *self.shape), dtype=self.dtype)
         for low in range(0, len(rows), self._rows_at_once):
             some = slice(low, low + self._rows_at_once)

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from kscn.data import Source, as_source
 from kscn.errors import InputError, ModelFileError
@@ -51,6 +53,7 @@ class FeatureChain(FeatureMap):
         chain = cls(steps)
         chain.sample_shape_ = steps[0].sample_shape_
         chain.n_features_in_ = steps[0].n_features_in_
+        chain.device = steps[0].device
         return chain._prepare()
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -87,10 +90,19 @@ class FeatureChain(FeatureMap):
             source = step.source(source)
         return source
 
-    def _compute(self, rows: NDArray) -> NDArray:
+    def to(self, device: torch.device) -> Self:
+        """Compute on this device from now on."""
         for step in self._steps:
-            rows = step._compute(rows)
-        return rows
+            step.to(device)
+        return super().to(device)
+
+    def _given(self, rows: NDArray) -> Tensor:
+        return self._steps[0]._given(rows)
+
+    def _apply(self, samples: Tensor) -> Tensor:
+        for step in self._steps:
+            samples = step._apply(samples)
+        return samples
 
     @property
     def _dtype(self) -> np.dtype:

@@ -85,20 +85,31 @@ class ScatteringFeatures(FeatureMap):
     def scattering_(self) -> Scattering2D:
         """The transform in use, made when it is first needed: its filters take time and memory."""
         if self._scattering is None:
-            self._scattering = Scattering2D(self._padded, self.J_, self._params_of_fit["L"])
+            made = Scattering2D(self._padded, self.J_, self._params_of_fit["L"])
+            self._scattering = made.to(self.device)
         return self._scattering
 
-    def _compute(self, rows: NDArray) -> NDArray:
+    def to(self, device: torch.device) -> Self:
+        """Compute on this device from now on."""
+        if getattr(self, "_scattering", None) is not None:
+            self.scattering_.to(device)
+        return super().to(device)
+
+    def _given(self, rows: NDArray) -> Tensor:
+        exact = rows.dtype.kind == "f" and rows.dtype.itemsize == 4
+        exact |= rows.dtype.kind in "biu" and rows.dtype.itemsize <= 2
+        return tensor_of(rows, np.dtype("f4" if exact else "f8")).to(self.device)
+
+    def _apply(self, samples: Tensor) -> Tensor:
         y, x = self._missing
-        images, exponents = _at_unit_scale(rows)
-        with torch.inference_mode():
-            images = nn.functional.pad(images, (x // 2, x - x // 2, y // 2, y - y // 2))
-            maps = self.scattering_(images).flatten(-2)
-            if self._params_of_fit["normalise"]:
-                maps = _by_maximum(maps)  # whatever the scale of an image
-            else:
-                maps = _scaled_back(maps, exponents)
-            return maps.reshape(len(rows), -1).numpy()
+        images, exponents = _at_unit_scale(samples)
+        images = nn.functional.pad(images, (x // 2, x - x // 2, y // 2, y - y // 2))
+        maps = self.scattering_(images).flatten(-2)
+        if self._params_of_fit["normalise"]:
+            maps = _by_maximum(maps)  # whatever the scale of an image
+        else:
+            maps = _scaled_back(maps, exponents)
+        return maps.reshape(len(samples), -1)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """Settings and the shape of the images; there are no arrays."""
@@ -121,28 +132,23 @@ def _usual_scales(shape: tuple[int, ...]) -> int:
     return max(2 if side >= 8 else 1, round(np.log2(side / 4)))
 
 
-def _at_unit_scale(rows: NDArray) -> tuple[Tensor, NDArray]:
+def _at_unit_scale(samples: Tensor) -> tuple[Tensor, Tensor]:
     """Images in float32, each divided by a power of two, so that squares stay in range; and these.
 
-    The largest value of an image is then between 1/2 and 1. Small integers stay as they are.
+    The largest value of an image is then between 1/2 and 1, and no digit is lost.
     """
-    if rows.dtype.kind in "biu" and rows.dtype.itemsize <= 2:
-        return tensor_of(rows, np.dtype(np.float32)), np.zeros(len(rows), dtype=int)
-    if rows.dtype.kind != "f" or rows.dtype.itemsize != 4:
-        rows = rows.astype(np.float64)
-    axes = tuple(range(1, rows.ndim))
-    exponents = np.frexp(np.abs(rows).max(axis=axes))[1]
-    scaled = np.ldexp(rows, -np.expand_dims(exponents, axes))
-    return tensor_of(scaled, np.dtype(np.float32)), exponents
+    exponents = torch.frexp(samples.flatten(1).abs().amax(dim=1)).exponent
+    factors = torch.exp2(-exponents.double()).view(-1, *[1] * (samples.ndim - 1))
+    return (samples.double() * factors).float(), exponents
 
 
-def _scaled_back(maps: Tensor, exponents: NDArray) -> Tensor:
+def _scaled_back(maps: Tensor, exponents: Tensor) -> Tensor:
     """Maps of images at unit scale as those of the images that were given."""
-    factors = torch.from_numpy(exponents).view(-1, *[1] * (maps.ndim - 1))
-    maps = torch.ldexp(maps, factors)
+    factors = torch.exp2(exponents.double()).view(-1, *[1] * (maps.ndim - 1))
+    maps = (maps.double() * factors).float()
     if not maps.isfinite().all():
         raise InputError(
-            f"X holds values around 1e{exponents.max() * 0.30103:.0f}, beyond the range of "
+            f"X holds values around 1e{int(exponents.max()) * 0.30103:.0f}, beyond the range of "
             "float32; divide all images by a constant first."
         )
     return maps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from scipy.linalg import eigh
 from torch import Tensor, nn
 
 from kscn.data import Source
+from kscn.data.source import OnDevice
 from kscn.errors import InputError
 from kscn.features.base import FeatureMap, check_finite, tensor_of, wrong_state
 from kscn.modelparts import check_array, number
@@ -81,7 +82,7 @@ class PCAFeatures(FeatureMap):
         source = self._open(X, reset=True)
         n, d = len(source), self.n_features_in_
         k = self._checked_components(n, d)
-        mean, covariance = _moments(source, d)
+        mean, covariance = _moments(source, d, self.device)
         self.total_variance_ = float(np.trace(covariance))
         variance, vectors = eigh(
             covariance,
@@ -111,21 +112,30 @@ class PCAFeatures(FeatureMap):
             scale = np.divide(1, spread, out=np.zeros_like(spread), where=spread**2 > least)
         missing = (0, -self.components_.shape[1] % 16)
         matrix = torch.from_numpy((scale[:, None] * self.components_).astype(self._dtype))
-        self._matrix = nn.functional.pad(matrix, missing)
-        self._shift = nn.functional.pad(torch.from_numpy(self.mean_), missing)
+        self._matrix = nn.functional.pad(matrix, missing).to(self.device)
+        self._shift = nn.functional.pad(torch.from_numpy(self.mean_), missing).to(self.device)
         length = float(np.sqrt((scale**2 * self.explained_variance_).sum()))
         self._last = [self.constant * (length or 1.0)] if self.constant else []
         self._n_features_out = len(self.components_) + len(self._last)
         return self
 
+    def to(self, device: torch.device) -> Self:
+        """Compute on this device from now on."""
+        if hasattr(self, "_matrix"):
+            self._matrix, self._shift = self._matrix.to(device), self._shift.to(device)
+        return super().to(device)
+
     @property
     def _dtype(self) -> np.dtype:
         return self.components_.dtype
 
-    def _compute(self, rows: NDArray) -> NDArray:
-        z = tensor_of(rows.reshape(len(rows), -1), self._dtype)
+    def _given(self, rows: NDArray) -> Tensor:
+        return tensor_of(rows, self._dtype).to(self.device)
+
+    def _apply(self, samples: Tensor) -> Tensor:
+        z = samples.reshape(len(samples), -1).to(self._matrix.dtype)
         z = nn.functional.pad(z, (0, self._matrix.shape[1] - z.shape[1])) - self._shift
-        return torch.cat([self._project(block) for block in z.split(ROWS)]).numpy()
+        return torch.cat([self._project(block) for block in z.split(ROWS)])
 
     def _project(self, z: Tensor) -> Tensor:
         """Components of up to ROWS centred samples, the same whatever the others are."""
@@ -205,15 +215,13 @@ def _working_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype("f4" if small or (dtype.kind == "f" and dtype.itemsize <= 4) else "f8")
 
 
-def _moments(source: Source, d: int) -> tuple[NDArray, NDArray]:
+def _moments(source: Source, d: int, device: torch.device) -> tuple[NDArray, NDArray]:
     """Mean (d,) and covariance (d, d) with denominator n - 1, of which the upper half is filled."""
     dtype = _working_dtype(source.dtype)
-    total = torch.zeros(d, dtype=torch.float64)
-    second = torch.zeros(d, d, dtype=torch.float64)
+    total = torch.zeros(d, dtype=torch.float64, device=device)
+    second = torch.zeros(d, d, dtype=torch.float64, device=device)
     pivot = None
-    for _, rows in source.batches(FIT_ROWS):
-        check_finite(rows, source.name)
-        z = tensor_of(rows.reshape(len(rows), -1), dtype)
+    for z in _tensors(source, dtype, device):
         if pivot is None:
             # Sums run relative to a point amid the samples: a mean that is large beside the
             # differences would otherwise drown these in rounding.
@@ -231,4 +239,17 @@ def _moments(source: Source, d: int) -> tuple[NDArray, NDArray]:
             "samples by a constant first."
         )
     assert pivot is not None  # a source has samples
-    return (pivot.double() + offset).numpy(), second.numpy()
+    return (pivot.double() + offset).cpu().numpy(), second.cpu().numpy()
+
+
+def _tensors(source: Source, dtype: np.dtype, device: torch.device) -> Iterator[Tensor]:
+    """Samples (b, d) in order, read where they are if that is the device."""
+    if isinstance(source, OnDevice) and source.device == device and device.type != "cpu":
+        kind = torch.float32 if dtype == np.float32 else torch.float64
+        for start in range(0, len(source), FIT_ROWS):
+            z = source.tensor(start, min(start + FIT_ROWS, len(source)))
+            yield z.reshape(len(z), -1).to(kind)
+        return
+    for _, rows in source.batches(FIT_ROWS):
+        check_finite(rows, source.name)
+        yield tensor_of(rows.reshape(len(rows), -1), dtype).to(device)

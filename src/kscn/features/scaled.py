@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.utils import Tags
+from torch import Tensor
 
 from kscn.features.base import FeatureMap, tensor_of, wrong_state
 from kscn.nn.scaling import InputScaling
@@ -41,14 +43,22 @@ class ScaledFeatures(FeatureMap):
         return features._prepare(scaling)
 
     def _prepare(self, scaling: InputScaling) -> Self:
-        self.scaling_ = scaling
+        self.scaling_ = scaling.to(self.device)
         self._n_features_out = self.n_features_in_
         return self
 
-    def _compute(self, rows: NDArray) -> NDArray:
+    def to(self, device: torch.device) -> Self:
+        """Compute on this device from now on."""
+        if hasattr(self, "scaling_"):
+            self.scaling_.to(device)
+        return super().to(device)
+
+    def _given(self, rows: NDArray) -> Tensor:
         exact = rows.dtype.kind == "f" and rows.dtype.itemsize <= 4
-        z = tensor_of(rows.reshape(len(rows), -1), np.dtype("f4" if exact else "f8"))
-        return self.scaling_(z).numpy()
+        return tensor_of(rows, np.dtype("f4" if exact else "f8")).to(self.device)
+
+    def _apply(self, samples: Tensor) -> Tensor:
+        return self.scaling_(samples.reshape(len(samples), -1))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -57,7 +67,7 @@ class ScaledFeatures(FeatureMap):
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """The shape of samples; shift and factor."""
-        arrays = {name: tensor.numpy() for name, tensor in self.scaling_.state_dict().items()}
+        arrays = {name: tensor.cpu().numpy() for name, tensor in self.scaling_.state_dict().items()}
         return {"shape": list(self.sample_shape_)}, arrays
 
     @classmethod

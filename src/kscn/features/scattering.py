@@ -7,10 +7,8 @@ The mathematics is kymatio's; what differs is how it is computed, see `kscn.feat
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from itertools import chain
 from numbers import Integral
 from typing import Any
@@ -30,8 +28,6 @@ from kscn.features.spectral import filter_matrix, sampling_matrix, trigonometric
 PIECE_NUMBERS = 600_000
 GROUP_NUMBERS = 300_000
 MOST_IMAGES = 64
-# Pieces from which on it pays to compile.
-COMPILED_PIECES = 16
 # Numbers in the filters and in what turns lines of pixels into coefficients, some of them twice
 # over: beyond this, making them would take more than half a gigabyte, and minutes.
 MOST_NUMBERS = 2**25
@@ -101,7 +97,6 @@ class Scattering2D(nn.Module):
         b = self.images_at_once
         self.first = [_grouped(psi[j], 2**j, grids[j], b) for j in range(J)]
         self.second = [self._coarser(psi, grids, j) for j in range(J)]
-        self._compiled: dict[Any, Callable[[Tensor], Tensor]] = {}
         # So that torch knows of them, for .to() and .double().
         self.parts = nn.ModuleList(chain.from_iterable(self.first + self.second))
 
@@ -141,42 +136,19 @@ class Scattering2D(nn.Module):
         threads = torch.get_num_threads()
         workers = min(threads, len(pieces)) if self.average_y.device.type == "cpu" else 1
 
-        b = self.images_at_once
-        scatter: Callable[[Tensor], Tensor] = self._scatter
-        if workers > 1 and (self._compiled or len(pieces) >= COMPILED_PIECES):
-            scatter = self._without_interpreter(pieces[0][0])
+        inference = torch.is_inference_mode_enabled()  # which holds for the caller's thread
 
         def work(piece: tuple[Tensor, Tensor]) -> None:
             torch.set_num_threads(threads // workers)  # of this thread
-            with torch.inference_mode():
+            with torch.inference_mode(inference), torch.no_grad():
                 images, out = piece
-                out.copy_(scatter(images) if len(images) == b else self._scatter(images))
+                out.copy_(self._scatter(images))
 
         try:
             with ThreadPoolExecutor(workers) as pool:
                 list(pool.map(work, pieces))
         finally:
             torch.set_num_threads(threads)  # new threads take the number that was set last
-
-    def _without_interpreter(self, piece: Tensor) -> Callable[[Tensor], Tensor]:
-        """`_scatter` of whole pieces as one call, for which threads need no turn in Python.
-
-        Waiting for turns between small products takes a quarter of the time. TorchScript is all
-        that torch has against it without a compiler; where it has been given up, nothing changes.
-        """
-        key = (piece.dtype, self.average_y.dtype)  # .double() and .float() change the filters
-        if key not in self._compiled:
-            self._compiled.clear()
-            self._compiled[key] = self._scatter
-            with warnings.catch_warnings(), torch.no_grad(), suppress(AttributeError):
-                warnings.simplefilter("ignore")
-                traced = torch.jit.trace_module(self, {"_scatter": piece}, check_trace=False)
-                frozen = torch.jit.freeze(traced.eval(), ["_scatter"])
-                self._compiled[key] = frozen._scatter
-        return self._compiled[key]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_compiled": {}}
 
     def _scatter(self, images: Tensor) -> Tensor:
         """Maps of a piece; always computed for a whole one, so that rounding is the same too."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from kscn.errors import InputError
 from kscn.nn import stride2
+from kscn.nn.stride2 import in_fast_order
 
 
 class ConvAutoencoder(nn.Module):
@@ -78,16 +79,17 @@ class ConvAutoencoder(nn.Module):
 
     def encode(self, images: Tensor) -> Tensor:
         """Latents (n, d) of images (n, c, h, w)."""
-        if self._detour_in and torch.is_grad_enabled():  # only its gradient is slow otherwise
+        on_cpu = images.device.type == "cpu"
+        if on_cpu and self._detour_in and torch.is_grad_enabled():  # else only the gradient is slow
             code = self.encoder[1:](stride2.conv(self.encoder[0], images))  # type: ignore[arg-type]
         else:
-            code = self.encoder(images.contiguous(memory_format=torch.channels_last))
+            code = self.encoder(in_fast_order(images))
         return code.flatten(1)
 
     def decode(self, latent: Tensor) -> Tensor:
         """Images (n, c, h, w) of latents (n, d)."""
-        code = latent.reshape(-1, *self.code_shape).contiguous(memory_format=torch.channels_last)
-        if self._detour_out:
+        code = in_fast_order(latent.reshape(-1, *self.code_shape))
+        if self._detour_out and code.device.type == "cpu":
             return stride2.conv_transpose(self.decoder[-1], self.decoder[:-1](code))  # type: ignore[arg-type]
         return self.decoder(code)
 

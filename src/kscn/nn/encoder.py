@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from kscn.errors import InputError
+from kscn.nn.stride2 import in_fast_order
 
 # Stride-2 layers are added until the maps are at most this wide; the last channels are repeated.
 SMALLEST = 4
@@ -62,7 +63,7 @@ class ConvEncoder(nn.Module):
 
     def encode(self, images: Tensor) -> Tensor:
         """Latents (n, latent_dim) of images (n, c, h, w)."""
-        maps = self.maps(images.contiguous(memory_format=torch.channels_last))
+        maps = self.maps(in_fast_order(images))
         return self.linear(maps.flatten(1))
 
     def forward(self, images: Tensor) -> Tensor:

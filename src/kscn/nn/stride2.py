@@ -14,6 +14,13 @@ from torch import Tensor, nn
 FEW = 4
 
 
+def in_fast_order(images: Tensor) -> Tensor:
+    """Images with the channels innermost on the CPU, where oneDNN is about three times faster."""
+    if images.device.type != "cpu":
+        return images
+    return images.contiguous(memory_format=torch.channels_last)
+
+
 def suits(layer: nn.Conv2d | nn.ConvTranspose2d, sides: tuple[int, int]) -> bool:
     """Whether the detour computes `layer` (stride 2, same padding) on images of these sides."""
     few = layer.in_channels if isinstance(layer, nn.Conv2d) else layer.out_channels

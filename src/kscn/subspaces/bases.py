@@ -101,10 +101,12 @@ class Subspaces:
         return rows_times(z, self._stacked).unflatten(1, (k, p)).square_().sum(dim=2)
 
     def _repair_cancelled(self, z: Tensor, residual: Tensor, cancelled: Tensor) -> None:
-        if not cancelled.any():  # the usual case, and much cheaper to tell than by columns
+        # The usual case, and on the CPU much cheaper to tell; another device waits once as it is.
+        if z.device.type == "cpu" and not cancelled.any():
             return
-        for i in cancelled.any(dim=0).nonzero().flatten().tolist():
-            rows = cancelled[:, i].nonzero().flatten()
+        cluster, all_rows = cancelled.mT.nonzero().unbind(dim=1)
+        sizes = torch.bincount(cluster.cpu()).tolist() if len(cluster) else []
+        for i, rows in enumerate(all_rows.split(sizes)):
             away = z[rows] if self.offsets is None else z[rows] - self.offsets[i]
             away = away - rows_times(rows_times(away, self.bases[i]), self.bases[i].mT)
             residual[rows, i] = away.square().sum(dim=1)
@@ -127,8 +129,9 @@ class Subspaces:
         """The same subspaces under other numbers: new subspace i is old subspace `order[i]`."""
         return Subspaces(self.bases[order], None if self.offsets is None else self.offsets[order])
 
-    def to(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> Subspaces:
-        """The same subspaces in another precision, on another device."""
+    def to(self, dtype: torch.dtype, device: torch.device | str | None = None) -> Subspaces:
+        """The same subspaces in another precision, and on another device if one is named."""
+        device = self.bases.device if device is None else device
         offsets = None if self.offsets is None else self.offsets.to(device, dtype)
         return Subspaces(self.bases.to(device, dtype), offsets)
 

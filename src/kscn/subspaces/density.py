@@ -33,8 +33,8 @@ def held_out_densities(z: Tensor, labels: Tensor) -> Tensor:
     """
     z = z.double()
     floor = FLOOR * float(z.var(dim=0).mean()) + torch.finfo(z.dtype).tiny
-    half = torch.arange(len(z)) % HALVES
-    found = torch.empty(len(z), dtype=z.dtype)
+    half = torch.arange(len(z), device=z.device) % HALVES
+    found = z.new_empty(len(z))
     for number in range(HALVES):
         seen = half != number
         logs = [
@@ -69,10 +69,10 @@ def shrunk_covariance(z: Tensor) -> Tensor:
     n, d = z.shape
     z = z - z.mean(dim=0)
     covariance = z.mT @ z / n
-    ball = covariance.trace() / d * torch.eye(d, dtype=z.dtype)
+    ball = covariance.trace() / d * torch.eye(d, dtype=z.dtype, device=z.device)
     away = (covariance - ball).square().sum()
     error = (z.square().sum(dim=1).square().mean() - covariance.square().sum()) / n
-    share = (error / away).clamp(0, 1) if away > 0 else torch.ones((), dtype=z.dtype)
+    share = (error / away).clamp(0, 1) if away > 0 else z.new_ones(())
     return torch.lerp(covariance, ball, share)
 
 
@@ -80,8 +80,9 @@ def _log_density(z: Tensor, members: Tensor, of: int, floor: float) -> Tensor:
     """Log of a cluster's share times its density at z, (m,)."""
     d = z.shape[1]
     if len(members) < 2:
-        return torch.full((len(z),), -1e300, dtype=z.dtype)
-    covariance = shrunk_covariance(members) + floor * torch.eye(d, dtype=z.dtype)
+        return z.new_full((len(z),), -1e300)
+    eye = torch.eye(d, dtype=z.dtype, device=z.device)
+    covariance = shrunk_covariance(members) + floor * eye
     root = torch.linalg.cholesky(covariance)
     white = torch.linalg.solve_triangular(root, (z - members.mean(dim=0)).mT, upper=False)
     volume = root.diagonal().log().sum() + 0.5 * d * math.log(2 * math.pi)

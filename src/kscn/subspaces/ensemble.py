@@ -148,7 +148,7 @@ def cost_near(problem: Problem, common: Problem, labels: Tensor) -> float:
 
 def fitted(problem: Problem, labels: Tensor) -> Subspaces:
     """The subspaces of given clusters."""
-    sums = ScatterSums(problem.k, problem.z.shape[1], problem.affine)
+    sums = ScatterSums(problem.k, problem.z.shape[1], problem.affine, problem.z.device)
     sums.add(problem.z.double(), labels)
     return sums.subspaces(problem.dims).to(problem.z.dtype, problem.z.device)
 
@@ -218,7 +218,7 @@ def consensus_labels(runs: list[Tensor], k: int) -> Tensor:
     labels = runs[max(range(len(runs)), key=lambda i: round(agreement[i], 9))].long()
     for _ in range(VOTE_ITERATIONS):
         count = torch.bincount(labels, minlength=k)
-        means = torch.zeros(k, votes.shape[1]).index_add_(0, labels, votes)
+        means = votes.new_zeros(k, votes.shape[1]).index_add_(0, labels, votes)
         means /= count.clamp(min=1)[:, None]
         score = 2 * votes @ means.mT - means.square().sum(dim=1)
         moved = score.masked_fill(count == 0, -torch.inf).argmax(dim=1)
@@ -230,7 +230,7 @@ def consensus_labels(runs: list[Tensor], k: int) -> Tensor:
 
 def support(labels: Tensor, runs: list[Tensor]) -> Tensor:
     """Share of runs in which a sample is where most of its cluster is, shape (m,)."""
-    held = torch.zeros(len(labels))
+    held = torch.zeros(len(labels), device=labels.device)
     for run in runs:
         width = int(run.max()) + 1
         joint = torch.bincount(labels * width + run, minlength=(int(labels.max()) + 1) * width)

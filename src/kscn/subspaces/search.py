@@ -77,10 +77,10 @@ class Problem:
 
     z: Tensor  # (m, d)
     weights: Tensor | None  # (m,)
-    dims: Tensor  # (k,)
+    dims: Tensor  # (k,), on the CPU
     affine: bool
     trim: float
-    generator: torch.Generator
+    generator: torch.Generator  # of the CPU: a seed means the same wherever z is
 
     def __post_init__(self) -> None:
         self.norms = self.z.square().sum(dim=1)
@@ -236,7 +236,7 @@ def initial_candidates(problem: Problem, init: str, starts: int) -> Candidates:
     """R starts of the kind `init`; dimensions that differ are dealt out at random."""
     z, k = problem.z, problem.k
     deal = torch.stack([torch.randperm(k, generator=problem.generator) for _ in range(starts)])
-    used = torch.arange(problem.p) < problem.dims[deal][:, :, None]  # (R, k, p)
+    used = (torch.arange(problem.p) < problem.dims[deal][:, :, None]).to(z.device)  # (R, k, p)
     if init in LABEL_STARTS:
         labels = LABEL_STARTS[init](z, k, starts, problem.generator)
         return candidates_from_labels(problem, labels.mT, used)
@@ -259,9 +259,9 @@ def candidates_from_labels(problem: Problem, labels: Tensor, used: Tensor) -> Ca
     def build(part: slice) -> Candidates:
         near = labels[part]
         shape = (len(near), problem.k, problem.p, near.shape[1])
-        member = torch.zeros(shape[0], shape[1], shape[3]).scatter_(1, near[:, None], 1.0)
+        member = problem.z.new_zeros(shape[0], shape[1], shape[3]).scatter_(1, near[:, None], 1.0)
         mean = _means(problem, member) if problem.affine else None
-        projected = torch.randn(shape, generator=problem.generator)
+        projected = torch.randn(shape, generator=problem.generator).to(problem.z.device)
         for _ in range(3):
             masked = projected.mul_(member[:, :, None])
             bases = _power_step(problem, masked, mean, used[part])
@@ -380,10 +380,10 @@ def propose_swaps(problem: Problem, best: Candidates) -> Candidates:
         residual = residual * _near(residual, problem.trim)
     seeds = draw_rows(residual[None], PROPOSALS, generator)[0]
     members = neighbourhood_members(z, seeds, problem.neighbours, problem.affine)
-    loss = torch.zeros(problem.k).index_add_(0, labels, first - second)
+    loss = z.new_zeros(problem.k).index_add_(0, labels, first - second)
     cheap = 1 / (loss + 1e-6 * loss.mean() + torch.finfo(z.dtype).tiny)
     dropped = draw_rows((cheap / cheap.max())[None], PROPOSALS, generator)[0]
-    rows = torch.arange(PROPOSALS)
+    rows = torch.arange(PROPOSALS, device=z.device)
     used = best.used.expand(PROPOSALS, -1, -1)
     new = local_subspaces(z, members, used[rows, dropped], problem.affine)
     bases = best.bases.repeat(PROPOSALS, 1, 1, 1)

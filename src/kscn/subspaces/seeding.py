@@ -26,22 +26,22 @@ def k_means_labels(z: Tensor, k: int, starts: int, generator: torch.Generator) -
     """
     m, d = z.shape
     norms = z.square().sum(dim=1)
-    centres = torch.empty(starts, k, d, dtype=z.dtype)
-    nearest = torch.full((m, starts), torch.inf, dtype=z.dtype)
+    centres = z.new_empty(starts, k, d)
+    nearest = z.new_full((m, starts), torch.inf)
     for j in range(k):
         if j == 0:
-            drawn = torch.randint(m, (starts,), generator=generator)
+            drawn = torch.randint(m, (starts,), generator=generator).to(z.device)
         else:
             drawn = draw_rows(nearest.mT, 1, generator)[:, 0]
         centres[:, j] = z[drawn]
         far = norms[:, None] + norms[drawn] - 2 * z @ z[drawn].mT
         nearest = torch.minimum(nearest, far.clamp_(min=0))
-    shift = torch.arange(starts) * k
+    shift = torch.arange(starts, device=z.device) * k
     for _ in range(KMEANS_ITERATIONS):
         flat = centres.view(starts * k, d)
         score = 2 * z @ flat.mT - flat.square().sum(dim=1)
         labels = score.view(m, starts, k).argmax(dim=2)
-        member = torch.zeros(m, starts * k, dtype=z.dtype).scatter_(1, labels + shift, 1.0)
+        member = z.new_zeros(m, starts * k).scatter_(1, labels + shift, 1.0)
         count = member.sum(dim=0)
         mean = (member.mT @ z) / count.clamp(min=1)[:, None]
         centres = torch.where((count > 0)[:, None], mean, flat).view(starts, k, d)
@@ -50,7 +50,7 @@ def k_means_labels(z: Tensor, k: int, starts: int, generator: torch.Generator) -
 
 def random_labels(z: Tensor, k: int, starts: int, generator: torch.Generator) -> Tensor:
     """Every sample in a random cluster."""
-    return torch.randint(k, (len(z), starts), generator=generator)
+    return torch.randint(k, (len(z), starts), generator=generator).to(z.device)
 
 
 def neighbourhood_members(
@@ -83,7 +83,8 @@ def local_subspaces(z: Tensor, members: Tensor, used: Tensor, affine: bool) -> S
     if affine:
         group = group - mean[:, None]
     level = SPARE * z.square().mean().sqrt()
-    bases, held = _power_steps(group, level * torch.eye(z.shape[1], used.shape[1], dtype=z.dtype))
+    axes = torch.eye(z.shape[1], used.shape[1], dtype=z.dtype, device=z.device)
+    bases, held = _power_steps(group, level * axes)
     # Fewer rows than directions, or equal rows: the first axes have completed the basis. They may
     # be dead (the corner of an image), and then nothing turns them later. Random directions see
     # a little of everything.
@@ -120,6 +121,7 @@ def _completed_at_random(group: Tensor, p: int) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     shape = (len(group), group.shape[2], p)
     spare = torch.randn(shape, generator=generator, dtype=group.dtype) / shape[1] ** 0.5
+    spare = spare.to(group.device)
     group = group / torch.where(size > 0, size, 1.0)  # of scatter 1, to which SPARE is a share
     return _power_steps(group, SPARE * spare)[0]
 
@@ -140,10 +142,10 @@ def neighbourhood_starts(
     """
     chosen = []
     starts, k, _ = used.shape
-    nearest = torch.full((len(z), starts), torch.inf, dtype=z.dtype)
+    nearest = z.new_full((len(z), starts), torch.inf)
     for j in range(k):
         if j == 0 or not spread:
-            seeds = torch.randint(len(z), (starts,), generator=generator)
+            seeds = torch.randint(len(z), (starts,), generator=generator).to(z.device)
         else:
             seeds = draw_rows(nearest.mT, 1, generator)[:, 0]
         members = neighbourhood_members(z, seeds, size, affine)
@@ -158,10 +160,15 @@ def neighbourhood_starts(
 
 
 def draw_rows(mass: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Draw `count` columns per row of `mass` in proportion to it; uniformly where all is zero."""
-    mass = mass.clamp(min=0)
+    """Draw `count` columns per row of `mass` in proportion to it; uniformly where all is zero.
+
+    On the CPU, where the generator is, so that a seed means the same on any device.
+    """
+    place = mass.device
+    mass = mass.cpu().clamp(min=0)
     empty = mass.sum(dim=1, keepdim=True) <= 0
-    return torch.multinomial(mass + empty, count, replacement=True, generator=generator)
+    drawn = torch.multinomial(mass + empty, count, replacement=True, generator=generator)
+    return drawn.to(place)
 
 
 def rescue_empty(
@@ -174,7 +181,8 @@ def rescue_empty(
     nearest = subspaces.residuals(pool).amin(dim=1)
     affine = subspaces.offsets is not None
     seeds = draw_rows(nearest[None], len(empty), generator)[0]
-    used = torch.arange(subspaces.bases.shape[2]) < subspaces.dims[empty][:, None]
+    dims = subspaces.dims[empty]
+    used = torch.arange(subspaces.bases.shape[2], device=dims.device) < dims[:, None]
     new = local_subspaces(pool, neighbourhood_members(pool, seeds, size, affine), used, affine)
     bases = subspaces.bases.clone()
     bases[empty] = new.bases

@@ -47,25 +47,30 @@ class ScatterSums:
     def add(
         self, z: Tensor, labels: Tensor, weights: Tensor | None = None, sign: float = 1.0
     ) -> None:
-        """Add the rows of z (n, d) to the clusters in `labels`; label -1 belongs to none."""
+        """Add the rows of z (n, d) to the clusters in `labels`; label -1 belongs to none.
+
+        Labels and weights may be on the CPU when z is on another device.
+        """
         # Narrow integers sort several times faster.
         narrow = torch.int16 if len(self.weight) < 2**15 else torch.int64
-        order = torch.argsort(labels.to(narrow), stable=True)
+        labels = labels.cpu()
+        order = torch.argsort(labels.to(narrow), stable=True).to(z.device)
         counts = torch.bincount(labels + 1, minlength=len(self.weight) + 1).tolist()
         z = z.index_select(0, order)
-        weights = None if weights is None else weights[order]
+        weights = None if weights is None else weights.to(z.device)[order]
         begin = counts[0]
         for i, count in enumerate(counts[1:]):
             if count == 0:
                 continue
             members = z[begin : begin + count]
+            weighted = members
             if weights is None:
-                weighted, total = members, float(count)
+                self.weight[i] += sign * count
             else:
                 w = weights[begin : begin + count]
-                weighted, total = members * w[:, None], float(w.double().sum())
+                weighted = members * w[:, None]
+                self.weight[i] += sign * w.double().sum()
             self.changed[i] = True
-            self.weight[i] += sign * total
             self.second[i].add_(members.mT @ weighted, alpha=sign)
             if self.first is not None:
                 self.first[i].add_(weighted.double().sum(dim=0), alpha=sign)
@@ -100,7 +105,8 @@ class ScatterSums:
             self.frame[which] = frame
         self.changed.zero_()
         fresh = frame[..., :p]
-        fresh = fresh * (torch.arange(p) < dims[which, None])[:, None, :].to(fresh.device)
+        used = torch.arange(p, device=dims.device) < dims[which, None]  # (k, p)
+        fresh = fresh * used[:, None, :].to(fresh.device)
         offsets = None
         if self.first is not None:
             mean = self._means()[which]
@@ -114,6 +120,16 @@ class ScatterSums:
             kept[which] = offsets.to(kept.dtype)
             offsets = kept
         return Subspaces(bases, offsets)
+
+    def to(self, device: torch.device | str) -> ScatterSums:
+        """The same sums on another device; what was found of eigenvectors stays behind."""
+        if self.weight.device == torch.device(device):
+            return self
+        out = ScatterSums(0, 0, False)
+        out.dim, out.changed = self.dim, self.changed
+        out.weight, out.second = self.weight.to(device), self.second.to(device)
+        out.first = None if self.first is None else self.first.to(device)
+        return out
 
     def reordered(self, order: Tensor) -> ScatterSums:
         """The same sums under other cluster numbers."""
@@ -200,10 +216,13 @@ def _filter_cycle(scatter: Tensor, vectors: Tensor, wanted: int) -> tuple[Tensor
 
 def keep_nearest(residual: Tensor, labels: Tensor, trim: float, n_clusters: int) -> Tensor:
     """Mask of the members that stay when each cluster drops its farthest share `trim`."""
-    keep = torch.ones_like(labels, dtype=torch.bool)
-    for i in range(n_clusters):
-        rows = (labels == i).nonzero().flatten()
-        stay = len(rows) - int(trim * len(rows))
-        if stay < len(rows):
-            keep[rows[residual[rows].argsort(stable=True)[stay:]]] = False
-    return keep
+    labels = labels.long()
+    near = residual.argsort(stable=True)
+    order = near[labels[near].argsort(stable=True)]  # by cluster, and the nearest first in each
+    sizes = torch.zeros(n_clusters + 1, dtype=torch.long, device=labels.device)
+    sizes.index_add_(0, labels + 1, torch.ones_like(labels))  # label -1 belongs to none
+    cluster = labels[order] + 1
+    rank = torch.arange(len(labels), device=labels.device) - (sizes.cumsum(0) - sizes)[cluster]
+    stay = sizes - (trim * sizes.double()).long()
+    stay[0] = sizes[0]
+    return torch.empty_like(labels, dtype=torch.bool).scatter_(0, order, rank < stay[cluster])

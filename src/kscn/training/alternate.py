@@ -12,6 +12,7 @@ Both need sums over samples only.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from kscn.errors import InputError, TrainingError
 from kscn.subspaces import ScatterSums, Subspaces, largest_turn
 from kscn.subspaces.grassmann import descend
 from kscn.subspaces.seeding import rescue_empty
-from kscn.training.blocks import Blocks, check_finite
+from kscn.training.blocks import Blocks, FiniteCheck
 from kscn.training.checkpoint import State
 from kscn.training.distributed import ALONE, Group, place
 from kscn.training.folds import drawn
@@ -39,7 +40,8 @@ LOSSES = ("residual", "separation")
 # Samples (about as many) kept at hand for a cluster that has lost all of its own.
 POOL = 4096
 # Latents gathered for the gradient before their products are taken: large products cost less.
-GATHER_TOGETHER = 4096
+# Another device than the CPU has to wait for their clusters, so there more are gathered.
+GATHER_TOGETHER, DEVICE_TIMES = 4096, 16
 # Share of latents that may be zero: ReLU leaves a few, a collapsed network nearly all.
 ZEROS = 0.5
 
@@ -115,6 +117,8 @@ class Alternation:
         self.queue: list[Tensor] = []
         self.gathered = 0
         self.gather_seconds = 0.0
+        on_cpu = trainer.batches.device.type == "cpu"
+        self.together = GATHER_TOGETHER if on_cpu else DEVICE_TIMES * GATHER_TOGETHER
         if saved is not None and trainer.steps_done:
             self._restore(saved)
             return
@@ -147,11 +151,12 @@ class Alternation:
                 self._assign()
                 if self.update == "grassmann":
                     self._rescue()
-            objective, changed, n = self.group.add(
-                float(self.distance.double().sum()),
-                int((self.labels != old_labels).sum()),
-                len(self.labels),
-            )
+            turn = largest_turn(self.before.bases, self.subspaces.bases).max()
+            moved = (self.labels != old_labels).sum()
+            # All that the device has to be waited for, at once.
+            own = torch.stack([turn, moved, self.distance.double().sum(), *self._own_sizes()])
+            sine, *sums = own.tolist()
+            changed, objective, *sizes, n = self.group.add(*sums, len(self.labels))
             done = Epoch(
                 self.trainer.epochs_done,
                 losses.reconstruction,
@@ -159,8 +164,8 @@ class Alternation:
                 objective,
                 self.relative,
                 changed / n,
-                self._sizes().tolist(),
-                float(largest_turn(self.before.bases, self.subspaces.bases).max().asin().rad2deg()),
+                [int(size) for size in sizes],
+                math.degrees(math.asin(sine)),
                 update_seconds,
                 time.perf_counter() - began,
             )
@@ -168,9 +173,10 @@ class Alternation:
                 break
             self.trainer.keeper.keep()
 
-    def _sizes(self) -> Tensor:
-        own = torch.bincount(self.labels, minlength=self.subspaces.n_clusters)
-        return self.group.sum(own)
+    def _own_sizes(self) -> Tensor:
+        """Members of each cluster in this process, (k,)."""
+        sizes = self.labels.new_zeros(self.subspaces.n_clusters)
+        return sizes.index_add_(0, self.labels, torch.ones_like(self.labels))
 
     def _train(self) -> EpochLosses:
         gather = self._gather if self.update == "grassmann" else None
@@ -234,8 +240,8 @@ class Alternation:
         first, n = place(self.trainer.batches.source)
         seed = self.group.agree_int(self.trainer.generator.initial_seed())
         some = drawn(torch.arange(first, first + len(self.latents)), seed, POOL, n)
-        own = self.latents.take(some.nonzero().flatten().numpy())
-        return self.group.gather(torch.from_numpy(own))
+        own = self._blocks().take(some.nonzero().flatten().numpy())
+        return self.group.gather(own)
 
     # Checkpoints --------------------------------------------------------------------------------
 
@@ -271,7 +277,7 @@ class Alternation:
     def _own(self, rows: Tensor) -> Tensor:
         """Of something that all samples have, what belongs to those of this process."""
         first, _ = place(self.trainer.batches.source)
-        return rows[first : first + len(self.trainer.batches)]
+        return rows[first : first + len(self.trainer.batches)].to(self.trainer.batches.device)
 
     # Grassmann ----------------------------------------------------------------------------------
 
@@ -291,7 +297,7 @@ class Alternation:
         if self.gathered == self.update_every:
             self._grassmann_step()
             self.current_loss.subspaces = self.subspaces
-        elif sum(map(len, self.queue)) >= GATHER_TOGETHER:
+        elif sum(map(len, self.queue)) >= self.together:
             self._flush()
         self.gather_seconds += time.perf_counter() - began
 
@@ -299,7 +305,9 @@ class Alternation:
         """Add what was gathered to the sums of z z^T per cluster: the gradient is -2 A S."""
         z = torch.cat(self.queue)
         self.queue.clear()
-        self.sums.add(z, self.subspaces.assign(z)[0])
+        labels = self.subspaces.assign(z)[0].cpu()
+        for piece, own in zip(z.split(GATHER_TOGETHER), labels.split(GATHER_TOGETHER), strict=True):
+            self.sums.add(piece, own)
 
     def _grassmann_step(self) -> None:
         if self.queue:
@@ -312,10 +320,10 @@ class Alternation:
     def _rescue(self) -> None:
         """A cluster without members has no gradient to leave its place by: give it a new one."""
         k = self.subspaces.n_clusters
-        empty = (self._sizes() == 0).nonzero().flatten()
+        empty = (self.group.sum(self._own_sizes()) == 0).nonzero().flatten()
         if len(empty) == 0:
             return
-        pool = self._pool().to(self.subspaces.bases.device)
+        pool = self._pool()
         size = max(int(self.subspaces.dims.max()) + 2, len(pool) // (3 * k))
         generator = self.trainer.generator
         rescued = rescue_empty(self.subspaces, empty, pool, size, generator)
@@ -333,19 +341,19 @@ class Assignment(NamedTuple):
 
 
 def assign(blocks: Blocks, subspaces: Subspaces, group: Group = ALONE) -> Assignment:
-    """The nearest subspace of every sample of this process."""
-    labels = torch.empty(len(blocks), dtype=torch.int64)
-    distance = torch.empty(len(blocks), dtype=blocks.dtype)
-    energy, zeros = 0.0, 0
+    """The nearest subspace of every sample of this process, on the device of the blocks."""
+    labels = torch.empty(len(blocks), dtype=torch.int64, device=blocks.device)
+    distance = torch.empty(len(blocks), dtype=blocks.dtype, device=blocks.device)
+    totals = torch.zeros(2, dtype=torch.float64, device=blocks.device)  # of |z|^2, and zeros
+    finite = FiniteCheck(blocks.source.name)
     for where, z in blocks:
         norms = z.square().sum(dim=1)
-        check_finite(norms, z, blocks.source.name)
+        finite(norms, z)
         nearest, label = subspaces.residuals(z, norms).min(dim=1)
-        labels[where : where + len(z)] = label.cpu()
-        distance[where : where + len(z)] = nearest.cpu()
-        energy += float(norms.double().sum())
-        zeros += int((norms == 0).sum())
-    residual, energy, all_zeros, n = group.add(
-        float(distance.double().sum()), energy, zeros, len(blocks)
-    )
+        labels[where : where + len(z)] = label
+        distance[where : where + len(z)] = nearest
+        totals += torch.stack([norms.double().sum(), (norms == 0).sum()])
+    finite.close()
+    sums = torch.stack([distance.double().sum(), *totals]).tolist()
+    residual, energy, all_zeros, n = group.add(*sums, len(blocks))
     return Assignment(labels, distance, residual / max(energy, 1e-300), all_zeros / n)

@@ -98,7 +98,7 @@ def grow(
         for _ in range(PASSES):
             without = _without(z, fold, labels, k, dim)
             residual = _across(z, fold, without)
-            prices = even_prices(residual) if even else torch.zeros(k)
+            prices = even_prices(residual) if even else residual.new_zeros(k)
             labels = (log_odds(residual) + CHARGED * prices).argmin(dim=1)
         report(number, len(dims))
     if spread(prices) > LOW:
@@ -146,10 +146,10 @@ def _residuals(
 
 
 def _across(z: Tensor, fold: Tensor, without: Sequence[Subspaces]) -> Tensor:
-    found = torch.empty(len(z), without[0].n_clusters)
+    found = torch.empty(len(z), without[0].n_clusters, device=z.device)
     for number, others in enumerate(without):
         for rows in (fold == number).nonzero().flatten().split(ROWS):
-            found[rows.cpu()] = others.residuals(z[rows]).cpu().float()
+            found[rows] = others.residuals(z[rows]).float()
     return found
 
 
@@ -171,7 +171,7 @@ def _without(z: Tensor, fold: Tensor, labels: Tensor, k: int, dim: int) -> list[
 
 
 def _sums(z: Tensor, labels: Tensor, k: int) -> ScatterSums:
-    sums = ScatterSums(k, z.shape[1], affine=False)
+    sums = ScatterSums(k, z.shape[1], affine=False, device=z.device)
     sums.add(z, labels)
     return sums
 

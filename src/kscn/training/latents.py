@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from kscn.data import Source, as_source
+from kscn.data.source import OnDevice
 from kscn.errors import TrainingError
+from kscn.training.blocks import Blocks
+from kscn.training.device import CPU
 from kscn.training.distributed import ALONE, Group
 from kscn.training.minibatches import Minibatches
 
@@ -32,7 +35,7 @@ class Encoder:
 
     def __call__(self, batch: Tensor) -> Tensor:
         """Latents (n, d) of network inputs, each independent of the others."""
-        with evaluating(self.autoencoder, self.latent), torch.inference_mode():
+        with evaluating(self.autoencoder, self.latent), torch.no_grad():
             return each_alone(self._encode, batch)
 
     def _encode(self, batch: Tensor) -> Tensor:
@@ -57,7 +60,7 @@ def each_alone(run: Callable[[Tensor], Tensor], batch: Tensor) -> Tensor:
         n = len(piece)
         if n < rows:
             piece = torch.cat([piece, piece.new_zeros(rows - n, *piece.shape[1:])])
-        with _AlignedRows():
+        with _AlignedRows() if batch.device.type == "cpu" else nullcontext():
             results.append(run(piece)[:n])
     return torch.cat(results)
 
@@ -92,50 +95,54 @@ def evaluating(*modules: nn.Module) -> Iterator[None]:
             module.train(training)
 
 
-class LatentSource(Source):
-    """Samples encoded when they are read."""
+class LatentSource(OnDevice):
+    """Samples encoded when they are read, on the device of the network."""
 
     def __init__(self, batches: Minibatches, encode: Encoder) -> None:
         self._batches = batches
         self._encode = encode
         self._rows_at_once = block_rows(batches.shape)
-        dim = self._encode(batches.read(0, 1)).shape[1]
+        dim = self._encode(torch.zeros(1, *batches.shape, device=batches.device)).shape[1]
         name = f"the latent of {batches.source.name}"
         super().__init__(name, len(batches), (dim,), np.dtype(np.float32))
+        self.device = batches.device
 
-    def _read(self, start: int, stop: int) -> np.ndarray:
-        out = np.empty((stop - start, *self.shape), dtype=np.float32)
+    def tensor(self, start: int, stop: int) -> Tensor:
+        """Latents of the samples `start` to `stop`."""
+        out = torch.empty(stop - start, *self.shape, device=self.device)
         for first, batch in self._batches.blocks(self._rows_at_once, start, stop):
             low = first - start
-            out[low : low + len(batch)] = self._encode(batch).cpu()
+            out[low : low + len(batch)] = self._encode(batch)
         return out
 
-    def _gather(self, rows: np.ndarray) -> np.ndarray:
-        out = np.empty((len(rows), *self.shape), dtype=np.float32)
+    def tensor_of(self, rows: np.ndarray) -> Tensor:
+        """Latents of the given samples."""
+        out = torch.empty(len(rows), *self.shape, device=self.device)
         for low in range(0, len(rows), self._rows_at_once):
             some = slice(low, low + self._rows_at_once)
-            out[some] = self._encode(self._batches.take(rows[some])).cpu()
+            out[some] = self._encode(self._batches.take(rows[some]))
         return out
 
 
 def encode(batches: Minibatches, encoder: Encoder) -> Source:
-    """The latents of all samples: an array where that is small, else encoded whenever read."""
+    """The latents of all samples: where that is small a tensor, else encoded whenever read."""
     lazy = LatentSource(batches, encoder)
     if len(lazy) * lazy.row_bytes > KEEP_BYTES:
         return lazy
-    return as_source(lazy[:], name=lazy.name)
+    return as_source(lazy.tensor(0, len(lazy)), name=lazy.name)
 
 
-def moments(codes: Source, group: Group = ALONE) -> tuple[Tensor, Tensor]:
+def moments(
+    codes: Source, group: Group = ALONE, device: torch.device = CPU
+) -> tuple[Tensor, Tensor]:
     """Mean (d,) and covariance (d, d) of codes, which must carry something to cluster by.
 
     With a `group`, `codes` are those of this process and the moments those of all.
     """
     d = codes.shape[0]
-    total = torch.zeros(d, dtype=torch.float64)
-    second = torch.zeros(d, d, dtype=torch.float64)
-    for _, rows in codes.batches(16384):
-        z = torch.from_numpy(np.asarray(rows)).double()
+    total = torch.zeros(d, dtype=torch.float64, device=device)
+    second = torch.zeros(d, d, dtype=torch.float64, device=device)
+    for _, z in Blocks(codes, torch.float64, device):
         total += z.sum(dim=0)
         second += z.mT @ z
     (n,) = group.add(len(codes))

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from kscn.subspaces import ScatterSums, Subspaces, largest_turn
 from kscn.subspaces.seeding import rescue_empty
-from kscn.training.blocks import Blocks, check_finite
+from kscn.training.blocks import Blocks, FiniteCheck
 from kscn.training.checkpoint import Keeper, State
 from kscn.training.distributed import ALONE, Group, place
 from kscn.training.memory import kept_memory
@@ -106,32 +106,31 @@ class Lloyd:
         self.blocks = blocks
         self.subspaces = start
         self.trim = trim
-        self.weights = weights
-        self.pool = pool
+        self.weights = None if weights is None else weights.to(blocks.device)
+        self.pool = pool.to(blocks.device)
         self.generator = generator
         self.accelerate = accelerate
         self.product_dtype = product_dtype
         self.group = group
         self.keeper = Keeper() if keeper is None else keeper
         self.affine = start.offsets is not None
-        self.dims = start.dims
-        self.labels = torch.full((n,), -1, dtype=torch.int32)
+        self.dims = start.dims.cpu()
+        self.labels = torch.full((n,), -1, dtype=torch.int32, device=blocks.device)
         self.summed = False  # whether the sums hold all samples
         self.number = 0  # iterations done
         self.previous = np.inf  # objective of the last one
         # With trimming, -1 for a sample beyond the cut.
         self.counted = self.labels.clone() if trim > 0 else self.labels
-        self.distance = torch.empty(n if trim > 0 else 0)
-        self.norms = torch.empty(n, dtype=blocks.dtype)
+        self.distance = torch.empty(n if trim > 0 else 0, device=blocks.device)
+        self.norms = torch.empty(n, dtype=blocks.dtype, device=blocks.device)
         self.unit = 0.0  # |z|^2 + unit is what margins are measured in; affine only
         rows = min(n, MARGIN_ENTRIES // k) if accelerate and trim == 0 and k > 1 else 0
-        self.margins = torch.zeros(rows, k)
+        self.margins = torch.zeros(rows, k, device=blocks.device)
         self.own = self._empty_sums()  # over our samples
         self.sums = self.own  # over all samples
         self.queue: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         self.rescues = 0
 
-    @kept_memory()
     def run(
         self, max_iter: int, tol: float, on_iteration: Callable[[Iteration], object]
     ) -> LloydResult:
@@ -139,6 +138,12 @@ class Lloyd:
 
         `on_iteration` may return True to stop.
         """
+        with kept_memory(self.blocks.device):
+            return self._run(max_iter, tol, on_iteration)
+
+    def _run(
+        self, max_iter: int, tol: float, on_iteration: Callable[[Iteration], object]
+    ) -> LloydResult:
         began = time.perf_counter()
         iterations = []
         (n,) = self.group.add(len(self.labels))
@@ -199,31 +204,34 @@ class Lloyd:
             self.unit = float(self.pool.square().sum(dim=1).mean())
         if not self.accelerate:
             self.own = self.sums = self._empty_sums()
-        moved = evaluated = 0
-        active = self._active()
+        moved: Tensor | int = 0
+        evaluated = 0
+        active, finite = self._active(), FiniteCheck(self.blocks.source.name)
         for where, z in self.blocks if active is None else self.blocks.where(active):
             index = slice(where, where + len(z)) if isinstance(where, int) else where
             if first:
                 norms = z.square().sum(dim=1)
-                check_finite(norms, z, self.blocks.source.name)
-                self.norms[index] = norms.cpu()
+                finite(norms, z)
+                self.norms[index] = norms
             old, new = self._assign_rows(index, z)
-            changed = (old != new).nonzero().flatten()
-            moved += len(changed)
+            moved = moved + (old != new).sum()
             evaluated += len(z)
             if self.trim > 0:
                 continue  # who counts is known only when all distances are
             if first or not self.accelerate:
                 self._add(z, new, index, 1.0)
-            elif len(changed):
+                continue
+            changed = (old != new).nonzero().flatten()
+            if len(changed):
                 rows = changed + where if isinstance(where, int) else where[changed]
-                self._queue(z[changed.to(z.device)], old[changed], new[changed], rows)
+                self._queue(z[changed], old[changed], new[changed], rows)
+        finite.close()
         if self.trim > 0:
             self._recount()
         self._flush()
         self.summed = True
         self.sums = self.group.whole(self.own, self.sums)
-        all_moved, all_evaluated = self.group.add(moved, evaluated)
+        all_moved, all_evaluated = self.group.add(int(moved), evaluated)
         return all_moved, all_evaluated
 
     def _empty_sums(self) -> ScatterSums:
@@ -236,26 +244,25 @@ class Lloyd:
         covered = len(self.margins)
         if covered == 0 or not self.summed:
             return None
-        active = torch.ones(len(self.labels), dtype=torch.bool)
+        active = torch.ones_like(self.labels, dtype=torch.bool)
         torch.le(self.margins.amin(dim=1), ROUNDING, out=active[:covered])
         return active if active.float().mean() < GATHER_BELOW else None
 
     def _assign_rows(self, index: slice | Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluate these samples; return their labels before and after."""
-        norms = self.norms[index].to(z.device)
+        norms = self.norms[index]
         residual = self.subspaces.residuals(z, norms)
         nearest, label = residual.min(dim=1)
-        label = label.cpu()
         before = self.labels[index].long()
         self.labels[index] = label.int()
         if self.trim > 0:
-            self.distance[index] = nearest.float().cpu()
+            self.distance[index] = nearest.float()
         covered = len(self.margins)
         if covered:
             gap = residual.sub_(nearest[:, None]).div_(
                 (norms + self.unit).clamp_(min=1e-30)[:, None]
             )
-            gap = gap.float().cpu().scatter_(1, label[:, None], torch.inf)
+            gap = gap.float().scatter_(1, label[:, None], torch.inf)
             if isinstance(index, slice):
                 self.margins[index] = gap[: max(0, covered - index.start)]
             else:
@@ -269,7 +276,7 @@ class Lloyd:
         keep = self.group.keep_nearest(self.distance, self.labels, self.trim, k)
         counted = torch.where(keep, self.labels, -1)
         if not self.accelerate:
-            self.counted = torch.full_like(self.labels, -1)
+            self.counted = torch.full_like(self.labels, -1)  # sums begin anew
         for index, z in self.blocks.where(counted != self.counted):
             self._queue(z, self.counted[index].long(), counted[index].long(), index)
         self.counted = counted
@@ -286,11 +293,12 @@ class Lloyd:
         z, old, new, index = (torch.cat(column) for column in zip(*self.queue, strict=True))
         self.queue.clear()
         self._add(z, new, index, 1.0)
-        self._add(z, old, index, -1.0)
+        if self.accelerate:  # else nobody was anywhere before
+            self._add(z, old, index, -1.0)
 
     def _add(self, z: Tensor, labels: Tensor, index: slice | Tensor, sign: float) -> None:
-        weights = None if self.weights is None else self.weights[index].to(z.device)
-        self.own.add(z.to(self.product_dtype), labels.to(z.device), weights, sign)
+        weights = None if self.weights is None else self.weights[index]
+        self.own.add(z.to(self.product_dtype), labels, weights, sign)
 
     # Update -------------------------------------------------------------------------------------
 
@@ -319,7 +327,7 @@ class Lloyd:
                 old, new = old.double(), new.double()
                 drift = drift + (new - old).norm(dim=1) / self.unit**0.5
                 drift = drift + (new.square().sum(1) - old.square().sum(1)).abs() / self.unit
-            drift = drift.float().cpu()
+            drift = drift.float()
             own = drift[self.labels[: len(self.margins)].long()]
             self.margins.sub_(drift).sub_(own[:, None])
         self.subspaces = updated

@@ -81,7 +81,7 @@ class SeparationLoss:
         target = self.labels[indices].to(z.device)
         loss = torch.nn.functional.cross_entropy(logits, target, ignore_index=-1, reduction="sum")
         # All that the processes have to know of each other's batches, in one message.
-        counts = z.new_tensor([int((target >= 0).sum()), len(z)])
+        counts = torch.stack([(target >= 0).sum().to(z.dtype), z.new_full((), len(z))])
         probabilities = logits.softmax(dim=1).sum(dim=0) if self.balance else z.new_zeros(0)
         sums = self.group.total(torch.cat([counts, probabilities]))
         loss = loss / sums[0].clamp(min=1)

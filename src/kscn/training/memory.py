@@ -7,6 +7,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
+
+from kscn.training.device import CPU
+
 # Options of glibc's mallopt.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _MIB = 2**20
@@ -17,13 +21,16 @@ _KEPT = {_MMAP_THRESHOLD: 256 * _MIB, _TRIM_THRESHOLD: 512 * _MIB}
 
 
 @contextmanager
-def kept_memory() -> Iterator[None]:
+def kept_memory(device: torch.device = CPU) -> Iterator[None]:
     """Let glibc keep freed blocks while the context is open; elsewhere nothing happens.
+
+    Nor does anything where the blocks are on another device than the CPU.
 
     A training step frees and allocates tens of megabytes. By default glibc returns such blocks to
     the system, which hands out zeroed pages again, one fault each: a third of the time of a step.
     """
-    lib = ctypes.CDLL(None) if sys.platform == "linux" else None
+    on_cpu = sys.platform == "linux" and device.type == "cpu"
+    lib = ctypes.CDLL(None) if on_cpu else None
     mallopt = getattr(lib, "mallopt", None)
     if mallopt is None:
         yield

@@ -12,7 +12,7 @@ from torch import Tensor
 from kscn.data import Source
 from kscn.data.shuffle import in_one_window, read_ahead, shuffled_exactly, shuffled_in_windows
 from kscn.nn.scaling import InputScaling
-from kscn.training.blocks import check_finite, from_numpy
+from kscn.training.blocks import FiniteCheck, from_numpy
 
 # Read from a disk at once by `blocks`, however small the blocks themselves.
 READ_BYTES = 8 * 2**20
@@ -85,8 +85,10 @@ class Minibatches:
         self, rows: int, start: int = 0, stop: int | None = None
     ) -> Iterator[tuple[int, Tensor]]:
         """Samples in order as (first, batch); those that are no numbers are refused."""
+        finite = FiniteCheck(self.source.name)
         for first, block in self._in_order(rows, start, stop):
-            yield first, self._checked(block)
+            yield first, self._checked(block, finite)
+        finite.close()
 
     def _in_order(
         self, rows: int, start: int, stop: int | None
@@ -104,17 +106,23 @@ class Minibatches:
 
     def read(self, start: int, stop: int) -> Tensor:
         """Samples `start` to `stop`, in order."""
-        return self._checked(self.source[start:stop])
+        return self._alone(self.source[start:stop])
 
     def take(self, indices: np.ndarray) -> Tensor:
         """The samples `indices`."""
-        return self._checked(self.source.take(indices))
+        return self._alone(self.source.take(indices))
 
-    def _checked(self, rows: np.ndarray) -> Tensor:
+    def _alone(self, rows: np.ndarray) -> Tensor:
+        finite = FiniteCheck(self.source.name)
+        batch = self._checked(rows, finite)
+        finite.close()
+        return batch
+
+    def _checked(self, rows: np.ndarray, finite: FiniteCheck) -> Tensor:
         batch = self._tensor(rows)
         if rows.dtype.kind == "f":
             # Here and not by the latents: a ReLU can turn infinity into zero.
-            check_finite(batch, batch, self.source.name)
+            finite(batch, batch)
         return batch
 
     def _tensor(self, rows: np.ndarray) -> Tensor:

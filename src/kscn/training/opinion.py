@@ -110,15 +110,12 @@ def temperature(scores: Tensor, labels: Tensor, group: Group = ALONE) -> float:
     """
     scores = scores.double()
     two = scores.topk(min(2, scores.shape[1]), dim=1).values
-    gap, held, count = group.add(
-        float((two[:, 0] - two[:, -1]).sum()),
-        float(scores.gather(1, labels[:, None]).sum()),
-        len(scores),
-    )
-    usual = max(gap / count, 1e-12)
+    (count,) = group.add(len(scores))
+    held = group.sum(scores.gather(1, labels[:, None]).sum())
+    usual = (group.sum((two[:, 0] - two[:, -1]).sum()) / count).clamp(min=1e-12)
     low, high = 1 / (RANGE * usual), RANGE / usual
     for _ in range(HALVINGS):
-        middle = (low * high) ** 0.5
-        expected = (torch.softmax(scores * middle, dim=1) * scores).sum()
-        low, high = (low, middle) if group.add(float(expected))[0] > held else (middle, high)
-    return 1 / (low * high) ** 0.5
+        middle = (low * high).sqrt()
+        above = group.sum((torch.softmax(scores * middle, dim=1) * scores).sum()) > held
+        low, high = torch.where(above, low, middle), torch.where(above, middle, high)
+    return float(1 / (low * high).sqrt())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -19,6 +20,7 @@ from kscn.training.checkpoint import (
     prefixed,
     restore_generator,
 )
+from kscn.training.device import generator_state, seeded, set_generator_state
 from kscn.training.distributed import ALONE, Group
 from kscn.training.losses import SubspaceLoss
 from kscn.training.memory import kept_memory
@@ -26,6 +28,8 @@ from kscn.training.minibatches import Minibatches
 
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]
 SCHEDULES = ("constant", "one-cycle")
+# Steps between two looks at the loss on another device than the CPU.
+LOOK = 64
 
 
 @dataclass
@@ -99,16 +103,17 @@ class Trainer:
         self.averaged: AveragedModel | None = None
         if average is not None:
             both = nn.ModuleList([autoencoder, latent])
-            self.averaged = AveragedModel(both, multi_avg_fn=_moving(average), use_buffers=True)
+            self.average = average
+            self.averaged = AveragedModel(both, multi_avg_fn=self._move, use_buffers=True)
         self.group = group
         self.keeper = Keeper() if keeper is None else keeper
         self.epochs_done = 0
         # Of the epoch that is going on: steps, sums of losses, samples, the generator's state when
         # it began, and that of torch's own where the epoch was interrupted.
         self.steps_done = 0
-        self.totals, self.seen = torch.zeros(2, dtype=torch.float64), 0.0
+        self.totals, self.seen = self._nothing(), 0.0
         self.order = generator.get_state()
-        self.dropout: Tensor | None = None
+        self.dropout: list[Tensor] = []
         self.parameters = [*autoencoder.parameters(), *latent.parameters()]
         # One fused kernel for all parameters instead of a dozen small ones for each.
         self.optimizer = torch.optim.Adam(self.parameters, lr=learning_rate, fused=True)
@@ -127,7 +132,6 @@ class Trainer:
         assert isinstance(both, nn.ModuleList)
         return both[0], both[1]
 
-    @kept_memory()
     def epoch(
         self,
         loss: SubspaceLoss | None = None,
@@ -145,11 +149,13 @@ class Trainer:
         on_latents : callable, optional
             Sees the latents of every mini-batch (without gradient) before its step.
         """
-        # Dropout and the like draw from torch's global generator: seeded, and then as it was.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.generator.initial_seed() + self.epochs_done)
-            with self.group.normalising(self.autoencoder, self.latent):
-                return self._epoch(loss if weight else None, weight, on_latents)
+        device, seed = self.batches.device, self.generator.initial_seed() + self.epochs_done
+        with (
+            kept_memory(device),
+            seeded(seed, device),  # dropout and the like
+            self.group.normalising(self.autoencoder, self.latent),
+        ):
+            return self._epoch(loss if weight else None, weight, on_latents)
 
     def _epoch(
         self,
@@ -162,7 +168,7 @@ class Trainer:
         for indices, clean in self._rest_of_epoch():
             codes = self.autoencoder.encode(self.augment(clean, self.generator))  # type: ignore[operator]
             samples = self._samples(len(clean))
-            total = reconstruction = torch.zeros(())
+            total = reconstruction = clean.new_zeros(())
             if self.reconstruct:
                 restored: Tensor = self.autoencoder.decode(codes)  # type: ignore[operator]
                 # Summed over pixels: the balance with the subspace loss is per sample, as in the
@@ -176,17 +182,12 @@ class Trainer:
                 total = reconstruction + weight * subspace
             self.optimizer.zero_grad(set_to_none=True)
             total.backward()
-            shares = [total, reconstruction, torch.zeros(()) if subspace is None else subspace]
-            figures = [*(share.item() for share in shares), self.keeper.due()]
-            value, *means, pause = self.group.gradients(
-                self.parameters, torch.tensor(figures, dtype=torch.float64)
-            ).tolist()
-            if value != value or value in (float("inf"), float("-inf")):
-                raise TrainingError(
-                    f"the loss became {value} in step {self.steps_done + 1} of epoch "
-                    f"{self.epochs_done + 1} of {self.stage}; lower learning_rate (or weight) and "
-                    "fit again."
-                )
+            due = self.keeper.due()
+            shares = [total, reconstruction, clean.new_zeros(()) if subspace is None else subspace]
+            figures = torch.stack([*shares, clean.new_full((), due)]).detach().double()
+            figures = self.group.gradients(self.parameters, figures)
+            pause = due if self.group.size == 1 else bool(figures[3])
+            self._check_loss(figures[0], now=pause)
             if on_latents is not None:
                 on_latents(z.detach())
             self.optimizer.step()
@@ -194,7 +195,7 @@ class Trainer:
                 self.scheduler.step()
             if self.averaged is not None:
                 self.averaged.update_parameters(nn.ModuleList([self.autoencoder, self.latent]))
-            self.totals += torch.tensor(means, dtype=torch.float64) * samples
+            self.totals += figures[1:3] * samples
             self.seen += samples
             self.steps_done += 1
             if pause:
@@ -203,6 +204,33 @@ class Trainer:
         self.steps_done = 0
         reconstruction_mean, subspace_mean = (self.totals / self.seen).tolist()
         return EpochLosses(reconstruction_mean, subspace_mean)
+
+    def _check_loss(self, loss: Tensor, now: bool) -> None:
+        """Refuse to go on with a loss that is no number.
+
+        Elsewhere than on the CPU a look makes the device wait, so there is one every LOOK steps, at
+        the end of an epoch, and `now`. In between nothing is lost: such a loss does not get well.
+        """
+        step = self.steps_done + 1
+        looks = loss.device.type == "cpu" or step % LOOK == 0 or step == self.batches.per_epoch
+        if (now or looks) and not math.isfinite(value := float(loss)):
+            raise TrainingError(
+                f"the loss became {value} in step {step} of epoch {self.epochs_done + 1} of "
+                f"{self.stage}; lower learning_rate (or weight) and fit again."
+            )
+
+    def _nothing(self) -> Tensor:
+        """Sums of losses, of no steps."""
+        return torch.zeros(2, dtype=torch.float64, device=self.batches.device)
+
+    def _move(self, averaged: Any, current: Any, _: Any) -> None:
+        """Step of a moving average that forgets the first steps sooner: they were far away."""
+        assert self.averaged is not None
+        if averaged[0].is_floating_point():  # counters among the buffers have no average
+            # Not the argument, which is on the device.
+            passed = float(self.averaged.n_averaged)
+            share = 1 - min(self.average, (1 + passed) / (10 + passed))
+            torch._foreach_lerp_(averaged, current, share)
 
     def _samples(self, own: int) -> float:
         """Samples of this step in all processes, from our `own`; only the last has to be asked."""
@@ -215,7 +243,7 @@ class Trainer:
         """The mini-batches of an epoch, or those left of it when its state was written."""
         if self.steps_done == 0:
             self.order = self.generator.get_state()
-            self.totals, self.seen = torch.zeros(2, dtype=torch.float64), 0.0
+            self.totals, self.seen = self._nothing(), 0.0
             yield from self.batches.shuffled(self.generator)
             return
         now = self.generator.get_state()
@@ -224,8 +252,10 @@ class Trainer:
         for _ in islice(batches, self.steps_done):
             pass
         self.generator.set_state(now)
-        if self.dropout is not None:
-            torch.set_rng_state(self.dropout)
+        if self.dropout:
+            torch.set_rng_state(self.dropout[0])
+        if len(self.dropout) > 1:
+            set_generator_state(self.dropout[1], self.batches.device)
         yield from batches
 
     # Checkpoints --------------------------------------------------------------------------------
@@ -249,6 +279,9 @@ class Trainer:
             tensors["totals"] = self.totals
             tensors["order"] = self.group.gather(self.order[None])
             tensors["dropout"] = self.group.gather(torch.get_rng_state()[None])
+            own = generator_state(self.batches.device)
+            if own is not None:
+                tensors["device dropout"] = self.group.gather(own[None])
         return State(facts, tensors)
 
     def restore(self, state: State) -> None:
@@ -269,16 +302,19 @@ class Trainer:
             for name, value in state.part(f"optimizer.{i}").items():
                 # In the layout of the weights, which the fused kernel takes for granted.
                 like = value if value.ndim == 0 else parameter
-                held = torch.empty_like(like, dtype=value.dtype).copy_(value)
+                held = torch.empty_like(like, dtype=value.dtype, device=parameter.device)
+                held.copy_(value)
                 self.optimizer.state[parameter][name] = held
         if self.averaged is not None:
             self.averaged.load_state_dict(state.part("averaged"))
         restore_generator(self.generator, state.tensors["generator"], self.group)
         if self.steps_done:
-            self.totals, self.seen = state.tensors["totals"], state.facts["seen"]
+            self.totals = state.tensors["totals"].to(self.batches.device)
+            self.seen = state.facts["seen"]
             if self.group.rank < len(state.tensors["order"]):
                 self.order = state.tensors["order"][self.group.rank]
-                self.dropout = state.tensors["dropout"][self.group.rank]
+                kept = (state.tensors.get(name) for name in ("dropout", "device dropout"))
+                self.dropout = [states[self.group.rank] for states in kept if states is not None]
 
 
 def pretrain(trainer: Trainer, epochs: int, on_epoch: Callable[[int, EpochLosses], object]) -> None:
@@ -288,15 +324,3 @@ def pretrain(trainer: Trainer, epochs: int, on_epoch: Callable[[int, EpochLosses
         if trainer.group.any(on_epoch(trainer.epochs_done, losses) is True):
             break
         trainer.keeper.keep()
-
-
-def _moving(average: float) -> Callable[[Any, Any, Any], None]:
-    """A moving average that forgets the first steps sooner: they were far from where it goes."""
-
-    def update(averaged: Any, current: Any, steps: Any) -> None:
-        if averaged[0].is_floating_point():  # counters among the buffers have no average
-            passed = float(steps)
-            share = 1 - min(average, (1 + passed) / (10 + passed))
-            torch._foreach_lerp_(averaged, current, share)
-
-    return update

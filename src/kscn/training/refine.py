@@ -71,7 +71,8 @@ class Refinement(Alternation):
         balance: float,
         saved: State | None = None,
     ) -> None:
-        self.given, self.doubt, self.hold = labels.long(), doubt, hold
+        device = trainer.batches.device
+        self.given, self.doubt, self.hold = labels.long().to(device), doubt.to(device), hold
         self.find_opinion, self.every = opinion, every
         super().__init__(
             trainer,
@@ -116,4 +117,4 @@ class Refinement(Alternation):
 
     def _distances(self) -> Tensor:
         """Squared distances (n, k) of the latents to every subspace."""
-        return torch.cat([self.subspaces.residuals(z).cpu() for _, z in self._blocks()])
+        return torch.cat([self.subspaces.residuals(z) for _, z in self._blocks()])

@@ -1,0 +1,49 @@
+"""The simulated device, and each fit made once on the CPU."""
+
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `import fits, simulated`
+
+import simulated
+
+from kscn.subspaces import ensemble, search
+
+
+@lru_cache
+def on_cpu(fit):
+    """What a fit ends with on the CPU."""
+    return fit("cpu")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def short_searches():
+    """Every step of a search, once or twice: an operator takes a while to get to the device."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"RACE_SWEEPS": 3, "ROUNDS": 1, "FINAL_SWEEPS": 2}.items():
+            patch.setattr(search, name, value)
+        patch.setattr(ensemble, "BURSTS", 1)
+        yield
+
+
+@pytest.fixture(scope="session")
+def simgpu():
+    """The name of the simulated device."""
+    if reason := simulated.unsupported():
+        pytest.skip(reason)
+    return simulated.NAME
+
+
+@pytest.fixture(scope="session")
+def cpu():
+    """cpu(fit): what the fit ends with on the CPU."""
+    return on_cpu
+
+
+@pytest.fixture(scope="session")
+def fitted(simgpu):
+    """fitted(fit): what the fit ends with on the simulated device."""
+    return lru_cache(lambda fit: fit(simgpu))
