@@ -19,14 +19,12 @@ def on_cpu(fit):
     return fit("cpu")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def short_searches():
+@pytest.fixture(autouse=True)
+def short_searches(monkeypatch):
     """Every step of a search, once or twice: an operator takes a while to get to the device."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"RACE_SWEEPS": 3, "ROUNDS": 1, "FINAL_SWEEPS": 2}.items():
-            patch.setattr(search, name, value)
-        patch.setattr(ensemble, "BURSTS", 1)
-        yield
+    for name, value in {"RACE_SWEEPS": 3, "ROUNDS": 1, "FINAL_SWEEPS": 2}.items():
+        monkeypatch.setattr(search, name, value)
+    monkeypatch.setattr(ensemble, "BURSTS", 1)
 
 
 @pytest.fixture(scope="session")
