@@ -111,7 +111,7 @@ def _features(model: Any) -> nn.Module:
     """What leads from samples to the space of the subspaces where there is no network."""
     if isinstance(model, KSubspaces):
         return nn.Flatten()
-    steps = list(model.features_.steps)
+    steps = list(model.features_.to(torch.device("cpu")).steps)
     if len(steps) == 1 and isinstance(steps[0], PCAFeatures):
         return Components(steps[0])
     raise InputError(
