@@ -147,7 +147,7 @@ def many_images():
 def plus_on_images(device):
     """Growth and refinement."""
     samples = many_images()
-    settings = {"starts": 3, "refine": True, "epochs": 3, "batch_size": 32}
+    settings = {"starts": 3, "refine": True, "epochs": 2, "batch_size": 48}
     return KSCNPlus(4, device=device, random_state=0, **settings).fit(samples), samples
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from simulated import COSTS
 
-from kscn import KSCN
+from kscn import KSCN, KSCNPlus
 
 # The bar is 0.1 waits per step. 60,000 samples in batches of 256 make 234 steps per epoch. Here are
 # far fewer: an epoch of few steps may have the waits of a whole one, and more steps no more.
@@ -54,3 +54,21 @@ def test_a_device_seldom_waits_and_keeps_its_latents(settings, simgpu):
         assert more_waits <= WAITS_PER_EPOCH
         assert more_waits - waits <= 3  # where residuals are computed anew, there is another wait
         assert numbers <= 20 * BATCH * 6  # all latents, once
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_refinement_seldom_waits(simgpu):
+    """On average: every second epoch asks a second opinion."""
+    waits = []
+
+    def count(_, record):
+        if record["stage"] == "fit":
+            waits.append(COSTS.synchronisations)
+        COSTS.clear()
+
+    noise = np.random.default_rng(0).normal(0, 90, fits.many_images().shape)
+    samples = (fits.many_images() + noise).astype(np.float32)
+    settings = {"starts": 1, "refine": True, "epochs": 4, "batch_size": 96, "random_state": 0}
+    KSCNPlus(4, device=simgpu, callbacks=[count], **settings).fit(samples)
+    assert len(waits) == 4
+    assert np.mean(waits[-2:]) <= WAITS_PER_EPOCH

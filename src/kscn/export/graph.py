@@ -111,7 +111,7 @@ def _features(model: Any) -> nn.Module:
     """What leads from samples to the space of the subspaces where there is no network."""
     if isinstance(model, KSubspaces):
         return nn.Flatten()
-    steps = model.features_.steps
+    steps = list(model.features_.to(torch.device("cpu")).steps)
     if not any(isinstance(step, ScatteringFeatures) for step in steps):
         parts = [s.scaling_ if isinstance(s, ScaledFeatures) else Components(s) for s in steps]
         return nn.Sequential(nn.Flatten(), *parts)

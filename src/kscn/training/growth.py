@@ -93,11 +93,11 @@ def grow(
     even : bool
         Charge for large clusters, if low prices are enough.
     """
-    begin = labels
+    begin, parts = labels, _parts(fold)
     for number, dim in enumerate(dims, start=1):
         for _ in range(PASSES):
-            without = _without(z, fold, labels, k, dim)
-            residual = _across(z, fold, without)
+            without = _without(z, parts, labels, k, dim)
+            residual = _across(z, parts, without)
             prices = even_prices(residual) if even else residual.new_zeros(k)
             labels = (log_odds(residual) + CHARGED * prices).argmin(dim=1)
         report(number, len(dims))
@@ -142,13 +142,19 @@ def _residuals(
 ) -> Iterator[Tensor]:
     for start, z in blocks:
         rows = torch.arange(first + start, first + start + len(z), device=z.device)
-        yield _across(z, fold_of(rows, seed), without)
+        yield _across(z, _parts(fold_of(rows, seed)), without)
 
 
-def _across(z: Tensor, fold: Tensor, without: Sequence[Subspaces]) -> Tensor:
+def _parts(fold: Tensor) -> list[Tensor]:
+    """The rows of every fold, on the CPU: a device would wait for each of them, and every time."""
+    fold = fold.cpu()
+    return [(fold == number).nonzero().flatten() for number in range(FOLDS)]
+
+
+def _across(z: Tensor, parts: list[Tensor], without: Sequence[Subspaces]) -> Tensor:
     found = torch.empty(len(z), without[0].n_clusters, device=z.device)
-    for number, others in enumerate(without):
-        for rows in (fold == number).nonzero().flatten().split(ROWS):
+    for inside, others in zip(parts, without, strict=True):
+        for rows in inside.to(z.device).split(ROWS):
             found[rows] = others.residuals(z[rows]).float()
     return found
 
@@ -158,13 +164,13 @@ def _nearest(residual: Tensor) -> Across:
     return Across(two.indices[:, 0], two.values[:, 0], two.values[:, -1])
 
 
-def _without(z: Tensor, fold: Tensor, labels: Tensor, k: int, dim: int) -> list[Subspaces]:
+def _without(z: Tensor, parts: list[Tensor], labels: Tensor, k: int, dim: int) -> list[Subspaces]:
     """For every fold, the subspaces of the samples outside it."""
+    labels = labels.cpu()
     whole = _sums(z, labels, k)
     found = []
-    for number in range(FOLDS):
-        inside = fold == number
-        rest = _sums(z[inside], labels[inside], k)
+    for inside in parts:
+        rest = _sums(z[inside.to(z.device)], labels[inside], k)
         rest.weight, rest.second = whole.weight - rest.weight, whole.second - rest.second
         found.append(_subspaces(rest, dim, z))
     return found

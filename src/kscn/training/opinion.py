@@ -90,7 +90,7 @@ def both(
     """
     rows = torch.arange(first, first + len(one), device=one.device)
     (count,) = group.add(len(one))
-    some = drawn(rows, seed, SAMPLE, int(count))
+    some = drawn(rows, seed, SAMPLE, int(count)).nonzero().flatten()
     total = _log_probability(one, other.argmax(dim=1), some, group)
     total += _log_probability(other, one.argmax(dim=1), some, group)
     two = total.topk(min(2, total.shape[1]), dim=1)
