@@ -20,7 +20,7 @@ LAYERS = [
     {"errors"},
     {"atomicfile", "metrics", "modelfile", "modelparts"},
     {"nn", "features", "subspaces", "data"},
-    {"training"},
+    {"training", "neighbours"},
     {"estimators", "baselines"},
     {"experiments", "report", "export"},
     {"web"},

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for `import fits, simulated`
 
 import simulated
 
-from kscn.subspaces import ensemble, search
+from kscn.subspaces import search
 
 
 @lru_cache
@@ -24,7 +24,6 @@ def short_searches(monkeypatch):
     """Every step of a search, once or twice: an operator takes a while to get to the device."""
     for name, value in {"RACE_SWEEPS": 3, "ROUNDS": 1, "FINAL_SWEEPS": 2}.items():
         monkeypatch.setattr(search, name, value)
-    monkeypatch.setattr(ensemble, "BURSTS", 1)
 
 
 @pytest.fixture(scope="session")

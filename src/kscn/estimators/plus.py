@@ -18,22 +18,28 @@ from torch import Tensor
 from kscn.data import Source
 from kscn.estimators import network
 from kscn.estimators import validation as check
-from kscn.estimators.labels import numbered
+from kscn.estimators.labels import in_order, numbered
 from kscn.estimators.plusfile import read_plus, write_plus
-from kscn.estimators.plusstart import find_start, held_features, in_memory, second_opinion
-from kscn.estimators.plusstate import PlusProgress, Start, agreed
-from kscn.estimators.representation import CLEAR, Candidate, Representation, choose
+from kscn.estimators.plusstart import (
+    better,
+    choose,
+    find_start,
+    held_features,
+    in_memory,
+    latent_dims,
+    second_opinion,
+)
+from kscn.estimators.plusstate import PlusProgress, Start
 from kscn.estimators.usage import LatentClusterer
-from kscn.features import FeatureChain, FeatureMap, ScaledFeatures
 from kscn.modelfile import ModelFile
 from kscn.nn import ConvEncoder, UnitLatent
-from kscn.subspaces import Subspaces
 from kscn.training.alternate import Epoch
 from kscn.training.blocks import Blocks
 from kscn.training.checkpoint import State
 from kscn.training.device import placed, seeded
 from kscn.training.distributed import ALONE, Group, current_group, place, send_module
 from kscn.training.latents import Encoder, encode
+from kscn.training.learn import coordinate_subspaces
 from kscn.training.minibatches import Minibatches
 from kscn.training.opinion import SecondOpinion
 from kscn.training.pretrain import Trainer
@@ -42,12 +48,9 @@ from kscn.training.refine import Refinement
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Latent dimensions shared out between the subspaces of the refined network, and at most per one.
-LATENT_DIM, MOST_DIM = 80, 8
 # Steps of the refinement where `epochs` is "auto", within these numbers of epochs.
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 8200, 12, 60
-# With fewer samples per cluster a network has too little to learn from. Nor should it learn what
-# runs do not agree on: where it cannot, it puts something easier to tell apart in its place.
+# With fewer samples per cluster a network has too little to learn from.
 REFINE_MEMBERS = 100
 # Share of the epochs in which the network learns the clusters of the start.
 HOLD = 0.3
@@ -58,21 +61,19 @@ AVERAGE = 0.99
 
 
 class KSCNPlus(LatentClusterer):
-    """The method that aims at the highest accuracy: three stages, none of which sees a label.
+    """The method for data of any kind: three stages, none of which sees a label.
 
-    1. *Features.* Images become wavelet scattering coefficients, reduced to principal components;
-       vectors are reduced directly. Which components, and the dimension of the subspaces, are
-       chosen by how well many short runs of k-subspaces agree with each other. For vectors, points
-       (as in k-means) are among the choices, and what counts is which clusters explain samples
-       best that they were not fitted to.
-    2. *Start.* What the best of these runs have in common, brought to convergence on all samples.
-       If they have little in common, the one with the lowest objective once its clusters are even.
-       Subspaces of images then grow as far as their clusters have members for it, every sample
-       being assigned by subspaces that it had no part in.
+    1. *Candidates.* A sample is described in several ways (pixels and wavelet scattering of images;
+       vectors by distances, by angles, whitened) and clustered by several methods in each:
+       spectral clustering of the neighbour graph, k-means, k-subspaces. Each candidate is measured
+       by how well its members find back to their cluster out of fold, what the good ones have in
+       common is one more, and the best is taken.
+    2. *Start.* Where subspaces describe the clusters they grow and label all samples, every sample
+       by subspaces that it had no part in; elsewhere a small encoder learns the clusters and does.
     3. *Refinement* (images). An encoder learns to put altered views of an image into the subspace
        of the image, from the clearest images first. Then it learns what it and the subspaces of
-       the features, fitted to its clusters, hold together; in the end its own clusters replace
-       those of the start.
+       the features, fitted to its clusters, hold together. Its clusters replace those of the start
+       if their members find back as well.
 
     Time is linear in the number of samples, and samples are read in batches.
 
@@ -80,17 +81,11 @@ class KSCNPlus(LatentClusterer):
     ----------
     n_clusters : int, default=8
         Number of subspaces.
-    components : int or "auto", default="auto"
-        Principal components of the features.
-    whiten : bool or "auto", default="auto"
-        Whether each is divided by its spread.
-    subspace_dim : int or "auto", default="auto"
-        Dimension of the subspaces of the start, in the space of the components.
-    starts : int, default=30
-        Runs of k-subspaces per representation.
+    starts : int, default=4
+        Runs of k-subspaces per space and dimension.
     refine : bool or "auto", default="auto"
-        Whether to refine; "auto" does for images of which there are 100 per cluster, if
-        `agreement_` is at least 0.87.
+        Whether to refine; "auto" does for images of which there are 100 per cluster, and keeps the
+        result only if its members find back to their cluster as well as before.
     epochs : int or "auto", default="auto"
         Of the refinement; "auto" takes more for fewer samples.
     trim : float, default=0.1
@@ -132,11 +127,16 @@ class KSCNPlus(LatentClusterer):
         Orthonormal bases, in the latent of the encoder or, without refinement, of the features.
     features_ : FeatureChain
         From samples to the features of the start.
-    components_, whiten_, subspace_dim_, agreement_
-        The representation chosen, and how well runs agreed in it, from 0 to 1.
-    affine_ : bool
-        Whether subspaces are points, which are lines of homogeneous coordinates: `subspace_dim_`
-        is 1 then.
+    confidence_ : float
+        How well members of the clusters chosen find back to them, from 0 to 1: in the best two
+        spaces, the share that subspaces of other folds send back times the share of neighbours
+        that are of the same cluster.
+    chosen_ : str
+        Which candidate was taken, in words.
+    selection_ : Selection
+        All candidates that were tried on the sample, best first. Not part of a saved model.
+    subspace_dim_ : int
+        Dimension of the subspaces of the start; 0 if they are those of an encoder.
     encoder_ : ConvEncoder or None
         The refined network.
     inertia_ : float
@@ -155,10 +155,7 @@ class KSCNPlus(LatentClusterer):
         self,
         n_clusters: int = 8,
         *,
-        components: int | str = "auto",
-        whiten: bool | str = "auto",
-        subspace_dim: int | str = "auto",
-        starts: int = 30,
+        starts: int = 4,
         refine: bool | str = "auto",
         epochs: int | str = "auto",
         trim: float = 0.1,
@@ -174,9 +171,6 @@ class KSCNPlus(LatentClusterer):
         callbacks: Iterable[Callable[[Any, dict[str, Any]], object]] = (),
     ) -> None:
         self.n_clusters = n_clusters
-        self.components = components
-        self.whiten = whiten
-        self.subspace_dim = subspace_dim
         self.starts = starts
         self.refine = refine
         self.epochs = epochs
@@ -224,20 +218,12 @@ class KSCNPlus(LatentClusterer):
         if start is None:
             start = progress.start = self._start(source, image, progress)
         self.start_labels_ = start.labels
-        if start.doubt is not None:
-            refinement = self._refine(source, start, progress)
-            self._keep(*numbered(refinement))
-        else:
+        if start.doubt is None or not self._improved(source, start, progress):
             progress.enter("finish", lambda: State({}))
             progress.keeper.keep(always=True)
             self._keep(start.subspaces, start.labels, start.inertia)
         progress.keeper.release()
         return self
-
-    @property
-    def affine_(self) -> bool:
-        """Whether subspaces are points anywhere."""
-        return bool(getattr(self.features_.steps[-1], "constant", 0.0))
 
     def fit_predict(self, X: Any, y: object = None) -> NDArray:
         """Fit and return `labels_`."""
@@ -253,55 +239,52 @@ class KSCNPlus(LatentClusterer):
             return stop
 
         progress.enter("start", lambda: State({}))
-        scaled: list[FeatureMap] = []
-        if not image:  # scattering brings images to scale one by one
-            scaled = [ScaledFeatures.of_fitted(group.scaling(source, False), source.shape)]
-            source = group.holding(scaled[0].source(source))
-        chosen = self._choose(source, image, group, hear)
-        sure = place(source)[1] >= REFINE_MEMBERS * self.n_clusters and self.agreement_ >= CLEAR
-        refined = self.refine is True or (self.refine == "auto" and image and sure)
-        features, progress.features, start = find_start(
-            chosen,
+        device, n = check.device(self.device), place(source)[1]
+        found, self.selection_ = choose(
             source,
-            grows=image and self.components == "auto",
+            self.n_clusters,
+            image=image,
+            starts=self.starts,
+            seed=self.random_state_,
+            device=device,
+            hear=hear,
+            group=group,
+        )
+        self.confidence_, self.chosen_ = found.confidence, found.told
+        self.subspace_dim_ = found.subspace_dim
+        many = n >= REFINE_MEMBERS * self.n_clusters
+        refined = self.refine is True or (self.refine == "auto" and image and many)
+        if refined:
+            progress.wide = found.wide
+        self.features_, start = find_start(
+            found,
+            source,
+            self.n_clusters,
             refined=refined,
-            device=check.device(self.device),
+            device=device,
             seed=self.random_state_,
             hear=hear,
             group=group,
         )
-        self.features_ = FeatureChain.of_fitted([*scaled, *features.steps])
         return start
 
-    def _choose(
-        self,
-        source: Source,
-        image: bool,
-        group: Group,
-        on_record: Callable[[dict[str, Any]], object],
-    ) -> Representation:
-        tried = None
-        if not isinstance(self.components, str):
-            tried = [Candidate(int(self.components), self.whiten is True, int(self.subspace_dim))]
-        chosen = choose(
-            source,
-            self.n_clusters,
-            tried,
-            image=image,
-            starts=self.starts,
-            seed=self.random_state_,
-            on_record=on_record,
-            device=check.device(self.device),
-            group=group,
+    def _improved(self, source: Source, start: Start, progress: PlusProgress) -> bool:
+        """Refine, and keep what that found if its members find back as well as those before."""
+        found = numbered(self._refine(source, start, progress))
+        group, device = progress.group, check.device(self.device)
+        assert progress.wide is not None
+        k, seed = self.n_clusters, self.random_state_
+        features = group.holding(progress.wide.to(device).source(source))
+        if self.refine is True or better(features, found[1], start.labels, k, seed, device, group):
+            self._keep(*found)
+            return True
+        # What `predict` will say, which is not what a refinement learns from.
+        self.encoder_, self.n_iter_ = None, 0
+        blocks = Blocks(
+            held_features(self.features_.to(device), source, group), torch.float32, device
         )
-        chosen = agreed(chosen, group)
-        self.components_, self.whiten_, self.subspace_dim_ = (
-            chosen.candidate.components,
-            chosen.candidate.whiten,
-            chosen.candidate.subspace_dim,
-        )
-        self.agreement_ = chosen.agreement
-        return chosen
+        self._keep(*in_order(blocks, start.subspaces.to(torch.float32, device), group))
+        return True
 
     def _refine(self, source: Source, start: Start, progress: PlusProgress) -> Refinement:
         """The refinement, brought to its end."""
@@ -335,7 +318,7 @@ class KSCNPlus(LatentClusterer):
         device, group = check.device(self.device), progress.group
         self.scaling_ = group.scaling(source, image=True).to(device)
         k = self.n_clusters
-        p = max(2, min(MOST_DIM, LATENT_DIM // k))
+        p = latent_dims(k)
         # Not torch's global generator: the user's own random numbers stay as they were.
         with seeded(self.random_state_):
             encoder = ConvEncoder(self._input_shape, k * p)
@@ -358,7 +341,7 @@ class KSCNPlus(LatentClusterer):
             keeper=progress.keeper,
         )
         # Orthogonal to each other to begin with, in coordinates that the network can choose.
-        subspaces = Subspaces(torch.eye(k * p).view(k * p, k, p).permute(1, 0, 2).contiguous())
+        subspaces = coordinate_subspaces(k, p)
         saved = progress.saved if progress.past("start") else None
         if saved is not None:
             trainer.restore(saved)
@@ -366,13 +349,14 @@ class KSCNPlus(LatentClusterer):
         assert start.doubt is not None
         first, _ = place(source)
         own = slice(first, first + len(source))
-        width = start.subspaces.ambient_dim
+        assert progress.wide is not None
+        width = progress.wide._n_features_out
         return Refinement(
             trainer,
             subspaces.to(torch.float32, device),
             torch.from_numpy(start.labels)[own],
             start.doubt[own],
-            partial(self._opinion, source, start, progress),
+            partial(self._opinion, source, progress),
             hold=max(1, round(HOLD * epochs)),
             # Once only where features have to be computed for it.
             every=ASK_EVERY if in_memory(place(source)[1], width, group) else epochs,
@@ -382,12 +366,11 @@ class KSCNPlus(LatentClusterer):
             saved=saved,
         )
 
-    def _opinion(self, source: Source, start: Start, progress: PlusProgress) -> SecondOpinion:
-        features, group = progress.features, progress.group
-        if features is None:  # a fit that was resumed
-            features = held_features(self.features_.to(check.device(self.device)), source, group)
-        device = check.device(self.device)
-        return second_opinion(features, start, self.random_state_, device, group)
+    def _opinion(self, source: Source, progress: PlusProgress) -> SecondOpinion:
+        group, device = progress.group, check.device(self.device)
+        assert progress.wide is not None
+        features = held_features(progress.wide.to(device), source, group)
+        return second_opinion(features, self.n_clusters, self.random_state_, device, group)
 
     def _epochs(self, n: int) -> int:
         if not isinstance(self.epochs, str):

@@ -17,16 +17,17 @@ from kscn.modelparts import integer, number, shape_of
 from kscn.nn import ConvEncoder, InputScaling, UnitLatent
 
 EstimatorType = TypeVar("EstimatorType")
-# Fitted numbers that go into the manifest as they are; the last four say what was chosen.
+# Parameters that older files hold and that are chosen now.
+FORMER = ("components", "whiten", "subspace_dim")
+# What was fitted that goes into the manifest as it is; the last three say what was chosen.
 FACTS = (
     "inertia_",
     "n_iter_",
     "noise_variance_",
     "n_features_in_",
-    "components_",
-    "whiten_",
     "subspace_dim_",
-    "agreement_",
+    "confidence_",
+    "chosen_",
 )
 
 
@@ -99,21 +100,22 @@ def read_plus(cls: type[EstimatorType], model: ModelFile) -> EstimatorType:
         image = len(shape) == 3
         return saved.rebuilt(
             cls,
-            model.params["params"],
+            {name: v for name, v in model.params["params"].items() if name not in FORMER},
             state,
             lambda estimator, n: check.plus_parameters(estimator, n, image),
         )
 
 
 def _chosen(fitted: dict[str, Any]) -> dict[str, Any]:
-    """What the file says of the representation."""
-    if not isinstance(fitted["whiten_"], bool):
-        raise ValueError("whiten_ is neither true nor false")
+    """What the file says of the clusters that were chosen; older ones know how runs agreed."""
+    told = fitted.get("chosen_", "k-subspaces")
+    if not isinstance(told, str):
+        raise ValueError("chosen_ is no text")
+    value = "confidence_" if "confidence_" in fitted else "agreement_"
     return {
-        "components_": integer(fitted, "components_", 1),
-        "whiten_": fitted["whiten_"],
-        "subspace_dim_": integer(fitted, "subspace_dim_", 1),
-        "agreement_": number(fitted, "agreement_"),
+        "subspace_dim_": integer(fitted, "subspace_dim_", 0),
+        "confidence_": number(fitted, value),
+        "chosen_": told[:200],
     }
 
 

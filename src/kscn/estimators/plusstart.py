@@ -1,114 +1,224 @@
-"""The start of `KSCNPlus`: k-subspaces on fixed features of all samples, then larger subspaces."""
+"""The start of `KSCNPlus`: clusters of a sample, chosen among many, carried to all samples.
+
+The sample is clustered by several methods in several spaces, and what its members find back to best
+is taken (`kscn.estimators.select`). If subspaces describe it, they grow on more samples and label
+everything. If not, a small encoder learns the clusters and does.
+"""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
+from numpy.typing import NDArray
 from torch import Tensor
 
 from kscn.data import Source, as_source
 from kscn.estimators.labels import canonical_order, in_order
-from kscn.estimators.linear import KSubspaces
-from kscn.estimators.plusstate import Start
-from kscn.estimators.representation import CLEAR, Candidate, Representation, sample
-from kscn.features import FeatureChain
-from kscn.subspaces import Subspaces
+from kscn.estimators.plusstate import Start, chain_of
+from kscn.estimators.select import FIRST_DIM, Selection, select
+from kscn.estimators.spaces import image_spaces, vector_spaces
+from kscn.features import FeatureChain, LearnedFeatures
+from kscn.features.base import check_finite
+from kscn.neighbours import View, nearest, self_consistency
+from kscn.neighbours.consistency import ASKED
+from kscn.subspaces import ScatterSums, Subspaces
 from kscn.training.blocks import Blocks, held, working_dtype
-from kscn.training.distributed import Group, place
+from kscn.training.checkpoint import State, prefixed, shared
+from kscn.training.distributed import Group, own_rows, place, send_module
 from kscn.training.growth import Grown, assign_across, dimensions, fold_of, grow
+from kscn.training.learn import AMONG, coordinate_subspaces, learned
 from kscn.training.opinion import SecondOpinion
 
+# Samples that candidates are made from: so many, or so many per cluster, but no more than a graph
+# should have.
+SAMPLE, PER_CLUSTER, MOST = 6_000, 100, 20_000
 # Components are kept in memory up to this size per process, and else computed when they are read.
 KEEP_BYTES = 2**29
 # Samples on which subspaces grow.
 GROWTH_SAMPLE = 70_000
+# Latent dimensions shared out between the subspaces of an encoder, and at most per one.
+LATENT_DIM, MOST_DIM = 80, 8
 
-Hear = Callable[[dict[str, Any]], bool]
+Hear = Callable[[dict[str, Any]], object]
+
+
+def latent_dims(k: int) -> int:
+    """The dimension of each of k subspaces in the latent of an encoder."""
+    return max(2, min(MOST_DIM, LATENT_DIM // k))
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was chosen on the sample.
+
+    Attributes
+    ----------
+    rows, labels : ndarray of shape (m,)
+        The sample and its clusters.
+    features : FeatureChain
+        The space in which they show best.
+    wide : FeatureChain
+        All components of the same kind.
+    subspace_dim : int
+        Of the subspaces that tell them apart; 0 if subspaces do not.
+    confidence : float
+        How well members find back to their cluster, from 0 to 1.
+    told : str
+        In words.
+    """
+
+    rows: NDArray
+    labels: NDArray
+    features: FeatureChain
+    wide: FeatureChain
+    subspace_dim: int
+    confidence: float
+    told: str
+
+
+def choose(
+    source: Source,
+    k: int,
+    *,
+    image: bool,
+    starts: int,
+    seed: int,
+    device: torch.device,
+    hear: Hear,
+    group: Group,
+) -> tuple[Found, Selection]:
+    """The clusters of a sample, the same in all processes; and all that this process has tried."""
+    most = min(MOST, max(SAMPLE, PER_CLUSTER * k))
+    rows, samples = _raw_sample(source, most, seed, group)
+    spaces = (image_spaces if image else vector_spaces)(samples, device)
+    selection = select(spaces, rows, k, starts, seed, hear)
+    best = selection.best
+    told = f"{best.candidate.method} ({best.candidate.space})"
+    facts = {
+        "features": best.space.features.state()[0],
+        "wide": best.space.wide.state()[0],
+        "subspace_dim": best.subspace_dim,
+        "confidence": best.value,
+        "told": told,
+    }
+    tensors = {"labels": torch.from_numpy(selection.labels).long()}
+    for name, chain in (("features", best.space.features), ("wide", best.space.wide)):
+        arrays = chain.state()[1]
+        tensors |= prefixed(name, {key: torch.from_numpy(a) for key, a in arrays.items()})
+    sent = shared(group, State(facts, tensors) if group.rank == 0 else None)
+    assert sent is not None
+    return (
+        Found(
+            rows,
+            sent.tensors["labels"].numpy(),
+            chain_of(sent, "features"),
+            chain_of(sent, "wide"),
+            sent.facts["subspace_dim"],
+            sent.facts["confidence"],
+            sent.facts["told"],
+        ),
+        selection,
+    )
 
 
 def find_start(
-    chosen: Representation,
+    found: Found,
     source: Source,
+    k: int,
     *,
-    grows: bool,
     refined: bool,
     device: torch.device,
     seed: int,
     hear: Hear,
     group: Group,
-) -> tuple[FeatureChain, Source, Start]:
-    """The features that subspaces are in, those of this process's samples, and all clusters.
+) -> tuple[FeatureChain, Start]:
+    """All samples by grown subspaces or by an encoder: their features, and their clusters.
 
     Parameters
     ----------
-    chosen : Representation
-        Where to search, and what short runs found there.
+    found : Found
+        The clusters of the sample.
     source : Source
         The samples of this process.
-    grows : bool
-        Whether subspaces grow where clusters are large enough.
+    k : int
+        How many clusters there are.
     refined : bool
         Whether a refinement follows. It gets every label from subspaces that the sample had no part
-        in, and how doubtful it is; otherwise labels are what `predict` says.
+        in where that can be, and how doubtful it is; otherwise labels are what `predict` says.
     device, seed
-        Of the fit.
+        Of the estimator.
     hear : callable
-        Hears of every iteration.
+        Hears of every round.
     group : Group
         The processes that hold all samples together.
     """
-    n, k = place(source)[1], chosen.subspaces.n_clusters
-    members, dim = min(n, GROWTH_SAMPLE) // k, chosen.candidate.subspace_dim
-    grows = grows and chosen.ample
-    dims = dimensions(dim, members, chosen.n_components) if grows else []
-    kept = in_memory(n, chosen.n_components, group)
-    rough, fine = _features(chosen, source, kept, bool(dims), device)
-    rough, fine = group.holding(rough), group.holding(fine)
-    begin = group.agree_on(chosen.start(rough, fine, seed, hear, group))
-    linear = KSubspaces(
-        k,
-        subspace_dim=dim,
-        init=begin.bases.cpu().numpy(),
-        # Every iteration reads all features: one pass has to do where they are computed anew.
-        max_iter=100 if kept else 1,
-        tol=1e-5,
-        device=str(device),
-        random_state=seed,
-        callbacks=[lambda _, record: hear({**record, "stage": "start"})],
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        linear.fit(rough)
-    if not dims:
-        found = Subspaces(torch.from_numpy(linear.subspaces_))
-        doubt = group.gather(_doubt(linear, rough)) if refined else None
-        return chosen.features, rough, Start(found, linear.labels_, linear.inertia_, doubt)
+    if found.subspace_dim:
+        chain = found.wide
+        features = held_features(chain.to(device), source, group)
+        return chain, _grown(found, features, k, refined, device, seed, hear, group)
+    first = group.holding(found.features.to(device).source(source))
+    z = sample(first, found.rows, device, group).float()
+    labels = torch.from_numpy(found.labels).to(device)
+    subspaces = coordinate_subspaces(k, latent_dims(k))
+    encoder = learned(z, labels, nearest(z, AMONG).index, subspaces, seed)
+    send_module(group, [encoder])
+    last = LearnedFeatures.of_fitted(encoder).to(device)
+    chain = FeatureChain.of_fitted([*found.features.steps, last]).to(device)
+    features = held_features(chain, source, group)
+    blocks = Blocks(features, torch.float32, device)
+    in_place = in_order(blocks, subspaces.to(torch.float32, device), group)
+    doubt = group.gather(_doubt(blocks, in_place[0])) if refined else None
+    return chain, Start(*in_place, doubt)
 
-    rows, z = sample(fine, GROWTH_SAMPLE, seed, device, group)
-    labels = torch.from_numpy(linear.labels_[rows]).long().to(device)
-    fold = fold_of(torch.from_numpy(rows), seed).to(device)
+
+def _grown(
+    found: Found,
+    features: Source,
+    k: int,
+    refined: bool,
+    device: torch.device,
+    seed: int,
+    hear: Hear,
+    group: Group,
+) -> Start:
+    """Subspaces of the sample's clusters, grown on more samples."""
+    z = sample(features, found.rows, device, group)
+    sums = ScatterSums(k, z.shape[1], affine=False, device=device)
+    sums.add(z, torch.from_numpy(found.labels).to(device))
+    first = max(1, min(FIRST_DIM, found.subspace_dim))
+    small = sums.subspaces(torch.full((k,), first)).to(z.dtype, device)
+    rows, z = growth_sample(features, seed, device, group)
+    dims = dimensions(first, len(rows) // k, z.shape[1]) or [first]
 
     def tell(done: int, of: int) -> None:
         hear({"stage": "grow", "round": done, "rounds": of})
 
-    unsure = chosen.agreement < CLEAR
-    grown = grow(z, fold, labels, k, dims, tell, even=unsure)
+    fold = fold_of(torch.from_numpy(rows), seed).to(device)
+    grown = grow(z, fold, small.assign(z)[0], k, dims, tell)
     grown = Grown(group.agree_on(grown.whole), [group.agree_on(part) for part in grown.without])
-    start = _assigned(Blocks(fine, torch.float32, z.device), grown, refined, seed, group)
-    return chosen.wide, fine, start
+    blocks = Blocks(features, torch.float32, device)
+    if not refined:
+        return Start(*in_order(blocks, grown.whole, group), None)
+    across = assign_across(blocks, place(features)[0], grown.without, seed)
+    labels = group.gather(across.labels).cpu().numpy()
+    order = canonical_order(labels, k)
+    (inertia,) = group.add(float(across.nearest.double().sum()))
+    whole = grown.whole.reordered(torch.from_numpy(order).to(device))
+    doubt = group.gather(_relative(across.nearest, across.second)).cpu()
+    return Start(whole, np.argsort(order)[labels], inertia, doubt)
 
 
 def second_opinion(
-    features: Source, start: Start, seed: int, device: torch.device, group: Group
+    features: Source, k: int, seed: int, device: torch.device, group: Group
 ) -> SecondOpinion:
-    """Subspaces like those of the start, for whatever clusters the refinement will have."""
-    rows, z = sample(features, GROWTH_SAMPLE, seed, device, group)
-    dim = start.subspaces.bases.shape[2]
+    """Subspaces of fixed features, for whatever k clusters the refinement will have."""
+    rows, z = growth_sample(features, seed, device, group)
+    first = max(1, min(FIRST_DIM, z.shape[1] // 2))
+    dim = (dimensions(first, len(rows) // k, z.shape[1]) or [first])[-1]
     return SecondOpinion(features, z, torch.from_numpy(rows).to(device), dim, seed, group)
 
 
@@ -126,43 +236,64 @@ def in_memory(n: int, components: int, group: Group) -> bool:
     return largest_part * 4 * components <= KEEP_BYTES
 
 
-def _features(
-    chosen: Representation, source: Source, kept: bool, wide: bool, device: torch.device
-) -> tuple[Source, Source]:
-    """What is searched, and what subspaces grow in if they do."""
-    if wide and kept:
-        components = held(chosen.components.source(source), device)
-        return chosen.seen(components), chosen.seen(
-            components, Candidate(chosen.n_components, False, 1)
-        )
-    rough = chosen.features.source(source)
-    if kept:
-        rough = as_source(held(rough, device), name=rough.name)
-    return rough, chosen.wide.source(source) if wide else rough
+def drawn_rows(n: int, most: int, seed: int) -> NDArray:
+    """At most so many row numbers of n, drawn by the seed, in order."""
+    return np.sort(np.random.default_rng(seed).permutation(n)[:most])
 
 
-def _assigned(blocks: Blocks, grown: Grown, refined: bool, seed: int, group: Group) -> Start:
-    """All samples by the grown subspaces."""
-    k = grown.whole.n_clusters
-    if not refined:
-        return Start(*in_order(blocks, grown.whole, group), None)
-    across = assign_across(blocks, place(blocks.source)[0], grown.without, seed)
-    labels = group.gather(across.labels).cpu().numpy()
-    order = canonical_order(labels, k)
-    (inertia,) = group.add(float(across.nearest.double().sum()))
-    found = grown.whole.reordered(torch.from_numpy(order))
-    doubt = group.gather(_relative(across.nearest, across.second)).cpu()
-    return Start(found, np.argsort(order)[labels], inertia, doubt)
+def growth_sample(
+    source: Source, seed: int, device: torch.device, group: Group
+) -> tuple[NDArray, Tensor]:
+    """The samples that subspaces grow on: their numbers (m,), and them (m, d)."""
+    rows = drawn_rows(place(source)[1], GROWTH_SAMPLE, seed)
+    return rows, sample(source, rows, device, group)
 
 
-def _doubt(linear: KSubspaces, features: Source) -> Tensor:
+def sample(source: Source, rows: NDArray, device: torch.device, group: Group) -> Tensor:
+    """These rows of all that the processes hold, (m, d), in every process."""
+    blocks = Blocks(source, working_dtype(source.dtype), device)
+    return group.gather(blocks.take(own_rows(source, rows)))
+
+
+def _raw_sample(source: Source, most: int, seed: int, group: Group) -> tuple[NDArray, NDArray]:
+    """At most so many samples as they are stored: their numbers, and them (m, *shape)."""
+    rows = drawn_rows(place(source)[1], most, seed)
+    own = source.take(own_rows(source, rows))
+    check_finite(own, source.name)
+    small = own.dtype.kind in "biu" and own.dtype.itemsize <= 2
+    exact = small or (own.dtype.kind == "f" and own.dtype.itemsize <= 4)
+    return rows, group.gather(torch.from_numpy(own.astype("f4" if exact else "f8"))).numpy()
+
+
+def better(
+    features: Source,
+    new: NDArray,
+    old: NDArray,
+    k: int,
+    seed: int,
+    device: torch.device,
+    group: Group,
+) -> bool:
+    """Whether members of new clusters find back at least as well as those of the old ones."""
+    rows = drawn_rows(len(new), SAMPLE, seed)
+    z = sample(features, rows, device, group).float()
+    view = View(z, nearest(z, ASKED).index)
+    after, before = (
+        self_consistency([view], torch.from_numpy(labels[rows]).long().to(device), k, seed).value
+        for labels in (new, old)
+    )
+    slack = (before * (1 - before) / len(rows)) ** 0.5
+    return bool(group.agree_int(after >= before - slack))
+
+
+def _doubt(blocks: Blocks, subspaces: Subspaces) -> Tensor:
     """How doubtful the label of every sample is, (n,)."""
-    if linear.n_clusters == 1:
-        return torch.zeros(len(features))
+    if subspaces.n_clusters == 1:
+        return torch.zeros(len(blocks))
     pieces = []
-    for _, z in Blocks(features, working_dtype(features.dtype), linear._device()):
-        two = torch.from_numpy(linear.residuals(z)).topk(2, dim=1, largest=False).values
-        pieces.append(_relative(two[:, 0], two[:, 1]))
+    for _, z in blocks:
+        two = subspaces.residuals(z).topk(2, dim=1, largest=False).values
+        pieces.append(_relative(two[:, 0], two[:, 1]).cpu())
     return torch.cat(pieces)
 
 

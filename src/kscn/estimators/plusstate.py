@@ -1,28 +1,25 @@
-"""How far a `KSCNPlus` fit is: what its checkpoints hold, and what its processes agree on."""
+"""How far a `KSCNPlus` fit is, and what its checkpoints hold."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kscn.data import Source
 from kscn.estimators import network
 from kscn.estimators.fittedfile import plain
 from kscn.estimators.progress import Progress
-from kscn.estimators.representation import Candidate, Representation
 from kscn.features import FeatureChain
 from kscn.nn import ConvEncoder
 from kscn.subspaces import Subspaces
-from kscn.subspaces.search import Candidates
-from kscn.training.checkpoint import Keeper, State, prefixed, shared
+from kscn.training.checkpoint import Keeper, State, prefixed
 from kscn.training.distributed import Group
 
 # What the estimator knows of the representation, besides the features themselves.
-CHOSEN = ("components_", "whiten_", "subspace_dim_", "agreement_")
+CHOSEN = ("confidence_", "chosen_", "subspace_dim_")
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,7 @@ class PlusProgress(Progress):
     def __init__(self, estimator: Any, keeping: Keeper, saved: State | None, group: Group) -> None:
         super().__init__(estimator, keeping, saved, group)
         self.start: Start | None = None
-        self.features: Source | None = None  # of the samples, once they were computed
+        self.wide: FeatureChain | None = None  # what a refinement asks the features of
         self.encoder: ConvEncoder | None = None
         if saved is not None and self.past("start"):
             self.start = self._found(saved)
@@ -85,6 +82,9 @@ class PlusProgress(Progress):
             prefixed("features", {name: torch.from_numpy(a) for name, a in arrays.items()})
             | prefixed("start", tensors),
         )
+        if self.wide is not None:
+            state.facts["wide"], arrays = self.wide.state()
+            state.tensors |= prefixed("wide", {k: torch.from_numpy(a) for k, a in arrays.items()})
         if self.encoder is not None:
             state.tensors |= prefixed("encoder", self.encoder.state_dict())
         return state
@@ -93,7 +93,9 @@ class PlusProgress(Progress):
         """The start of the saved state, whose features the estimator gets."""
         for name in CHOSEN:
             setattr(self.estimator, name, saved.facts[name])
-        self.estimator.features_ = _features(saved)
+        self.estimator.features_ = chain_of(saved, "features")
+        if "wide" in saved.facts:
+            self.wide = chain_of(saved, "wide")
         found = saved.part("start")
         return Start(
             Subspaces(found["bases"]),
@@ -103,33 +105,7 @@ class PlusProgress(Progress):
         )
 
 
-def agreed(chosen: Representation, group: Group) -> Representation:
-    """The representation that the first process has chosen: rounding may lead others elsewhere."""
-    config, arrays = chosen.components.state()
-    facts = {
-        "features": config,
-        "candidate": asdict(chosen.candidate),
-        "agreement": chosen.agreement,
-    }
-    tensors = prefixed("features", {name: torch.from_numpy(a) for name, a in arrays.items()})
-    tensors |= {
-        "subspaces": chosen.subspaces.bases,
-        "runs": torch.cat([run.bases for run in chosen.runs]),
-        "used": torch.cat([run.used for run in chosen.runs]),
-    }
-    sent = shared(group, State(facts, tensors) if group.rank == 0 else None)
-    assert sent is not None
-    runs = zip(sent.tensors["runs"].split(1), sent.tensors["used"].split(1), strict=True)
-    return replace(
-        chosen,
-        components=_features(sent).to(chosen.components.device),
-        candidate=Candidate(**sent.facts["candidate"]),
-        subspaces=Subspaces(sent.tensors["subspaces"]),
-        agreement=sent.facts["agreement"],
-        runs=[Candidates(bases, None, used) for bases, used in runs],
-    )
-
-
-def _features(state: State) -> FeatureChain:
-    arrays = {name: tensor.numpy() for name, tensor in state.part("features").items()}
-    return FeatureChain.from_state(state.facts["features"], arrays)
+def chain_of(state: State, name: str) -> FeatureChain:
+    """The feature maps that a state holds under a name."""
+    arrays = {key: tensor.numpy() for key, tensor in state.part(name).items()}
+    return FeatureChain.from_state(state.facts[name], arrays)

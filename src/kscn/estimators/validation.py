@@ -265,24 +265,11 @@ def plus_parameters(estimator: Any, n_samples: int, image: bool) -> None:
     k = estimator.n_clusters
     for name, least in {"n_clusters": 1, "starts": 1, "batch_size": 1}.items():
         _integer(name, getattr(estimator, name), least)
-    for name, least in {"components": 2, "subspace_dim": 1, "epochs": 1}.items():
-        if getattr(estimator, name) != "auto":
-            _integer(name, getattr(estimator, name), least)
-    for name in ("whiten", "refine"):
-        value = getattr(estimator, name)
-        if not isinstance(value, (bool, np.bool_)) and value != "auto":
-            raise InputError(f"{name}={value!r} must be True, False or 'auto'.")
-    given = [name for name in ("components", "subspace_dim") if getattr(estimator, name) != "auto"]
-    if len(given) == 1 or (not given and estimator.whiten != "auto"):
-        raise InputError(
-            "components and subspace_dim (and whiten, if not 'auto') belong together; give all of "
-            "them or none."
-        )
-    if given and estimator.subspace_dim >= estimator.components:
-        raise InputError(
-            f"subspace_dim={estimator.subspace_dim} must be below components="
-            f"{estimator.components}."
-        )
+    if estimator.epochs != "auto":
+        _integer("epochs", estimator.epochs, 1)
+    refine = estimator.refine
+    if not isinstance(refine, (bool, np.bool_)) and refine != "auto":
+        raise InputError(f"refine={refine!r} must be True, False or 'auto'.")
     _number("balance", estimator.balance, 0, np.inf)
     for name in ("learning_rate", "temperature"):
         _number(name, getattr(estimator, name), 0, np.inf)

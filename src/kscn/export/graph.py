@@ -10,7 +10,14 @@ from torch import Tensor, nn
 
 from kscn.errors import InputError
 from kscn.estimators.linear import KSubspaces
-from kscn.features import PCAFeatures, ScaledFeatures, ScatteringFeatures
+from kscn.features import (
+    FeatureMap,
+    LearnedFeatures,
+    PCAFeatures,
+    ScaledFeatures,
+    ScatteringFeatures,
+)
+from kscn.nn import UnitLatent
 
 
 def noise_scale(model: Any) -> float:
@@ -107,14 +114,31 @@ class WholeModel(nn.Module):
         return self.latent(self.network.encode(batch))
 
 
+def _module(step: FeatureMap) -> nn.Module:
+    """One step of features as a module."""
+    if isinstance(step, ScaledFeatures):
+        return step.scaling_
+    if isinstance(step, LearnedFeatures):
+        return nn.Sequential(AsFloat(), step.encoder_, UnitLatent())
+    assert isinstance(step, PCAFeatures)
+    return Components(step)
+
+
+class AsFloat(nn.Module):
+    """Numbers in float32."""
+
+    def forward(self, z: Tensor) -> Tensor:
+        """The same in float32."""
+        return z.float()
+
+
 def _features(model: Any) -> nn.Module:
     """What leads from samples to the space of the subspaces where there is no network."""
     if isinstance(model, KSubspaces):
         return nn.Flatten()
     steps = list(model.features_.to(torch.device("cpu")).steps)
     if not any(isinstance(step, ScatteringFeatures) for step in steps):
-        parts = [s.scaling_ if isinstance(s, ScaledFeatures) else Components(s) for s in steps]
-        return nn.Sequential(nn.Flatten(), *parts)
+        return nn.Sequential(nn.Flatten(), *(_module(step) for step in steps))
     raise InputError(
         f"this {type(model).__name__} has no network, and scattering features cannot be put into a "
         "graph; fit with refine=True, or export a model of kscn-s, kscn-g or k-subspaces."

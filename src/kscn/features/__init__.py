@@ -2,6 +2,7 @@
 
 from kscn.features.base import FeatureMap
 from kscn.features.chain import FeatureChain
+from kscn.features.learned import LearnedFeatures
 from kscn.features.maps import ScatteringFeatures
 from kscn.features.pca import PCAFeatures
 from kscn.features.scaled import ScaledFeatures
@@ -10,6 +11,7 @@ from kscn.features.scattering import Scattering2D
 __all__ = [
     "FeatureChain",
     "FeatureMap",
+    "LearnedFeatures",
     "PCAFeatures",
     "ScaledFeatures",
     "Scattering2D",

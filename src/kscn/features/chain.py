@@ -14,6 +14,7 @@ from torch import Tensor
 from kscn.data import Source, as_source
 from kscn.errors import InputError, ModelFileError
 from kscn.features.base import FeatureMap, wrong_state
+from kscn.features.learned import LearnedFeatures
 from kscn.features.maps import ScatteringFeatures
 from kscn.features.pca import PCAFeatures
 from kscn.features.scaled import ScaledFeatures
@@ -29,6 +30,7 @@ KINDS: dict[str, type[FeatureMap]] = {
     "scaled": ScaledFeatures,
     "scattering": ScatteringFeatures,
     "pca": PCAFeatures,
+    "learned": LearnedFeatures,
 }
 
 

@@ -26,6 +26,8 @@ FIT_ROWS = 4096
 ROWS = 256
 # Columns of the covariance that are computed together; what lies below them is known by symmetry.
 STRIP = 512
+# Samples of fewer bytes than this, and fewer than features, are taken into memory at once.
+FEW_BYTES = 2**29
 # Beyond this, the covariance takes more than 2 GiB.
 MOST_FEATURES = 16384
 
@@ -50,6 +52,10 @@ class PCAFeatures(FeatureMap):
         components, of one dimension less; one of dimension 1 is a point. Lengths hardly differ
         then, so that unit norm changes little.
 
+    centre : bool
+        Measure from the mean of the samples, or from the origin; then directions are those of the
+        largest mean square.
+
     Attributes
     ----------
     mean_ : ndarray of shape (d,)
@@ -71,26 +77,23 @@ class PCAFeatures(FeatureMap):
         whiten: bool = False,
         unit_norm: bool = True,
         constant: float = 0.0,
+        centre: bool = True,
     ) -> None:
         self.n_components = n_components
         self.whiten = whiten
         self.unit_norm = unit_norm
         self.constant = constant
+        self.centre = centre
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find mean and directions of the samples X, which are read once."""
         source = self._open(X, reset=True)
         n, d = len(source), self.n_features_in_
         k = self._checked_components(n, d)
-        mean, covariance = _moments(source, d, self.device)
-        self.total_variance_ = float(np.trace(covariance))
-        variance, vectors = eigh(
-            covariance,
-            lower=False,
-            subset_by_index=[d - k, d - 1],
-            overwrite_a=True,
-            check_finite=False,
-        )
+        if 2 * n <= d and 8 * n * d <= FEW_BYTES:
+            mean, variance, vectors = self._of_few(np.asarray(source), k)
+        else:
+            mean, variance, vectors = self._of_sums(source, k)
         directions = np.ascontiguousarray(vectors.T[::-1])
         # The sign is free: let the largest entry be positive, so that it does not vary.
         peak = np.abs(directions).argmax(axis=1)
@@ -100,6 +103,38 @@ class PCAFeatures(FeatureMap):
         self.components_ = directions.astype(dtype)
         self.explained_variance_ = np.maximum(variance[::-1], 0)
         return self._prepare()
+
+    def _of_sums(self, source: Source, k: int) -> tuple[NDArray, NDArray, NDArray]:
+        """Mean, and rising variances (k,) and directions (d, k), by the covariance."""
+        n, d = len(source), self.n_features_in_
+        mean, covariance = _moments(source, d, self.device)
+        if not self.centre:
+            covariance += n / (n - 1) * np.outer(mean, mean)
+            mean = np.zeros_like(mean)
+        self.total_variance_ = float(np.trace(covariance))
+        variance, vectors = eigh(
+            covariance,
+            lower=False,
+            subset_by_index=[d - k, d - 1],
+            overwrite_a=True,
+            check_finite=False,
+        )
+        return mean, variance, vectors
+
+    def _of_few(self, rows: NDArray, k: int) -> tuple[NDArray, NDArray, NDArray]:
+        """The same by the products of samples, of which there are fewer than features."""
+        check_finite(rows, "X")
+        rows = rows.reshape(len(rows), -1).astype(np.float64)
+        mean = rows.mean(axis=0) if self.centre else np.zeros(rows.shape[1])
+        rows = rows - mean
+        products = rows @ rows.T / (len(rows) - 1)
+        if not np.isfinite(products).all():
+            raise _too_large("X")
+        self.total_variance_ = float(np.trace(products))
+        variance, shares = eigh(products, subset_by_index=[len(rows) - k, len(rows) - 1])
+        vectors = rows.T @ shares
+        # What carries no variance has no direction of its own; QR finds it an orthogonal one.
+        return mean, variance, np.linalg.qr(vectors[:, ::-1])[0][:, ::-1]
 
     def _prepare(self) -> Self:
         """Mean and matrix for `_compute`, rows filled up to a multiple of 64 bytes."""
@@ -114,6 +149,7 @@ class PCAFeatures(FeatureMap):
         matrix = torch.from_numpy((scale[:, None] * self.components_).astype(self._dtype))
         self._matrix = nn.functional.pad(matrix, missing).to(self.device)
         self._shift = nn.functional.pad(torch.from_numpy(self.mean_), missing).to(self.device)
+        self._relative = torch.from_numpy(scale.astype(self._dtype))
         length = float(np.sqrt((scale**2 * self.explained_variance_).sum()))
         self._last = [self.constant * (length or 1.0)] if self.constant else []
         self._n_features_out = len(self.components_) + len(self._last)
@@ -140,7 +176,14 @@ class PCAFeatures(FeatureMap):
     def _project(self, z: Tensor) -> Tensor:
         """Components of up to ROWS centred samples, the same whatever the others are."""
         n = len(z)
-        out = (nn.functional.pad(z, (0, 0, 0, ROWS - n)) @ self._matrix.T)[:n]
+        return self._finished((nn.functional.pad(z, (0, 0, 0, ROWS - n)) @ self._matrix.T)[:n])
+
+    def of_components(self, components: Tensor) -> Tensor:
+        """Features (n, d) of samples whose components, as many or more, are known unscaled."""
+        scale = self._relative.to(components)
+        return self._finished(components[:, : len(scale)] * scale).contiguous()
+
+    def _finished(self, out: Tensor) -> Tensor:
         for value in self._last:
             out = nn.functional.pad(out, (0, 1), value=value)
         if not self._params_of_fit["unit_norm"]:
@@ -215,6 +258,13 @@ def _working_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype("f4" if small or (dtype.kind == "f" and dtype.itemsize <= 4) else "f8")
 
 
+def _too_large(name: str) -> InputError:
+    return InputError(
+        f"Input {name} holds values whose squares cannot be represented; multiply all samples by a "
+        "constant first."
+    )
+
+
 def _moments(source: Source, d: int, device: torch.device) -> tuple[NDArray, NDArray]:
     """Mean (d,) and covariance (d, d) with denominator n - 1, of which the upper half is filled."""
     dtype = _working_dtype(source.dtype)
@@ -234,10 +284,7 @@ def _moments(source: Source, d: int, device: torch.device) -> tuple[NDArray, NDA
     offset = total / n
     second.addr_(offset, offset, alpha=-n).div_(n - 1)
     if not second.triu().isfinite().all():
-        raise InputError(
-            f"Input {source.name} holds values whose squares cannot be represented; multiply all "
-            "samples by a constant first."
-        )
+        raise _too_large(source.name)
     assert pivot is not None  # a source has samples
     return (pivot.double() + offset).cpu().numpy(), second.cpu().numpy()
 

@@ -84,6 +84,10 @@ class InputScaling(nn.Module):
             raise ValueError("the factor of samples is not positive")
         return cls(torch.from_numpy(shift), float(factor))
 
+    def without_shift(self) -> InputScaling:
+        """The same factor about the origin."""
+        return InputScaling(torch.zeros_like(self.shift), float(self.factor))
+
     def forward(self, samples: Tensor) -> Tensor:
         """Scaled samples in float32."""
         if samples.dtype == torch.float64:  # large values that differ little

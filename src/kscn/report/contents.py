@@ -367,13 +367,11 @@ def _moment(created: str | None) -> str | None:
 
 def _representation(model: Any) -> dict[str, Any]:
     """What `KSCNPlus` chose by itself."""
-    if not hasattr(model, "agreement_"):
+    if not hasattr(model, "confidence_"):
         return {}
     return {
-        "principal components": model.components_,
-        "whitened": model.whiten_,
-        "subspace dimension": "points" if model.affine_ else model.subspace_dim_,
-        "agreement of runs": model.agreement_,
+        "clusters chosen": model.chosen_,
+        "members find back to their cluster": model.confidence_,
         "refined": model.encoder_ is not None,
     }
 

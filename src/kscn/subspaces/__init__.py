@@ -1,8 +1,7 @@
 """The mathematics of k subspaces: pure tensor functions on one (k, d, p) tensor.
 
 `bases` holds the value object, `update` the closed form from scatter sums, `grassmann` the
-manifold, `seeding` the starts, `search` the race and the swaps between them, `ensemble` what many
-runs agree on, `prices` what tells their clusterings apart.
+manifold, `seeding` the starts, `search` the race and the swaps between them.
 """
 
 from kscn.subspaces.bases import Subspaces

@@ -7,9 +7,6 @@ are those of the rare members, and these are the ones that small subspaces mista
 A sample that has helped to shape a large subspace lies near it, right or wrong, and would stay
 where it is. So the samples are shared out to a few folds, and those of a fold are assigned by
 subspaces of all the others.
-
-Where it is not clear what the clusters are, large ones tend to become larger as subspaces grow.
-Half of the prices that would make them even (kscn.subspaces.prices) hold that off, if they are low.
 """
 
 from __future__ import annotations
@@ -21,7 +18,6 @@ import torch
 from torch import Tensor
 
 from kscn.subspaces import ScatterSums, Subspaces
-from kscn.subspaces.prices import even_prices, log_odds, spread
 from kscn.training.blocks import Blocks
 from kscn.training.folds import folds
 
@@ -32,9 +28,6 @@ FOLDS = 5
 SHARE, MEMBERS_PER_DIM = 3, 10
 # Assignments at every dimension.
 PASSES = 3
-# Share of the prices that is charged, and the spread up to which they are low: beyond it clusters
-# are of different sizes, or wrong.
-CHARGED, LOW = 0.5, 0.8
 # Samples whose projections are held at a time.
 ROWS = 8192
 
@@ -71,8 +64,6 @@ def grow(
     k: int,
     dims: list[int],
     report: Callable[[int, int], object] = lambda *_: None,
-    *,
-    even: bool = False,
 ) -> Grown:
     """Let the subspaces of k clusters have the dimensions `dims`, one after the other.
 
@@ -90,19 +81,13 @@ def grow(
         Of `dimensions`, at least one.
     report : callable
         Hears (dimensions done, of how many).
-    even : bool
-        Charge for large clusters, if low prices are enough.
     """
-    begin, parts = labels, _parts(fold)
+    parts = _parts(fold)
     for number, dim in enumerate(dims, start=1):
         for _ in range(PASSES):
             without = _without(z, parts, labels, k, dim)
-            residual = _across(z, parts, without)
-            prices = even_prices(residual) if even else residual.new_zeros(k)
-            labels = (log_odds(residual) + CHARGED * prices).argmin(dim=1)
+            labels = _across(z, parts, without).argmin(dim=1)
         report(number, len(dims))
-    if spread(prices) > LOW:
-        return grow(z, fold, begin, k, dims)
     return Grown(_subspaces(_sums(z, labels, k), dims[-1], z), without)
 
 

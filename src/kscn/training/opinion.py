@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from kscn.data import Source
-from kscn.subspaces.prices import relative
 from kscn.training.blocks import Blocks
 from kscn.training.distributed import ALONE, Group, place
 from kscn.training.folds import drawn
@@ -76,6 +75,14 @@ class SecondOpinion:
         other = self.residuals(distance.argmin(dim=1), distance.shape[1])
         first, _ = place(self.blocks.source)
         return both(-distance, -relative(other), first, self.seed, self.group)
+
+
+def relative(residual: Tensor) -> Tensor:
+    """Squared distances (n, k) as multiples of the nearest.
+
+    Not their difference: a rare shape is far from all subspaces, but may be clear.
+    """
+    return residual / residual.min(dim=1, keepdim=True).values.clamp(min=1e-12)
 
 
 def both(

@@ -1,0 +1,171 @@
+"""One clustering out of many candidates, by how well samples find back to their cluster.
+
+Candidates are weighted by their self-consistency (`kscn.neighbours.consistency`), and what they
+have in common is one more candidate. The best of them all are then assigned anew by subspaces that
+each sample had no part in, of growing dimension: where clusters are near subspaces that mends them,
+and where they are not it shows in the measure. What has the highest self-consistency is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kscn.estimators.candidates import Candidate, candidates, neighbours_of
+from kscn.estimators.spaces import Space
+from kscn.neighbours import View, consensus, self_consistency
+from kscn.neighbours.consistency import FOLDS, Consistency, energies_across
+
+CONSENSUS = "consensus"
+# Standard errors within which two values say the same.
+ERRORS = 2
+# Single candidates that go to the last round beside the consensus: the best of each kind.
+FINALISTS = 2
+# Dimensions double up to a third of the space, or until clusters have so many members for each.
+FIRST_DIM, SHARE, MEMBERS_PER_DIM, PASSES = 8, 3, 10, 2
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A candidate, what it scores, and the space in which that shows best."""
+
+    candidate: Candidate
+    found: Consistency
+    space: Space
+    subspace_dim: int = 0  # of the subspaces that its labels come from, if they do
+
+    @property
+    def value(self) -> float:
+        """Self-consistency, from 0 to 1."""
+        return self.found.value
+
+    @property
+    def common(self) -> bool:
+        """Whether this is what all candidates have in common."""
+        return self.candidate.kind == CONSENSUS
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What was taken, and all that was tried, best first."""
+
+    best: Scored
+    tried: list[Scored]
+    views: list[View]
+    rows: NDArray  # numbers of the samples that all this is about
+
+    @property
+    def labels(self) -> NDArray:
+        """Clusters of the sample (m,)."""
+        return self.best.candidate.labels
+
+    def value_of(self, labels: NDArray, k: int, seed: int) -> float:
+        """Self-consistency of other labels of the same sample."""
+        return self_consistency(self.views, _on(self.views, labels), k, seed).value
+
+
+def select(
+    spaces: Sequence[Space],
+    rows: NDArray,
+    k: int,
+    starts: int,
+    seed: int,
+    on_record: Callable[[dict[str, Any]], object] = lambda _: None,
+) -> Selection:
+    """The clustering of the sample whose members find back best."""
+    near = [neighbours_of(space, k) for space in spaces]
+    judges = [space for space in spaces if space.judges]
+    views = [
+        View(space.z, one.index) for space, one in zip(spaces, near, strict=True) if space.judges
+    ]
+
+    def scored(one: Candidate, dim: int = 0, place: Space | None = None) -> Scored:
+        found = self_consistency(views, _on(views, one.labels), k, seed)
+        shown = [a * b for a, b in zip(found.subspaces, found.neighbours, strict=True)]
+        return Scored(one, found, place or judges[int(np.argmax(shown))], dim)
+
+    tried: list[Scored] = []
+    for number, (space, own) in enumerate(zip(spaces, near, strict=True), start=1):
+        for one in candidates(space, own, k, starts, seed):
+            tried.append(scored(one))
+            on_record(
+                {
+                    "stage": "search",
+                    "round": number,
+                    "rounds": len(spaces),
+                    "candidates": len(tried),
+                    "consistency": max(entry.value for entry in tried),
+                }
+            )
+    together = consensus(
+        [entry.candidate.labels for entry in tried], [entry.value for entry in tried], k, seed
+    )
+    tried.append(scored(Candidate(together, "all", CONSENSUS)))
+    tried += [
+        scored(replace(entry.candidate, labels=labels, method=f"{method}, settled"), dim, space)
+        for entry in _finalists(tried)
+        for method in [entry.candidate.method]
+        for space in [_where(spaces, entry)]
+        for labels, dim in [settled(space.z, entry.candidate.labels, k, seed)]
+    ]
+    tried.sort(key=lambda entry: -entry.value)
+    return Selection(_taken(tried, len(rows)), tried, views, rows)
+
+
+def _taken(tried: Sequence[Scored], n: int) -> Scored:
+    """The highest value, unless the consensus or subspaces are as good up to chance.
+
+    What many candidates have in common is less of an accident than any one of them, and subspaces
+    carry on to other samples best.
+    """
+    best = tried[0]
+    least = best.value - ERRORS * math.sqrt(best.value * (1 - best.value) / n)
+    good = [entry for entry in tried if entry.value >= least]
+    return max(good, key=lambda entry: (entry.common, entry.subspace_dim > 0, entry.value))
+
+
+def _on(views: Sequence[View], labels: NDArray) -> Tensor:
+    return torch.from_numpy(labels).long().to(views[0].z.device)
+
+
+def _finalists(tried: Sequence[Scored]) -> list[Scored]:
+    """The consensus and the best of each kind of method."""
+    kinds: dict[str, list[Scored]] = {}
+    for entry in sorted(tried, key=lambda entry: -entry.value):
+        kinds.setdefault(entry.candidate.kind, []).append(entry)
+    return [
+        entry
+        for kind, found in kinds.items()
+        for entry in found[: FINALISTS if kind == "k-subspaces" else 1]
+    ]
+
+
+def _where(spaces: Sequence[Space], entry: Scored) -> Space:
+    """Where subspaces grow: in all components of what the best space is made of."""
+    if not entry.space.lines or entry.space.name.endswith("lines"):
+        return entry.space
+    kind = entry.space.name.split(",")[0]
+    return next(space for space in spaces if space.name == f"{kind}, components")
+
+
+def settled(z: Tensor, labels: NDArray, k: int, seed: int) -> tuple[NDArray, int]:
+    """Labels by subspaces of growing dimension, each sample by those it had no part in."""
+    m, d = z.shape
+    last = max(1, min(d // SHARE, m // (MEMBERS_PER_DIM * k)))
+    dim = min(FIRST_DIM, last)
+    generator = torch.Generator().manual_seed(seed)
+    fold = (torch.randperm(m, generator=generator) % FOLDS).to(z.device)
+    now = torch.from_numpy(labels).long().to(z.device)
+    while True:
+        for _ in range(PASSES):
+            now = energies_across(z, now, k, fold, dim).argmax(dim=1)
+        if dim >= last:
+            return now.cpu().numpy(), dim
+        dim = min(2 * dim, last)

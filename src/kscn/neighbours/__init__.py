@@ -1,0 +1,21 @@
+"""Neighbour graphs of a bounded sample: what is near what, and which clusters that speaks for.
+
+Everything here takes n x K memory and is meant for a sample of the data; subspaces and networks
+carry what is found to all samples.
+"""
+
+from kscn.neighbours.consensus import consensus
+from kscn.neighbours.consistency import View, self_consistency
+from kscn.neighbours.graph import Neighbours, nearest, similarity_graph
+from kscn.neighbours.spectral import spectral_clusters, spectral_embedding
+
+__all__ = [
+    "Neighbours",
+    "View",
+    "consensus",
+    "nearest",
+    "self_consistency",
+    "similarity_graph",
+    "spectral_clusters",
+    "spectral_embedding",
+]
