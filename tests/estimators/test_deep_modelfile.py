@@ -146,8 +146,7 @@ def test_what_a_file_cannot_hold_is_left_out(tmp_path):
     model = quick(init=np.arange(N) % 3, augment=lambda batch, generator: batch).fit(digits())
     model.save(tmp_path / "model")
     loaded = load_model(tmp_path / "model")
-    assert loaded.init == "k-subspaces"
-    assert loaded.augment is None
+    assert (loaded.init, loaded.augment) == ("auto", "auto")
     same(loaded, model, digits())
 
 
@@ -321,6 +320,9 @@ def set_in(group, name, value):
         set_in("params", "batch_size", 0),
         set_in("params", "temperature", -1),
         set_in("params", "loss", "none"),
+        set_in("fitted", "settings", {"batch_size": "x"}),
+        set_in("fitted", "settings", {"temperature": -1}),
+        set_in("fitted", "settings", "none"),
         set_in("params", "random_state", None),
         set_in("params", "random_state", -3),
         set_in("params", "random_state", 2**40),
