@@ -62,22 +62,6 @@ def whole(kscn, fits, tmp_path_factory):
     return place
 
 
-@pytest.fixture
-def start():
-    """Start a command in a process of its own, and end it with the test."""
-    running = []
-
-    def begin(*args, before=""):
-        running.append(warm.Started(warm.COMMAND, args, before))
-        return running[-1]
-
-    yield begin
-    for process in running:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
-
-
 # A fit that waits in its second record of a stage, after states were written for the first.
 WAITS = """
 import time
