@@ -35,7 +35,8 @@ def few_digits(monkeypatch):
 
     def short(*args):
         found = parameters(*args)
-        return found | dict.fromkeys(("pretrain_epochs", "epochs"), FEW_EPOCHS)
+        short = dict.fromkeys(("pretrain_epochs", "epochs"), FEW_EPOCHS)
+        return found | short | {"n_init": 1, "restarts": 1}
 
     monkeypatch.setattr(kscn.data, "load", load_few)
     monkeypatch.setattr(presets, "parameters", short)
