@@ -262,6 +262,7 @@ def add(name: str, seed: int, found: dict[str, Any], problems: list[Problem], ou
     entry = sets.setdefault(name, {"title": SETS[name].title, "held_out": name in HELD_OUT})
     entry["problems"] = len(problems)
     entry["n"] = sum(len(y) for _, y in problems)
+    entry["largest"] = max(len(y) for _, y in problems)
     entry["k"] = max(clusters(y) for _, y in problems)
     row = entry.setdefault("seeds", {}).setdefault(str(seed), {"methods": {}})
     methods = row["methods"] | found.pop("methods")
