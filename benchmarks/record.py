@@ -19,7 +19,9 @@ COMMIT = subprocess.run(
 ).stdout.strip()
 
 
-def write(name: str, config: dict[str, Any], figures: dict[str, Any]) -> None:
+def write(
+    name: str, config: dict[str, Any], figures: dict[str, Any], folder: Path = RESULTS
+) -> None:
     """Write one result file, complete or not at all."""
     record = {
         "command": " ".join(["python", os.path.relpath(sys.argv[0]), *sys.argv[1:]]),
@@ -31,8 +33,8 @@ def write(name: str, config: dict[str, Any], figures: dict[str, Any]) -> None:
         "config": config,
         "figures": figures,
     }
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}.json"
     unfinished = path.with_suffix(".tmp")
     unfinished.write_text(json.dumps(record, indent=1) + "\n")
     unfinished.replace(path)

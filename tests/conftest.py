@@ -1,6 +1,7 @@
 """Shared by all tests."""
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -9,5 +10,10 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # No deadline: a busy machine is not a fault. The same examples every time: a failure repeats.
-settings.register_profile("kscn", deadline=None, derandomize=True)
+settings.register_profile("kscn", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("kscn")
+
+# A shell without job control starts what it puts in the background deaf to Ctrl-C, and so would be
+# every command that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

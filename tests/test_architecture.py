@@ -7,6 +7,7 @@ subspaces, data -> atomicfile, metrics, modelfile, modelparts, errors.
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -44,8 +45,13 @@ def part_of(file):
     return file.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
+@cache
 def imported_modules(file):
     """Every module that a file imports, at the top or inside a function, by absolute name."""
+    return list(_imported(file))
+
+
+def _imported(file):
     package = ("kscn", *file.relative_to(ROOT).parent.parts)
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

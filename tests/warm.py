@@ -10,6 +10,7 @@ import runpy
 import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import kscn
@@ -24,6 +25,9 @@ FORKS.set_forkserver_preload(
         "kscn.estimators.plus",
         "kscn.experiments.methods",
         "kscn.training.joining",
+        "kscn.web.exploring",
+        "kscn.web.server",
+        "kscn.web.serving",
         "scipy.optimize",
         "sklearn.cluster",
         "torch.distributed.run",
@@ -72,10 +76,23 @@ class Started:
     def kill(self):
         self.send_signal(signal.SIGKILL)
 
-    def communicate(self, timeout=None):
-        """What it has written, when it has ended: (output, errors)."""
+    def wait(self, timeout=None):
+        """The exit code, when it has ended."""
         self.process.join(timeout)
         assert self.returncode is not None, "it did not end"
+        return self.returncode
+
+    def first_line(self):
+        """The first line of its output, as soon as there is one."""
+        output = self.streams[0]
+        while not (output.exists() and "\n" in output.read_text()):
+            assert self.poll() is None, self.communicate()
+            time.sleep(0.02)
+        return output.read_text().splitlines()[0]
+
+    def communicate(self, timeout=None):
+        """What it has written, when it has ended: (output, errors)."""
+        self.wait(timeout)
         return tuple(stream.read_text() if stream.exists() else "" for stream in self.streams)
 
 

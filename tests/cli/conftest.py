@@ -3,12 +3,17 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from kscn.cli import cli
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for `import warm`
+
+import warm
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +58,23 @@ def finished(files, kscn, tmp_path_factory):
 
 @pytest.fixture
 def start():
-    """Start a real process, `python -m kscn ...`, and end it with the test."""
+    """Start a command in a process of its own, and end it with the test."""
+    running = []
+
+    def begin(*args, before=""):
+        running.append(warm.Started(warm.COMMAND, args, before))
+        return running[-1]
+
+    yield begin
+    for process in running:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def cold_start():
+    """Start `python -m kscn ...`, or code, where it matters what is imported when."""
     running = []
 
     def begin(*args, code=None):

@@ -22,8 +22,8 @@ class Page:
     """A browser without a screen: it keeps the cookie that the first page sets."""
 
     def __init__(self, process, run):
-        line = process.stdout.readline()
-        assert line.startswith(f"exploring {run} at http://127.0.0.1:"), process.stderr.read()
+        line = process.first_line()
+        assert line.startswith(f"exploring {run} at http://127.0.0.1:")
         self.first = line.split(" at ")[1].split()[0]
         self.root = self.first.split("/?")[0]
         cookies = urllib.request.HTTPCookieProcessor(CookieJar())

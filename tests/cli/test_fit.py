@@ -293,16 +293,14 @@ def test_odd_but_sound_data_is_clustered(kscn, tmp_path, samples, k):
 
 # The real command, held after its first record so that the signal arrives in the middle.
 HELD = """
-import sys, time
-from kscn.cli import interrupt, main, rundir
+import time
+from kscn.cli import interrupt, rundir
 interrupt.GRACE = 0.1
 record = rundir.RunWriter.record
 def record_and_hold(self, line):
     record(self, line)
     time.sleep(60)
 rundir.RunWriter.record = record_and_hold
-sys.argv = ["kscn", *sys.argv[1:]]
-main()
 """
 
 
@@ -314,7 +312,7 @@ def wait_for(path, process):
 
 def test_ctrl_c_exits_with_130_and_keeps_the_history(start, kscn, files, tmp_path):
     run = tmp_path / "run"
-    process = start("fit", files / "x.npy", "-k", 3, "-o", run, *QUICK, code=HELD)
+    process = start("fit", files / "x.npy", "-k", 3, "-o", run, *QUICK, before=HELD)
     wait_for(run / ".unfinished" / "history.jsonl", process)
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate()
@@ -330,7 +328,7 @@ def test_ctrl_c_exits_with_130_and_keeps_the_history(start, kscn, files, tmp_pat
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_replacement_keeps_the_older_run(start, kscn, files, finished, tmp_path, how):
     run = shutil.copytree(finished, tmp_path / "run")
-    process = start("fit", files / "x.npy", "-k", 2, "-o", run, *QUICK, "--overwrite", code=HELD)
+    process = start("fit", files / "x.npy", "-k", 2, "-o", run, *QUICK, "--overwrite", before=HELD)
     wait_for(run / ".unfinished" / "history.jsonl", process)
     process.send_signal(how)
     process.communicate()

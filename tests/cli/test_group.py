@@ -21,8 +21,8 @@ def test_version(kscn):
     assert kscn("--version").output == f"kscn, version {__version__}\n"
 
 
-def test_the_module_runs_like_the_script(start):
-    process = start("--version")
+def test_the_module_runs_like_the_script(cold_start):
+    process = cold_start("--version")
     assert process.communicate()[0] == f"kscn, version {__version__}\n"
     assert process.returncode == 0
 
@@ -80,7 +80,7 @@ def test_warnings_are_one_line_without_the_place_in_the_code(kscn, monkeypatch):
 
 
 @pytest.mark.parametrize("then", ["pass", "raise ImportError('a part is missing') from None"])
-def test_ctrl_c_during_an_import_is_neither_swallowed_nor_a_fault(start, tmp_path, then):
+def test_ctrl_c_during_an_import_is_neither_swallowed_nor_a_fault(cold_start, tmp_path, then):
     (tmp_path / "package.py").write_text(
         "import os, signal, time\n"
         "try:\n"
@@ -88,7 +88,7 @@ def test_ctrl_c_during_an_import_is_neither_swallowed_nor_a_fault(start, tmp_pat
         "    time.sleep(0.2)\n"
         f"except BaseException:\n    {then}"
     )
-    process = start(
+    process = cold_start(
         code=f"import sys, time; sys.path.insert(0, {str(tmp_path)!r})\n"
         "def read_run(path):\n    import package\n    time.sleep(60)\n"
         "from kscn.cli import info, main; info.read_run = read_run\n"
@@ -99,8 +99,8 @@ def test_ctrl_c_during_an_import_is_neither_swallowed_nor_a_fault(start, tmp_pat
     assert process.returncode == 130
 
 
-def test_ctrl_c_while_the_command_itself_is_imported(start):
-    process = start(
+def test_ctrl_c_while_the_command_itself_is_imported(cold_start):
+    process = cold_start(
         code="import os, signal, sys\n"
         "class Interrupts:\n"
         "    def find_spec(self, name, *rest):\n"
@@ -113,13 +113,13 @@ def test_ctrl_c_while_the_command_itself_is_imported(start):
     assert process.returncode == 130
 
 
-def test_a_second_ctrl_c_does_not_wait_for_the_import(start, tmp_path):
+def test_a_second_ctrl_c_does_not_wait_for_the_import(cold_start, tmp_path):
     (tmp_path / "package.py").write_text(
         "import os, signal, time\n"
         "for _ in range(2):\n    os.kill(os.getpid(), signal.SIGINT)\n"
         "time.sleep(60)\n"
     )
-    process = start(
+    process = cold_start(
         code=f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
         "def read_run(path):\n"
         "    try:\n        import package\n"
@@ -132,8 +132,8 @@ def test_a_second_ctrl_c_does_not_wait_for_the_import(start, tmp_path):
     assert process.returncode == 130
 
 
-def test_a_reader_that_goes_away_is_no_error_message(finished, start):
-    process = start(
+def test_a_reader_that_goes_away_is_no_error_message(finished, cold_start):
+    process = cold_start(
         code=f"import sys; sys.argv = ['kscn', 'info', {str(finished)!r}]\n"
         "import os; read, write = os.pipe(); os.close(read); os.dup2(write, 1)\n"
         "from kscn.cli import main; main()"

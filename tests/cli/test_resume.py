@@ -28,7 +28,7 @@ DEEP = ("--method", "kscn-s", "--pretrain-epochs", 3, "--epochs", 3, "--n-init",
 BEST = ("--method", "best", "--epochs", 3, "--starts", 4, "--refine")
 LINEAR = ("--method", "k-subspaces", "--subspace-dim", 3, "--n-init", 1)
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-DIGITS = 300
+DIGITS, FEW = 300, 100
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def digits(tmp_path_factory):
 def fits(digits):
     """Commands by name; the linear fit has to have some iterations to be stopped in."""
     shared = ("-k", 10, "--seed", 3)
-    np.save(digits.with_name("few.npy"), np.load(digits)[:100, ::2, ::2])
+    np.save(digits.with_name("few.npy"), np.load(digits)[:FEW, ::2, ::2])
     return {
         "best": ("fit", digits.with_name("few.npy"), "-k", 3, "--seed", 3, *BEST),
         "deep": ("fit", digits, *shared, *DEEP),
@@ -60,22 +60,6 @@ def whole(kscn, fits, tmp_path_factory):
         result = kscn(*fit, "-o", place / name)
         assert result.exit_code == 0, result.output
     return place
-
-
-@pytest.fixture
-def start():
-    """Start a command in a process of its own, and end it with the test."""
-    running = []
-
-    def begin(*args, before=""):
-        running.append(warm.Started(warm.COMMAND, args, before))
-        return running[-1]
-
-    yield begin
-    for process in running:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
 
 
 # A fit that waits in its second record of a stage, after states were written for the first.
@@ -331,11 +315,13 @@ def test_a_directory_that_cannot_be_written_gets_one_sentence(kscn, fits, one_se
 # --- many kills ----------------------------------------------------------------------------------
 
 
-def test_a_few_kills_at_random_moments_cost_nothing(digits):
+def test_a_few_kills_at_random_moments_cost_nothing(fits):
     """The small version of `benchmarks/crash.py`, which runs this hundreds of times."""
     small = f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r}); import crash as c; "
-    small += f"c.DATA, c.SAMPLES, c.KILLS_PER_RUN = {str(digits)!r}, {DIGITS}, 1; c.main()"
-    process = warm.Started(os.devnull, ["--kills", "5", "--dry"], before=small)
+    few = str(fits["best"][1])
+    small += f"c.DATA, c.SAMPLES, c.CLUSTERS, c.KILLS_PER_RUN = {few!r}, {FEW}, 3, 1; "
+    small += "c.FITS.pop('kscn-g'); c.main()"
+    process = warm.Started(os.devnull, ["--kills", "4", "--dry"], before=small)
     output, errors = process.communicate()
     assert process.returncode == 0, errors
     for what in ("same labels", "labels whole", "model"):  # fits, predictions, saves

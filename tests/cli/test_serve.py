@@ -19,8 +19,8 @@ def service(start, finished):
 
     def begin(*options):
         process = start("serve", finished, "--port", 0, *options)
-        line = process.stdout.readline()
-        assert line.startswith(f"serving {finished} at http://127.0.0.1:"), process.stderr.read()
+        line = process.first_line()
+        assert line.startswith(f"serving {finished} at http://127.0.0.1:")
         return process, line.split(" at ")[1].split()[0]
 
     return begin
@@ -48,7 +48,7 @@ def test_it_answers_as_predict_does_and_ends_on_interrupt(service, kscn, finishe
     assert [row["label"] for row in answer["predictions"]] == expected.tolist()
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0
-    assert "Traceback" not in process.stderr.read()
+    assert "Traceback" not in process.communicate()[1]
 
 
 def test_without_a_token_it_is_asked_by_address_or_by_the_host_given(kscn, finished, monkeypatch):

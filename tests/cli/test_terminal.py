@@ -1,8 +1,6 @@
 """What reaches the terminal: no power over it for names, no message among the data."""
 
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -81,14 +79,12 @@ def test_settings_of_a_run_from_elsewhere(kscn, finished, tmp_path):
     assert "\x1b[8m" not in told.output and told.output.count(r"\x1b[8m") == 2
 
 
-def test_labels_on_stdout_are_not_mixed_with_messages(finished, files, planes, tmp_path):
-    command = [sys.executable, "-m", "kscn", "predict", finished, files / "x.npy"]
-    with (tmp_path / "all.csv").open("w") as file:
-        file.write("before\n")
-        file.flush()
-        done = subprocess.run(
-            [*command, "-o", "/dev/stdout"], stdout=file, stderr=subprocess.PIPE, check=True
-        )
+def test_labels_on_stdout_are_not_mixed_with_messages(start, finished, files, planes):
+    wrote = "import os; os.write(1, b'before\\n')"  # to the file that is its output
+    predict = ("predict", finished, files / "x.npy", "-o", "/dev/stdout")
+    process = start(*predict, before=wrote)
+    output, errors = process.communicate()
+    assert process.returncode == 0
     rows = [f"{i},{label}" for i, label in enumerate(planes[1])]
-    assert (tmp_path / "all.csv").read_text().splitlines() == ["before", "index,label", *rows]
-    assert b"wrote 120 labels to /dev/stdout" in done.stderr
+    assert output.splitlines() == ["before", "index,label", *rows]
+    assert "wrote 120 labels to /dev/stdout" in errors

@@ -242,7 +242,7 @@ def test_h5_that_promises_more_labels_than_it_can_hold_is_refused(tmp_path):
         load(tmp_path / "x.h5")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.sampled_from(["x.npy", "x.npz", "x-idx3-ubyte", "x-idx3-ubyte.gz"]), st.data())
 def test_damaged_files_never_raise_anything_but_data_errors(tmp_path_factory, name, data):
     whole = {

@@ -19,7 +19,7 @@ found = {}
 
 def linear():
     """k-subspaces from the same start, with and without its options."""
-    samples = data.make_union_of_subspaces(3001, 4, 20, 3, noise=0.3, random_state=0)[0]
+    samples = data.make_union_of_subspaces(401, 4, 12, 3, noise=0.3, random_state=0)[0]
     weights = np.random.default_rng(1).uniform(0.5, 2, len(samples))
     labels = np.arange(len(samples)) % 4
     cases = {
@@ -43,8 +43,8 @@ def images():
     patterns = np.zeros((4, 2, 8, 8))
     for i, (row, column) in enumerate(np.ndindex(2, 2)):  # a quarter of the image each
         patterns[i, :, 4 * row :, 4 * column :][:, :4, :4] = rng.uniform(0, 1, (2, 4, 4))
-    true = np.repeat(np.arange(4), 150)
-    samples = np.einsum("nj,njhw->nhw", rng.uniform(0.2, 1, (600, 2)), patterns[true])
+    true = np.repeat(np.arange(4), 100)
+    samples = np.einsum("nj,njhw->nhw", rng.uniform(0.2, 1, (400, 2)), patterns[true])
     samples = samples + 0.02 * rng.standard_normal(samples.shape)
     return samples.astype(np.float32), true
 
@@ -55,8 +55,8 @@ def deep():
     shared = {
         "subspace_dim": 2,
         "autoencoder_params": {"channels": [8, 4], "kernels": [3, 3], "batch_norm": True},
-        "pretrain_epochs": 10,
-        "epochs": 5,
+        "pretrain_epochs": 8,
+        "epochs": 3,
         "n_init": 2,
         "batch_size": 60,
         "learning_rate": 3e-3,

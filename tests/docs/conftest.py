@@ -1,6 +1,6 @@
 """What the pages take for granted, made small: few digits, few epochs, and no downloads."""
 
-import subprocess
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,9 @@ from kscn.data import as_source
 from kscn.estimators import presets, representation
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `import blocks`
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for `import warm`
+
+import warm
 
 FEW, FEW_EPOCHS = 200, 3
 
@@ -32,7 +35,8 @@ def few_digits(monkeypatch):
 
     def short(*args):
         found = parameters(*args)
-        return found | dict.fromkeys(("pretrain_epochs", "epochs"), FEW_EPOCHS)
+        short = dict.fromkeys(("pretrain_epochs", "epochs"), FEW_EPOCHS)
+        return found | short | {"n_init": 1, "restarts": 1}
 
     monkeypatch.setattr(kscn.data, "load", load_few)
     monkeypatch.setattr(presets, "parameters", short)
@@ -47,16 +51,13 @@ def server():
     running = []
 
     def start(args):
-        command = [sys.executable, "-m", "kscn", *args, "--port", "0"]
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        process = warm.Started(warm.COMMAND, [*args, "--port", "0"])
         running.append(process)
-        line = process.stdout.readline()
-        assert "http://" in line, f"kscn {args}: {line}{process.stderr.read()}"
+        line = process.first_line()
+        assert "http://" in line, f"kscn {args}: {line}"
         return line.split("http://")[1].split("/")[0].split()[0]
 
     yield start
     for process in running:
-        process.terminate()
+        process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)

@@ -1,5 +1,7 @@
 """The ONNX file gives what the model gives: run by onnxruntime, sample by sample."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
@@ -37,14 +39,20 @@ def images():
     return np.asarray(data.load("digits").samples)
 
 
+@pytest.fixture(scope="session")
+def fitted(images):
+    """fitted(name) -> that model; a third of the digits is enough for most."""
+    return cache(lambda name: MODELS[name]().fit(images[:: 1 if "plus" in name else 3]))
+
+
 def run(content, samples):
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     return session.run(None, {"samples": samples})
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_all_digits_get_the_labels_residuals_and_posteriors_of_the_model(images, name):
-    model = MODELS[name]().fit(images)
+def test_all_digits_get_the_labels_residuals_and_posteriors_of_the_model(images, fitted, name):
+    model = fitted(name)
     content = onnx_bytes(model, images.shape[1:])
     label, residuals, probabilities = run(content, images.astype(np.float32))
     np.testing.assert_array_equal(label, model.predict(images))
@@ -82,8 +90,8 @@ def test_scattering_without_a_network_is_refused(images):
         onnx_bytes(model, (8, 8))
 
 
-def test_any_number_of_samples_goes_through_at_once(images):
-    model = MODELS["linear"]().fit(images)
+def test_any_number_of_samples_goes_through_at_once(images, fitted):
+    model = fitted("linear")
     content = onnx_bytes(model, (8, 8))
     label = model.predict(images)
     for count in (1, 3, 500):
@@ -103,14 +111,15 @@ def test_vectors_in_double_precision_keep_what_float32_would_lose():
 
 
 def test_another_model_is_told_apart(images):
+    some = images[:200]
     one, other = (KSubspaces(10, subspace_dim=2, n_init=1, random_state=s) for s in (0, 1))
-    content = onnx_bytes(one.fit(images), (8, 8))
+    content = onnx_bytes(one.fit(some), (8, 8))
     with pytest.raises(ModelFileError, match="another cluster"):
-        compare(content, other.fit(images), images[:200])
+        compare(content, other.fit(some), some)
 
 
-def test_what_cannot_be_exported_is_refused(images):
-    model = MODELS["linear"]().fit(images[:200])
+def test_what_cannot_be_exported_is_refused(fitted):
+    model = fitted("linear")
     with pytest.raises(InputError, match="64 features"):
         onnx_bytes(model, (9, 8))
     with pytest.raises(InputError, match="float32 or float64"):
@@ -118,8 +127,8 @@ def test_what_cannot_be_exported_is_refused(images):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_noise_scale_is_that_of_the_posteriors(images, name):
-    model = MODELS[name]().fit(images[:300])
+def test_the_noise_scale_is_that_of_the_posteriors(images, fitted, name):
+    model = fitted(name)
     residual = model.residuals(images[:20]).astype(float)
     odds = np.exp(-(residual - residual.min(axis=1, keepdims=True)) / noise_scale(model))
     posterior = odds / odds.sum(axis=1, keepdims=True)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kscn import KSCN, load_model
 
-few = settings(max_examples=8)
+few = settings(max_examples=6)
 
 
 @st.composite

@@ -10,7 +10,7 @@ from kscn import KSubspaces
 from kscn.data import make_union_of_subspaces
 from kscn.metrics import clustering_accuracy
 
-few = settings(max_examples=12)
+few = settings(max_examples=8)
 
 
 @st.composite

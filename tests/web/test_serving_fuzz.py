@@ -35,7 +35,7 @@ def test_no_request_makes_the_service_fail(described, path, method, mode):
     if mode == schemathesis.GenerationMode.NEGATIVE and method == "GET":
         return  # nothing about it can be wrong
 
-    @settings(max_examples=25, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=10, suppress_health_check=list(HealthCheck))
     @given(case=described[path][method].as_strategy(generation_mode=mode))
     def check(case):
         case.call_and_validate(checks=CHECKS)

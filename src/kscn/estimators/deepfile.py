@@ -71,7 +71,7 @@ def read_deep(
 ) -> EstimatorType:
     """A fitted KSCN from its file, after checking that its parts fit together."""
     with saved.described(model):
-        fitted, arrays = model.params["fitted"], model.tensors
+        given, fitted, arrays = model.params["params"], model.params["fitted"], model.tensors
         bases, shape = saved.subspaces_of(model), shape_of(fitted)
         weights = network.part(arrays, "autoencoder")
         module, codes = _module(model, autoencoder, weights, shape)
@@ -87,7 +87,7 @@ def read_deep(
             "autoencoder_": module,
             "latent_": latent.eval(),
             "scaling_": InputScaling.of_file(network.part(arrays, "scaling"), n_features),
-            "settings_": _settings(fitted.get("settings", model.params["params"])),
+            "settings_": _settings(fitted.get("settings", given)),
             "subspaces_": bases,
             "subspace_dims_": arrays["subspace_dims"],
             "_input_shape": shape,
@@ -98,7 +98,8 @@ def read_deep(
             "n_features_in_": n_features,
         }
         state |= saved.feature_names(fitted, n_features)
-        estimator = saved.rebuilt(cls, model.params["params"], state, check.deep_parameters)
+        _settings(given)  # the model may be fitted again by them
+        estimator = saved.rebuilt(cls, given, state, check.deep_parameters)
     if autoencoder is not None:
         vars(estimator)["autoencoder"] = autoencoder
     return estimator
