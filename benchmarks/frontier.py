@@ -4,12 +4,11 @@
     python benchmarks/frontier.py digits coil20 eyaleb mnist-test fashion-mnist-test --seeds 3
     python benchmarks/frontier.py iris wine breast-cancer digits-vectors --seeds 3
     python benchmarks/frontier.py mnist --held-out --seeds 1
-    python benchmarks/frontier.py mnist fashion-mnist --small
 
 Default settings, whatever the set; labels only score. Beside each set stand k-means on its pixels
 and on the features that seed 0 has chosen: what every stage adds can be read off. Seeds that the
 file has already are not run again. `--held-out` fits on 60,000 images of MNIST and labels the other
-10,000. `--small` stops before subspaces grow, for what growing adds. iris, wine, breast-cancer and
+10,000. iris, wine, breast-cancer and
 digits-vectors are vectors that come with scikit-learn. The other sets but digits need KSCN_DATA;
 coil20 and eyaleb are coil20_32x32.npz and eyaleb_48x42.npz in it, with the arrays X
 and y.
@@ -32,7 +31,6 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wi
 from sklearn.exceptions import ConvergenceWarning
 
 from kscn import KSCNPlus, data, metrics
-from kscn.estimators.representation import CANDIDATES
 
 VECTORS = {
     "iris": load_iris,
@@ -56,10 +54,9 @@ def main() -> None:
     parser.add_argument("sets", nargs="+")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--held-out", action="store_true")
-    parser.add_argument("--small", action="store_true")
     options = parser.parse_args()
-    kind = "held-out" if options.held_out else "small" if options.small else "frontier"
-    run = {"held-out": held_out, "small": small, "frontier": whole}[kind]
+    kind = "held-out" if options.held_out else "frontier"
+    run = {"held-out": held_out, "frontier": whole}[kind]
     for name in options.sets:
         x, y = samples(name)
         k = len(np.unique(y))
@@ -113,8 +110,8 @@ def whole(x: Any, y: Any, k: int, seed: int) -> dict[str, Any]:
         "final": percent(metrics.scores(y, model.labels_)),
         "seconds": round(seconds, 1),
         "seconds until the end of": until,
-        "representation": [model.components_, bool(model.whiten_), model.subspace_dim_],
-        "agreement": round(model.agreement_, 4),
+        "chosen": model.chosen_,
+        "confidence": round(model.confidence_, 4),
         "epochs": model.n_iter_,
     }
 
@@ -126,14 +123,6 @@ def on_features(model: KSCNPlus, x: Any, y: Any, k: int) -> dict[str, float]:
         warnings.simplefilter("ignore", ConvergenceWarning)
         means = KMeans(k, n_init=10, random_state=0).fit(features)
     return percent(metrics.scores(y, means.labels_))
-
-
-def small(x: Any, y: Any, k: int, seed: int) -> dict[str, Any]:
-    """The start with subspaces as they were searched: a representation that is given stays."""
-    one = CANDIDATES[0]
-    given = {"components": one.components, "whiten": one.whiten, "subspace_dim": one.subspace_dim}
-    model = KSCNPlus(k, refine=False, random_state=seed, **given).fit(x)
-    return {"start": percent(metrics.scores(y, model.labels_)), "representation": [*given.values()]}
 
 
 def held_out(x: Any, y: Any, k: int, seed: int) -> dict[str, Any]:

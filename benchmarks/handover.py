@@ -40,7 +40,7 @@ MODELS: dict[str, Any] = {
         autoencoder_params={"hidden": [500], "latent_dim": 60}, random_state=0,
     ),
     "KSCNPlus": lambda: KSCNPlus(
-        10, components=60, whiten=False, subspace_dim=6, starts=2, epochs=3, random_state=0
+        10, starts=2, epochs=3, random_state=0
     ),
     "KSubspaces": lambda: KSubspaces(10, subspace_dim=7, n_init=1, max_iter=10, random_state=0),
 }  # fmt: skip

@@ -58,7 +58,7 @@ def main() -> None:
         runs[order] = {
             **metrics.scores(labels, found[order]),
             "sizes": np.bincount(model.labels_, minlength=model.n_clusters).tolist(),
-            "agreement": model.agreement_,
+            "confidence": model.confidence_,
             "seconds": seconds,
         }
         print(order, runs[order], flush=True)

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import sys
+from pathlib import Path
 
 from hypothesis import settings
 
@@ -17,3 +19,9 @@ settings.load_profile("kscn")
 # every command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# torch counts its devices at the first backward pass, so the simulated one is there from the start.
+sys.path.insert(0, str(Path(__file__).parent / "device"))
+import simulated  # noqa: E402
+
+simulated.unsupported()

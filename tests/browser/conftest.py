@@ -64,8 +64,7 @@ def _call(*args):
 @pytest.fixture(scope="session")
 def reports(tmp_path_factory):
     """Pages of four small runs, by kind: labelled, unlabelled, refined, vectors."""
-    from kscn import KSCNPlus, data
-    from kscn.estimators.representation import Candidate
+    from kscn import data
 
     directory = tmp_path_factory.mktemp("reports")
     digits = data.load("digits")
@@ -89,8 +88,6 @@ def reports(tmp_path_factory):
         run = directory / kind
         with pytest.MonkeyPatch.context() as patch:
             # Neither the choice of features nor the method of the map is what is looked at.
-            patch.setattr("kscn.estimators.representation.CANDIDATES", (Candidate(30, False, 3),))
-            patch.setitem(KSCNPlus.__init__.__kwdefaults__, "starts", 4)
             patch.setattr("kscn.report.map._tsne", lambda: None)
             _call("fit", directory / file, "-o", run, "--seed", 0, *options)
             _call("report", run)

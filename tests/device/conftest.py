@@ -1,13 +1,8 @@
 """The simulated device, and each fit made once on the CPU."""
 
-import sys
 from functools import lru_cache
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # for `import fits, simulated`
-
 import simulated
 
 from kscn.subspaces import search

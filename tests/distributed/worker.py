@@ -77,7 +77,7 @@ def deep():
 def plus():
     """The same images refined, and noise, in which runs do not agree."""
     samples, _ = images()
-    settings = {"components": 8, "whiten": False, "subspace_dim": 2, "starts": 6, "batch_size": 60}
+    settings = {"starts": 2, "batch_size": 60}
     model = KSCNPlus(4, epochs=5, refine=True, random_state=0, **settings).fit(samples)
     np.testing.assert_array_equal(model.predict(samples), model.labels_)
     found["plus.start"], found["plus.labels"] = model.start_labels_, model.labels_

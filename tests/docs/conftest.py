@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import kscn.data
-from kscn import KSCNPlus
 from kscn.data import as_source
-from kscn.estimators import presets, representation
+from kscn.estimators import presets
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `import blocks`
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `import warm`
@@ -40,9 +39,6 @@ def few_digits(monkeypatch):
 
     monkeypatch.setattr(kscn.data, "load", load_few)
     monkeypatch.setattr(presets, "parameters", short)
-    one = representation.Candidate(20, False, 3)
-    monkeypatch.setattr(representation, "CANDIDATES", (one,))
-    monkeypatch.setitem(KSCNPlus.__init__.__kwdefaults__, "starts", 4)
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ CASES = {
     "KSCNPlus": (
         lambda: KSCNPlus(3, starts=2, random_state=0),
         VECTORS,
-        {"n_clusters": 9, "components": 3, "temperature": 3.0, "whiten": True},
+        {"n_clusters": 9, "temperature": 3.0, "refine": False},
     ),
     "KSCNPlus, refined": (
         lambda: KSCNPlus(3, starts=2, refine=True, epochs=1, temperature=0.3, random_state=0),

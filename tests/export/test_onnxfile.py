@@ -14,12 +14,13 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 from kscn.export.graph import noise_scale  # noqa: E402
 from kscn.export.onnxfile import compare, onnx_bytes  # noqa: E402
+from kscn.features import FeatureChain, PCAFeatures, ScatteringFeatures  # noqa: E402
 
 SMALL = {"pretrain_epochs": 6, "epochs": 1, "n_init": 1, "batch_size": 128, "random_state": 0}
 # Normalised between layers, so that no unit dies and no two subspaces coincide.
 CAE = {"autoencoder_params": {"channels": [8, 4], "kernels": [3, 3], "batch_norm": True}}
 SAE = {"autoencoder": "sae", "autoencoder_params": {"hidden": [32], "latent_dim": 12}}
-PLUS = {"components": 12, "whiten": False, "subspace_dim": 3, "starts": 2, "random_state": 0}
+PLUS = {"starts": 2, "random_state": 0}
 MODELS = {
     "cae": lambda: KSCN(10, subspace_dim=3, **CAE, **SMALL),
     "cae whitened": lambda: KSCN(
@@ -64,10 +65,9 @@ def test_all_digits_get_the_labels_residuals_and_posteriors_of_the_model(images,
     assert agreement.error < 1e-4
 
 
-@pytest.mark.parametrize("whiten", [False, True])
-def test_principal_components_of_vectors_are_in_the_graph(images, whiten):
+def test_principal_components_of_vectors_are_in_the_graph(images):
     vectors = images.reshape(len(images), -1).astype(np.float32)
-    model = KSCNPlus(10, **PLUS | {"whiten": whiten}).fit(vectors)
+    model = KSCNPlus(10, **PLUS).fit(vectors)
     content = onnx_bytes(model, (64,))
     label, residuals, probabilities = run(content, vectors)
     np.testing.assert_array_equal(label, model.predict(vectors))
@@ -77,8 +77,7 @@ def test_principal_components_of_vectors_are_in_the_graph(images, whiten):
 
 def test_points_are_in_the_graph_too():
     vectors = load_iris().data.astype(np.float32)
-    model = KSCNPlus(3, starts=4, random_state=0).fit(vectors)
-    assert model.affine_
+    model = KSCNPlus(3, random_state=0).fit(vectors)
     label, residuals, _ = run(onnx_bytes(model, (4,)), vectors)
     np.testing.assert_array_equal(label, model.predict(vectors))
     np.testing.assert_allclose(residuals, model.residuals(vectors), atol=1e-6)
@@ -86,6 +85,7 @@ def test_points_are_in_the_graph_too():
 
 def test_scattering_without_a_network_is_refused(images):
     model = KSCNPlus(10, refine=False, **PLUS).fit(images[:300])
+    model.features_ = FeatureChain([ScatteringFeatures(), PCAFeatures(5)]).fit(images[:300])
     with pytest.raises(InputError, match="refine=True"):
         onnx_bytes(model, (8, 8))
 

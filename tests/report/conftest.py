@@ -39,8 +39,7 @@ def bars():
 @pytest.fixture(scope="session")
 def refined(bars):
     """A KSCNPlus with an encoder, fitted on the bars."""
-    return KSCNPlus(2, components=8, whiten=False, subspace_dim=2, starts=3, epochs=3, refine=True,
-                    random_state=0).fit(bars)  # fmt: skip
+    return KSCNPlus(2, epochs=3, refine=True, random_state=0).fit(bars)
 
 
 @pytest.fixture

@@ -121,17 +121,3 @@ def test_samples_leave_clusters_that_they_shaped():
     across = everywhere(z, grown)
     right = [(labels[:24] == true[:24]).float().mean() for labels in (own, across.labels)]
     assert right[1] > right[0] + 0.2
-
-
-def test_clusters_that_ought_to_be_even_are_held_even():
-    z, true = clusters(n=1500)
-    rare = (true != 0) | (torch.arange(len(true)) % 3 == 0)
-    begun = true.clone()
-    begun[(true == 1) & (torch.arange(len(true)) % 4 == 0)] = 2  # too many in one of them
-    plain, even = (grow(z, folds(z), begun, 3, [2], even=e) for e in (False, True))
-    sizes = [torch.bincount(everywhere(z, one).labels, minlength=3) for one in (plain, even)]
-    assert (sizes[1] - 500).abs().max() <= (sizes[0] - 500).abs().max()
-    # Where low prices are not enough, they are not charged at all.
-    z, true = z[rare], true[rare]
-    plain, even = (grow(z, folds(z), true, 3, [6], even=e) for e in (False, True))
-    torch.testing.assert_close(even.whole.bases, plain.whole.bases)

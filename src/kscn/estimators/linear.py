@@ -251,7 +251,7 @@ class KSubspaces(
         self.labels_ = nearest(self._blocks(source), self._current())[0].numpy()
         self.inertia_ = sums.objective(current.bases)
         self.n_iter_ += 1
-        warn_of_empty(np.flatnonzero(self.cluster_weights_ > 0), self.n_clusters, stacklevel=2)
+        warn_of_empty(np.flatnonzero(self.cluster_weights_ > 0), current.n_clusters, stacklevel=2)
         return self
 
     def _begin(

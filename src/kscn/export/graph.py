@@ -119,7 +119,7 @@ def _module(step: FeatureMap) -> nn.Module:
     if isinstance(step, ScaledFeatures):
         return step.scaling_
     if isinstance(step, LearnedFeatures):
-        return nn.Sequential(AsFloat(), step.encoder_, UnitLatent())
+        return nn.Sequential(AsFloat(), step.encoder_.folded(), UnitLatent())
     assert isinstance(step, PCAFeatures)
     return Components(step)
 
