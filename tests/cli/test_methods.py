@@ -153,7 +153,7 @@ def test_a_dense_network_takes_the_settings_for_vectors(fit):
     assert parameters["autoencoder_params"] == {"hidden": [8], "latent_dim": 5}
 
 
-def test_groups_around_points_are_not_called_subspaces(kscn, tmp_path):
+def test_clusters_of_any_shape_are_not_called_subspaces(kscn, tmp_path):
     np.savetxt(tmp_path / "iris.csv", load_iris().data, delimiter=",")
     run = tmp_path / "run"
     given = ["--method", "best", "--starts", 6, "--seed", 0]

@@ -94,9 +94,11 @@ class SubspaceDim(click.ParamType):
     type=int,
     help="Effort of the search for a start: independent chains; 1 is a single start.",
 )
-@click.option("--starts", type=int, help="best: short runs per representation that is tried.")
+@click.option("--starts", type=int, help="best: runs of k-subspaces per space and dimension.")
 @click.option(
-    "--refine", is_flag=True, help="best: refine even if samples are few or runs do not agree."
+    "--refine",
+    is_flag=True,
+    help="best: refine even if samples are few, and keep the result in any case.",
 )
 @click.option("--affine", is_flag=True, help="k-subspaces: they need not pass through the origin.")
 @click.option("--max-iter", type=int, help="k-subspaces: iterations at most.")
@@ -456,7 +458,7 @@ def _result(model: Any, seconds: float, labels: "np.ndarray | None") -> dict[str
         with suppress(InputError):
             scores = metrics.scores(labels, model.labels_)
     parameters = model.get_params(deep=False)
-    points = getattr(model, "affine_", False)  # which have no dimension
+    points = hasattr(model, "chosen_")  # clusters of any shape have no dimension
     return {
         "stage": "done",
         "objective": _attribute(model, "inertia_", float),
