@@ -58,17 +58,12 @@ class Selection:
 
     best: Scored
     tried: list[Scored]
-    views: list[View]
     rows: NDArray  # numbers of the samples that all this is about
 
     @property
     def labels(self) -> NDArray:
         """Clusters of the sample (m,)."""
         return self.best.candidate.labels
-
-    def value_of(self, labels: NDArray, k: int, seed: int) -> float:
-        """Self-consistency of other labels of the same sample."""
-        return self_consistency(self.views, _on(self.views, labels), k, seed).value
 
 
 def select(
@@ -116,7 +111,7 @@ def select(
         for labels, dim in [settled(space.z, entry.candidate.labels, k, seed)]
     ]
     tried.sort(key=lambda entry: -entry.value)
-    return Selection(_taken(tried, len(rows)), tried, views, rows)
+    return Selection(_taken(tried, len(rows)), tried, rows)
 
 
 def _taken(tried: Sequence[Scored], n: int) -> Scored:
