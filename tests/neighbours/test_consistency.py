@@ -40,13 +40,32 @@ def test_names_of_clusters_and_the_order_of_samples_do_not_matter():
     assert abs(self_consistency([other], y[mixed], 3).value - plain.value) < 0.03
 
 
-def test_the_best_two_views_count():
+def test_the_two_views_count_in_which_most_neighbours_agree():
     view, y = union()
     noise = torch.randn(view.z.shape, generator=torch.Generator().manual_seed(0))
     blind = View(noise, nearest(noise, 10).index)
     both = self_consistency([view, blind, view], y, 3)
     assert both.value == self_consistency([view], y, 3).value
-    assert both.subspaces[1] < 0.6
+    assert both.views.keys() == {0, 2}
+    assert self_consistency([blind], y, 3).value < 0.3
+
+
+def test_points_are_known_by_their_means_where_subspaces_are_not():
+    rng = np.random.default_rng(0)
+    # Three clusters on one line through the origin: a subspace holds all of them.
+    y = torch.from_numpy(rng.integers(0, 3, 300))
+    z = torch.from_numpy(rng.normal(0, 0.1, (300, 6))).float()
+    z[:, 0] += 3 * y
+    view = View(z, nearest(z, 10).index)
+    assert self_consistency([view], y, 3).value > 0.95
+    assert self_consistency([view], spoilt(y, 0.5), 3).value < 0.5
+
+
+def test_a_few_members_in_many_dimensions_still_find_back():
+    rng = np.random.default_rng(0)
+    y = torch.arange(80) % 8
+    z = torch.from_numpy(rng.normal(0, 1, (80, 60)) + 2 * rng.normal(0, 1, (8, 60))[y]).float()
+    assert self_consistency([View(z, nearest(z, 10).index)], y, 8).value > 0.9
 
 
 def test_an_empty_cluster_lowers_the_value():

@@ -23,6 +23,7 @@ from kscn.estimators.plusfile import read_plus, write_plus
 from kscn.estimators.plusstart import (
     better,
     choose,
+    coordinate_subspaces,
     find_start,
     held_features,
     in_memory,
@@ -39,7 +40,6 @@ from kscn.training.checkpoint import State
 from kscn.training.device import placed, seeded
 from kscn.training.distributed import ALONE, Group, current_group, place, send_module
 from kscn.training.latents import Encoder, encode
-from kscn.training.learn import coordinate_subspaces
 from kscn.training.minibatches import Minibatches
 from kscn.training.opinion import SecondOpinion
 from kscn.training.pretrain import Trainer

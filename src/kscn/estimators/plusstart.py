@@ -2,7 +2,7 @@
 
 The sample is clustered by several methods in several spaces, and what its members find back to best
 is taken (`kscn.estimators.select`). If subspaces describe it, they grow on more samples and label
-everything. If not, a small encoder learns the clusters and does.
+everything. If not, the nearest of the sample vote.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from kscn.estimators.labels import canonical_order, in_order
 from kscn.estimators.plusstate import Start, chain_of
 from kscn.estimators.select import FIRST_DIM, Selection, select
 from kscn.estimators.spaces import image_spaces, vector_spaces
-from kscn.features import FeatureChain, LearnedFeatures
+from kscn.features import FeatureChain, VotedFeatures
 from kscn.features.base import check_finite
 from kscn.neighbours import View, nearest, self_consistency
-from kscn.neighbours.consistency import ASKED
+from kscn.neighbours.consistency import ASKED, asked
 from kscn.subspaces import ScatterSums, Subspaces
 from kscn.training.blocks import Blocks, held, working_dtype
 from kscn.training.checkpoint import State, prefixed, shared
-from kscn.training.distributed import Group, own_rows, place, send_module
+from kscn.training.distributed import Group, own_rows, place
 from kscn.training.growth import Grown, assign_across, dimensions, fold_of, grow
-from kscn.training.learn import AMONG, coordinate_subspaces, learned
 from kscn.training.opinion import SecondOpinion
 
 # Samples that candidates are made from: so many, or so many per cluster, but no more than a graph
@@ -52,6 +51,11 @@ Hear = Callable[[dict[str, Any]], object]
 def latent_dims(k: int) -> int:
     """The dimension of each of k subspaces in the latent of an encoder."""
     return max(2, min(MOST_DIM, LATENT_DIM // k))
+
+
+def coordinate_subspaces(k: int, p: int) -> Subspaces:
+    """k subspaces of dimension p, orthogonal to each other, along the axes of R^(k p)."""
+    return Subspaces(torch.eye(k * p).view(k * p, k, p).permute(1, 0, 2).contiguous())
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,7 @@ def find_start(
     hear: Hear,
     group: Group,
 ) -> tuple[FeatureChain, Start]:
-    """All samples by grown subspaces or by an encoder: their features, and their clusters.
+    """All samples by grown subspaces or by votes: their features, and their clusters.
 
     Parameters
     ----------
@@ -166,11 +170,9 @@ def find_start(
     first = group.holding(found.features.to(device).source(source))
     z = sample(first, found.rows, device, group).float()
     labels = torch.from_numpy(found.labels).to(device)
-    subspaces = coordinate_subspaces(k, latent_dims(k))
-    encoder = learned(z, labels, nearest(z, AMONG).index, subspaces, seed)
-    send_module(group, [encoder])
-    last = LearnedFeatures.of_fitted(encoder).to(device)
+    last = VotedFeatures.of_sample(z, labels, k, asked(len(z), k))
     chain = FeatureChain.of_fitted([*found.features.steps, last]).to(device)
+    subspaces = coordinate_subspaces(k, 1)
     features = held_features(chain, source, group)
     blocks = Blocks(features, torch.float32, device)
     in_place = in_order(blocks, subspaces.to(torch.float32, device), group)

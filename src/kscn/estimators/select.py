@@ -8,12 +8,10 @@ and where they are not it shows in the measure. What has the highest self-consis
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -21,11 +19,11 @@ from torch import Tensor
 from kscn.estimators.candidates import Candidate, candidates, neighbours_of
 from kscn.estimators.spaces import Space
 from kscn.neighbours import View, consensus, self_consistency
-from kscn.neighbours.consistency import FOLDS, Consistency, energies_across
+from kscn.neighbours.consensus import margin
+from kscn.neighbours.consistency import Consistency
+from kscn.neighbours.heldout import FOLDS, energies, random_rank
 
 CONSENSUS = "consensus"
-# Standard errors within which two values say the same.
-ERRORS = 2
 # Single candidates that go to the last round beside the consensus: the best of each kind.
 FINALISTS = 2
 # Dimensions double up to a third of the space, or until clusters have so many members for each.
@@ -83,8 +81,8 @@ def select(
 
     def scored(one: Candidate, dim: int = 0, place: Space | None = None) -> Scored:
         found = self_consistency(views, _on(views, one.labels), k, seed)
-        shown = [a * b for a, b in zip(found.subspaces, found.neighbours, strict=True)]
-        return Scored(one, found, place or judges[int(np.argmax(shown))], dim)
+        where = max(found.views, key=lambda number: found.views[number])
+        return Scored(one, found, place or judges[where], dim)
 
     tried: list[Scored] = []
     for number, (space, own) in enumerate(zip(spaces, near, strict=True), start=1):
@@ -121,7 +119,7 @@ def _taken(tried: Sequence[Scored], n: int) -> Scored:
     carry on to other samples best.
     """
     best = tried[0]
-    least = best.value - ERRORS * math.sqrt(best.value * (1 - best.value) / n)
+    least = best.value - margin(best.value, n)
     good = [entry for entry in tried if entry.value >= least]
     return max(good, key=lambda entry: (entry.common, entry.subspace_dim > 0, entry.value))
 
@@ -155,12 +153,11 @@ def settled(z: Tensor, labels: NDArray, k: int, seed: int) -> tuple[NDArray, int
     m, d = z.shape
     last = max(1, min(d // SHARE, m // (MEMBERS_PER_DIM * k)))
     dim = min(FIRST_DIM, last)
-    generator = torch.Generator().manual_seed(seed)
-    fold = (torch.randperm(m, generator=generator) % FOLDS).to(z.device)
+    fold = random_rank(m, seed, z.device) % FOLDS
     now = torch.from_numpy(labels).long().to(z.device)
     while True:
         for _ in range(PASSES):
-            now = energies_across(z, now, k, fold, dim).argmax(dim=1)
+            now = energies(z, now, k, fold, dim).argmax(dim=1)
         if dim >= last:
             return now.cpu().numpy(), dim
         dim = min(2 * dim, last)

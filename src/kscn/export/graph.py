@@ -12,12 +12,11 @@ from kscn.errors import InputError
 from kscn.estimators.linear import KSubspaces
 from kscn.features import (
     FeatureMap,
-    LearnedFeatures,
     PCAFeatures,
     ScaledFeatures,
     ScatteringFeatures,
+    VotedFeatures,
 )
-from kscn.nn import UnitLatent
 
 
 def noise_scale(model: Any) -> float:
@@ -118,18 +117,10 @@ def _module(step: FeatureMap) -> nn.Module:
     """One step of features as a module."""
     if isinstance(step, ScaledFeatures):
         return step.scaling_
-    if isinstance(step, LearnedFeatures):
-        return nn.Sequential(AsFloat(), step.encoder_.folded(), UnitLatent())
+    if isinstance(step, VotedFeatures):
+        return step.votes_
     assert isinstance(step, PCAFeatures)
     return Components(step)
-
-
-class AsFloat(nn.Module):
-    """Numbers in float32."""
-
-    def forward(self, z: Tensor) -> Tensor:
-        """The same in float32."""
-        return z.float()
 
 
 def _features(model: Any) -> nn.Module:

@@ -14,10 +14,10 @@ from torch import Tensor
 from kscn.data import Source, as_source
 from kscn.errors import InputError, ModelFileError
 from kscn.features.base import FeatureMap, wrong_state
-from kscn.features.learned import LearnedFeatures
 from kscn.features.maps import ScatteringFeatures
 from kscn.features.pca import PCAFeatures
 from kscn.features.scaled import ScaledFeatures
+from kscn.features.votes import VotedFeatures
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -30,7 +30,7 @@ KINDS: dict[str, type[FeatureMap]] = {
     "scaled": ScaledFeatures,
     "scattering": ScatteringFeatures,
     "pca": PCAFeatures,
-    "learned": LearnedFeatures,
+    "votes": VotedFeatures,
 }
 
 

@@ -62,13 +62,15 @@ def _nearest_of(
     own = torch.arange(start, start + len(rows), device=z.device)
     best, index = None, None
     for low in range(0, len(z), COLUMNS):
-        near = rows @ z[low : low + COLUMNS].mT
-        if metric == "distance":
-            near = 2 * near - norms[start : start + ROWS, None] - norms[None, low : low + COLUMNS]
-        elif metric == "absolute cosine":
-            near = near.abs_()
-        columns = torch.arange(low, low + near.shape[1], device=z.device)
-        near.masked_fill_(own[:, None] == columns[None, :], -torch.inf)
+        columns = z[low : low + COLUMNS]
+        if metric == "distance":  # up to a factor, and to what is the same for the whole row
+            near = torch.addmm(norms[None, low : low + COLUMNS], rows, columns.mT, beta=-0.5)
+        else:
+            near = rows @ columns.mT
+        if metric == "absolute cosine":
+            near.abs_()
+        inside = (own >= low) & (own < low + len(columns))
+        near[inside, own[inside] - low] = -torch.inf
         values, where = near.topk(min(count, near.shape[1]), dim=1)
         where = where + low
         if best is not None and index is not None:
@@ -77,6 +79,8 @@ def _nearest_of(
             where = where.gather(1, order)
         best, index = values, where
     assert best is not None and index is not None
+    if metric == "distance":
+        best = 2 * best - norms[start : start + ROWS, None]
     return index, best
 
 

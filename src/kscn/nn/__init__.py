@@ -2,7 +2,6 @@
 
 from kscn.nn.augment import NoAugmentation, RandomAffine, RandomElastic, RandomNoise
 from kscn.nn.cae import ConvAutoencoder
-from kscn.nn.dense import DenseEncoder
 from kscn.nn.encoder import ConvEncoder
 from kscn.nn.latent import IdentityLatent, UnitLatent, WhitenedLatent
 from kscn.nn.sae import DenseAutoencoder
@@ -12,7 +11,6 @@ __all__ = [
     "ConvAutoencoder",
     "ConvEncoder",
     "DenseAutoencoder",
-    "DenseEncoder",
     "IdentityLatent",
     "InputScaling",
     "NoAugmentation",

@@ -1,0 +1,103 @@
+"""What models of clusters say of samples that they were not fitted to.
+
+Every model is fitted to the members of its cluster outside one fold and asked about the samples of
+that fold. Two kinds: linear subspaces, and Gaussians, which have a mean and a covariance.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+FOLDS = 5
+# Rounds of the iteration for leading directions, and up to which dimension a full decomposition is
+# as fast. The span only has to tell clusters apart.
+ROUNDS, SMALL = 3, 48
+# Numbers in all covariances of a fold together, and samples per dimension: where there are more
+# dimensions, the leading ones are used.
+COVARIANCES, SAMPLES_PER_DIM = 250_000, 4
+# Share of the mean variance that every direction has at least.
+FLOOR = 1e-3
+
+
+def random_rank(n: int, seed: int, device: torch.device) -> Tensor:
+    """A random number from 0 to n - 1 for each of n samples; folds are its remainders."""
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed)).to(device)
+
+
+def energies(z: Tensor, labels: Tensor, k: int, fold: Tensor, dim: int) -> Tensor:
+    """Energy (n, k) of each sample in the subspaces of every cluster's members outside its fold."""
+    d = z.shape[1]
+    scatter = _scatter(z, labels * FOLDS + fold, k * FOLDS).view(k, FOLDS, d, d)
+    bases = leading_directions(scatter.sum(dim=1, keepdim=True) - scatter, dim)  # (k, F, d, p)
+    energy = z.new_empty(len(z), k)
+    for number in range(FOLDS):
+        rows = (fold == number).nonzero().flatten()
+        stacked = bases[:, number].permute(1, 0, 2).reshape(d, -1)
+        energy[rows] = (z[rows] @ stacked).unflatten(1, (k, dim)).square_().sum(dim=2)
+    return energy
+
+
+def leading_directions(scatter: Tensor, dim: int) -> Tensor:
+    """An orthonormal basis of about the `dim` leading directions of matrices (..., d, d)."""
+    d = scatter.shape[-1]
+    if d <= SMALL:
+        return torch.linalg.eigh(scatter).eigenvectors[..., -dim:]
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(d, dim, generator=generator, dtype=scatter.dtype).to(scatter.device)
+    vectors = scatter @ start
+    for _ in range(ROUNDS - 1):
+        vectors = scatter @ torch.linalg.qr(vectors).Q
+    return torch.linalg.qr(vectors).Q
+
+
+def likelihoods(z: Tensor, labels: Tensor, k: int, fold: Tensor, rows: Tensor) -> Tensor:
+    """Log density (m, k), up to a constant, of these rows for the Gaussian of every cluster.
+
+    Its covariance is shrunk towards the mean covariance within clusters, as if d samples had been
+    seen that have it: few members tell little about directions, many tell all.
+    """
+    z = z[:, : max(2, min(math.isqrt(COVARIANCES // k), len(z) // SAMPLES_PER_DIM))]
+    mean, covariance, empty = _gaussians(z, labels, k, fold)
+    d = z.shape[1]
+    root = torch.linalg.cholesky_ex(covariance).L  # (k, F, d, d)
+    one = torch.eye(d, dtype=z.dtype, device=z.device).expand_as(root)
+    scale = torch.linalg.solve_triangular(root, one, upper=False).mT
+    centre = mean[..., None, :] @ scale  # (k, F, 1, d)
+    found = scale.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1).mT[fold[rows]]  # (m, k)
+    for number in range(FOLDS):
+        asked = (fold[rows] == number).nonzero().flatten()
+        stacked = scale[:, number].permute(1, 0, 2).reshape(d, -1)
+        scaled = (z[rows[asked]] @ stacked).unflatten(1, (k, d)) - centre[:, number, 0]
+        found[asked] -= 0.5 * scaled.square_().sum(dim=2)
+    return found.masked_fill_(empty.mT[fold[rows]], -torch.inf)
+
+
+def _gaussians(z: Tensor, labels: Tensor, k: int, fold: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Means (k, F, d) and covariances (k, F, d, d) outside each fold, and which are of nobody."""
+    d, group = z.shape[1], labels * FOLDS + fold
+    z = torch.cat([z, z.new_ones(len(z), 1)], dim=1)  # sums and counts come with the products
+    scatter = _scatter(z, group, k * FOLDS).view(k, FOLDS, d + 1, d + 1)
+    scatter = scatter.sum(dim=1, keepdim=True) - scatter
+    count = scatter[..., -1, -1]
+    mean = scatter[..., -1, :-1] / count.clamp(min=1)[..., None]
+    within = scatter[..., :-1, :-1] - count[..., None, None] * mean[..., None] * mean[..., None, :]
+    usual = within.sum(dim=0) / count.sum(dim=0)[:, None, None]
+    covariance = (within + d * usual) / (count + d)[..., None, None]
+    least = FLOOR * usual.diagonal(dim1=-2, dim2=-1).mean(dim=-1)
+    least = least.clamp(min=torch.finfo(z.dtype).tiny)
+    covariance.diagonal(dim1=-2, dim2=-1).add_(least[:, None])
+    return mean, covariance, count == 0
+
+
+def _scatter(z: Tensor, group: Tensor, groups: int) -> Tensor:
+    """Sums of z z^T over the members of every group, (groups, d, d)."""
+    order = group.argsort(stable=True)
+    counts = torch.bincount(group, minlength=groups).tolist()
+    found = z.new_zeros(groups, z.shape[1], z.shape[1])
+    for number, members in enumerate(z[order].split(counts)):
+        if len(members):
+            found[number] = members.mT @ members
+    return found

@@ -1,0 +1,81 @@
+"""The nearest of a sample vote for its clusters."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.neighbors import KNeighborsClassifier
+
+from kscn.errors import ModelFileError
+from kscn.features import FeatureChain, VotedFeatures
+
+
+def groups(n=120, k=3, d=5, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, k, n)
+    z = rng.normal(0, 1, (n, d)) + 2 * rng.normal(0, 1, (k, d))[y]
+    return torch.from_numpy(z).float(), torch.from_numpy(y)
+
+
+def voted(count=7, **kind):
+    z, y = groups(**kind)
+    return VotedFeatures.of_sample(z, y, int(y.max()) + 1, count), z, y
+
+
+def test_features_have_unit_length_and_new_samples_get_the_label_of_their_nearest():
+    features, z, y = voted()
+    new, _ = groups(seed=1)
+    found = features.transform(new.numpy())
+    np.testing.assert_allclose((found**2).sum(axis=1), 1, rtol=1e-5)
+
+    def weights(apart):
+        return 1 / (apart**2 + 1e-4 * apart.max(axis=1, keepdims=True) ** 2)
+
+    oracle = KNeighborsClassifier(7, weights=weights, algorithm="brute").fit(z, y)
+    np.testing.assert_allclose(found**2, oracle.predict_proba(new.numpy()), atol=1e-4)
+
+
+def test_members_of_the_sample_keep_their_label():
+    features, z, y = voted(count=10)
+    mixed = torch.from_numpy(np.random.default_rng(0).integers(0, 3, len(y)))
+    features = VotedFeatures.of_sample(z, mixed, 3, 10)
+    assert (features.transform(z.numpy()).argmax(axis=1) == mixed.numpy()).all()
+
+
+def test_scale_does_not_matter_and_equal_samples_share_their_votes():
+    features, z, y = voted()
+    new, _ = groups(seed=1)
+    for factor in (1e-8, 1e8):
+        scaled = VotedFeatures.of_sample(z * factor, y, 3, 7)
+        np.testing.assert_allclose(
+            scaled.transform((new * factor).numpy()), features.transform(new.numpy()), atol=1e-3
+        )
+    same = VotedFeatures.of_sample(torch.ones(4, 2), torch.tensor([0, 1, 1, 1]), 2, 4)
+    np.testing.assert_allclose(same.transform(np.ones((1, 2))) ** 2, [[0.25, 0.75]], rtol=1e-5)
+
+
+def test_what_was_saved_is_the_same_map():
+    features, z, _ = voted()
+    chain = FeatureChain.of_fitted([features])
+    again = FeatureChain.from_state(*chain.state())
+    np.testing.assert_array_equal(again.transform(z.numpy()), chain.transform(z.numpy()))
+
+
+@pytest.mark.parametrize(
+    ("config", "arrays"),
+    [
+        ({"count": 0}, {}),
+        ({"count": 1000}, {}),
+        ({"count": "x"}, {}),
+        ({"n_clusters": 2}, {}),
+        ({"n_clusters": 10**9}, {}),
+        ({}, {"labels": np.zeros(3, np.int32)}),
+        ({}, {"labels": np.zeros(120)}),
+        ({}, {"samples": np.full((120, 5), np.nan, np.float32)}),
+        ({}, {"samples": np.zeros((120, 5))}),
+        ({}, {"samples": np.zeros(120, np.float32)}),
+    ],
+)
+def test_a_damaged_state_is_refused(config, arrays):
+    known, own = voted()[0].state()
+    with pytest.raises(ModelFileError):
+        VotedFeatures.from_state(known | config, own | arrays)
