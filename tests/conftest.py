@@ -5,6 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # Tests run side by side, one per core: threads within a test would only wait for one another.
@@ -21,7 +22,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # torch counts its devices at the first backward pass, so the simulated one is there from the start.
-sys.path.insert(0, str(Path(__file__).parent / "device"))
+sys.path[:0] = [str(Path(__file__).parent / "device"), str(Path(__file__).parent)]
+import short  # noqa: E402
 import simulated  # noqa: E402
 
 simulated.unsupported()
+
+
+@pytest.fixture(scope="module")
+def short_choice():
+    """`KSCNPlus` weighs few candidates: for files in which their choice is not the subject."""
+    with pytest.MonkeyPatch.context() as patch:
+        short.choices(patch.setattr)
+        yield

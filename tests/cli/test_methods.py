@@ -156,7 +156,7 @@ def test_a_dense_network_takes_the_settings_for_vectors(fit):
 def test_clusters_of_any_shape_are_not_called_subspaces(kscn, tmp_path):
     np.savetxt(tmp_path / "iris.csv", load_iris().data, delimiter=",")
     run = tmp_path / "run"
-    given = ["--method", "best", "--starts", 6, "--seed", 0]
+    given = ["--method", "best", "--starts", 1, "--seed", 0]
     result = kscn("fit", tmp_path / "iris.csv", "-k", 3, "-o", run, *given)
     assert result.exit_code == 0, result.output
     assert "150 samples of 4 features in 3 clusters" in kscn("info", run).output

@@ -23,9 +23,17 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # for `import warm`
 
 import warm
 
+pytestmark = pytest.mark.usefixtures("short_choice")
+# The same in a process of its own.
+SHORT = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+import short
+short.choices()
+"""
 NAMES = {"config.toml", "history.jsonl", "labels.csv", "model"}
 DEEP = ("--method", "kscn-s", "--pretrain-epochs", 3, "--epochs", 3, "--n-init", 1)
-BEST = ("--method", "best", "--epochs", 3, "--starts", 4, "--refine")
+BEST = ("--method", "best", "--epochs", 3, "--starts", 1, "--refine")
 LINEAR = ("--method", "k-subspaces", "--subspace-dim", 3, "--n-init", 1)
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 DIGITS, FEW = 300, 100
@@ -105,7 +113,7 @@ def test_a_stopped_run_goes_on_to_the_same_labels(
     start, kscn, fits, whole, tmp_path, name, stage, how
 ):
     run = tmp_path / "run"
-    process = start(*fits[name], "-o", run, before=WAITS.format(stage=stage))
+    process = start(*fits[name], "-o", run, before=SHORT + WAITS.format(stage=stage))
     wait_for(run / "waiting", process)
     for busy in (("fit", "--resume", run), (*fits["linear"], "-o", run, "--overwrite")):
         assert "another process is writing" in kscn(*busy).stderr
@@ -317,7 +325,7 @@ def test_a_directory_that_cannot_be_written_gets_one_sentence(kscn, fits, one_se
 
 def test_a_few_kills_at_random_moments_cost_nothing(fits):
     """The small version of `benchmarks/crash.py`, which runs this hundreds of times."""
-    small = f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r}); import crash as c; "
+    small = SHORT + f"sys.path.insert(0, {str(BENCHMARKS)!r}); import crash as c; "
     few = str(fits["best"][1])
     small += f"c.DATA, c.SAMPLES, c.CLUSTERS, c.KILLS_PER_RUN = {few!r}, {FEW}, 3, 1; "
     small += "c.FITS.pop('kscn-g'); c.main()"

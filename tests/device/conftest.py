@@ -3,6 +3,7 @@
 from functools import lru_cache
 
 import pytest
+import short
 import simulated
 
 from kscn.subspaces import search
@@ -19,6 +20,7 @@ def short_searches(monkeypatch):
     """Every step of a search, once or twice: an operator takes a while to get to the device."""
     for name, value in {"RACE_SWEEPS": 3, "ROUNDS": 1, "FINAL_SWEEPS": 2}.items():
         monkeypatch.setattr(search, name, value)
+    short.choices(monkeypatch.setattr)
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ torchrun --nproc-per-node=2 worker.py RESULT.npz
 """
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,7 +13,12 @@ import torch.distributed as dist
 from kscn import KSCN, KSCNPlus, KSubspaces, data
 from kscn.errors import InputError
 from kscn.estimators.presets.derive import OPEN
+from kscn.training import learn
 from kscn.training.distributed import current_group
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for `import short`
+
+import short
 
 found = {}
 
@@ -75,16 +81,21 @@ def deep():
 
 
 def plus():
-    """The same images refined, and noise."""
+    """The same images refined."""
     samples, _ = images()
-    settings = {"starts": 2, "batch_size": 60}
+    settings = {"starts": 1, "batch_size": 60}
     model = KSCNPlus(4, epochs=5, refine=True, random_state=0, **settings).fit(samples)
     np.testing.assert_array_equal(model.predict(samples), model.labels_)
     found["plus.start"], found["plus.labels"] = model.start_labels_, model.labels_
     weights = torch.cat([p.flatten() for p in model.encoder_.parameters()])
     found["plus.weights"] = current_group().gather(weights[None]).numpy()
-    noise = np.random.default_rng(0).standard_normal((301, 8, 8))
-    model = KSCNPlus(4, random_state=0, **settings).fit(noise)
+
+
+def noise():
+    """Noise, whose clusters no subspaces describe: an encoder carries them on."""
+    samples = np.random.default_rng(0).standard_normal((101, 8, 8))
+    model = KSCNPlus(4, starts=1, batch_size=60, random_state=0).fit(samples)
+    assert model.subspace_dim_ == 0
     found["noise.labels"], found["noise.bases"] = model.labels_, model.subspaces_
 
 
@@ -101,11 +112,14 @@ def refusals():
             found.setdefault("refused", []).append(str(error))
 
 
-def everything():
-    """What this process finds, alone or with others."""
+def everything(change=setattr):
+    """What this process finds, alone or with others; `change` makes fits short in all alike."""
     found.clear()
+    change(learn, "STEPS", 40)
     linear()
     deep()
+    noise()
+    short.choices(change)
     plus()
     if current_group().size > 1:
         refusals()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import short
 
 import kscn.data
 from kscn.data import as_source
@@ -32,13 +33,14 @@ def few_digits(monkeypatch):
         few = as_source(np.asarray(loaded.samples)[:FEW], name="digits")
         return replace(loaded, samples=few, labels=loaded.labels[:FEW])
 
-    def short(*args):
+    def few_epochs(*args):
         found = parameters(*args)
-        short = dict.fromkeys(("pretrain_epochs", "epochs"), FEW_EPOCHS)
-        return found | short | {"n_init": 1, "restarts": 1}
+        few = dict.fromkeys(("pretrain_epochs", "epochs"), FEW_EPOCHS)
+        return found | few | {"n_init": 1, "restarts": 1}
 
     monkeypatch.setattr(kscn.data, "load", load_few)
-    monkeypatch.setattr(presets, "parameters", short)
+    monkeypatch.setattr(presets, "parameters", few_epochs)
+    short.choices(monkeypatch.setattr)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import short
 import torch
 from sklearn.base import clone
 from sklearn.cluster import KMeans
@@ -26,13 +27,19 @@ def digits():
 
 
 def quick(**params):
-    return KSCNPlus(**{"n_clusters": K, "starts": 2, "epochs": 6, "random_state": 0} | params)
+    return KSCNPlus(**{"n_clusters": K, "starts": 1, "epochs": 2, "random_state": 0} | params)
+
+
+@pytest.fixture
+def short_choice(monkeypatch):
+    """Few candidates, for the test that asks for it alone: others are about their choice."""
+    short.choices(monkeypatch.setattr)
 
 
 @pytest.fixture(scope="module")
 def fitted():
     X, y = digits()
-    return quick(epochs=20, batch_size=32, refine=True).fit(X), X, y
+    return quick(epochs=8, batch_size=32, refine=True).fit(X), X, y
 
 
 def test_four_digits_are_told_apart_without_labels(fitted):
@@ -53,7 +60,7 @@ def test_what_is_fitted_has_the_shapes_it_says(fitted):
     )  # fmt: skip
     assert model.transform(X).shape == (N, d)
     assert 0 < model.confidence_ <= 1
-    assert 1 <= model.n_iter_ <= 20
+    assert 1 <= model.n_iter_ <= 8
     stages = [record["stage"] for record in model.history_]
     assert stages[0] == "search" and stages[-1] == "fit"
 
@@ -80,6 +87,7 @@ def test_a_saved_model_predicts_the_same(fitted, tmp_path):
     assert (again.confidence_, again.chosen_) == (model.confidence_, model.chosen_)
 
 
+@pytest.mark.usefixtures("short_choice")
 def test_the_same_seed_gives_the_same_labels():
     X, _ = digits()
     state = torch.get_rng_state()
@@ -89,6 +97,7 @@ def test_the_same_seed_gives_the_same_labels():
 
 
 @pytest.mark.parametrize("colours", [False, True])
+@pytest.mark.usefixtures("short_choice")
 def test_without_refinement_the_features_decide(colours, tmp_path):
     X, y = digits()
     X = np.stack([X, 16 - X, X], axis=1) if colours else X
@@ -101,6 +110,7 @@ def test_without_refinement_the_features_decide(colours, tmp_path):
     np.testing.assert_array_equal(load_model(tmp_path / "model").predict(X), model.labels_)
 
 
+@pytest.mark.usefixtures("short_choice")
 def test_vectors_get_what_applies_to_them(tmp_path):
     X, y, _ = make_union_of_subspaces(500, 3, 30, 3, noise=0.02, random_state=0)
     model = quick(n_clusters=3).fit(X)
@@ -128,6 +138,7 @@ def test_numbers_on_a_line_are_grouped():
     assert clustering_accuracy(np.repeat([0, 1, 2], 30), labels) == 1
 
 
+@pytest.mark.usefixtures("short_choice")
 def test_vectors_of_double_precision_are_taken_too(monkeypatch):
     X, y, _ = make_union_of_subspaces(400, K, 20, 3, noise=0.05, random_state=0)
     X = X.astype(np.float64)
@@ -139,6 +150,7 @@ def test_vectors_of_double_precision_are_taken_too(monkeypatch):
     assert (streamed.predict(X) == streamed.labels_).mean() > 0.99  # of sums in other precision
 
 
+@pytest.mark.usefixtures("short_choice")
 def test_features_too_large_to_keep_are_passed_once(monkeypatch):
     X, y = digits()
     monkeypatch.setattr("kscn.estimators.plusstart.KEEP_BYTES", 0)
@@ -164,16 +176,18 @@ def test_clusters_that_are_no_subspaces_are_carried_on_by_an_encoder():
     assert clustering_accuracy(y[1::2], model.predict(X[1::2])) > 0.97
 
 
+@pytest.mark.usefixtures("short_choice")
 def test_a_refinement_that_makes_clusters_worse_is_not_kept(monkeypatch):
     X, _ = digits()
     monkeypatch.setattr("kscn.estimators.plus.better", lambda *_: False)
     model = quick(epochs=1).fit(X)
     assert model.encoder_ is None
     np.testing.assert_array_equal(model.predict(X), model.labels_)
-    few = quick(n_clusters=5, epochs=1).fit(X)  # less than a hundred of each
+    few = quick(epochs=1).fit(X[:90])  # less than a hundred of each
     assert "fit" not in {record["stage"] for record in few.history_}
 
 
+@pytest.mark.usefixtures("short_choice")
 def test_the_order_of_rows_changes_only_what_chance_does():
     X, y = digits()
     order = np.argsort(y, kind="stable")
@@ -181,6 +195,7 @@ def test_the_order_of_rows_changes_only_what_chance_does():
         assert clustering_accuracy(y[rows], quick(refine=False).fit_predict(X[rows])) > 0.9
 
 
+@pytest.mark.usefixtures("short_choice")
 def test_a_callback_ends_the_refinement():
     X, _ = digits()
     model = quick(refine=True, callbacks=[lambda _, record: record["stage"] == "fit"]).fit(X)

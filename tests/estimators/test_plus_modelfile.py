@@ -13,6 +13,7 @@ from kscn.errors import ModelFileError
 from kscn.features import maps
 from kscn.modelfile import read_model, write_model
 
+pytestmark = pytest.mark.usefixtures("short_choice")
 VECTORS = make_union_of_subspaces(90, 3, 12, 2, noise=0.1, random_state=0)[0]
 IMAGES = load_digits().images[:90].astype(np.float32)
 
@@ -23,10 +24,10 @@ def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plus")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a single epoch
-        refined = KSCNPlus(3, starts=2, refine=True, epochs=1, random_state=0).fit(IMAGES)
+        refined = KSCNPlus(3, starts=1, refine=True, epochs=1, random_state=0).fit(IMAGES)
     refined.save(folder / "refined")
-    KSCNPlus(3, starts=2, random_state=0).fit(IMAGES).save(folder / "images")
-    KSCNPlus(3, starts=2, random_state=0).fit(VECTORS).save(folder / "vectors")
+    KSCNPlus(3, starts=1, random_state=0).fit(IMAGES).save(folder / "images")
+    KSCNPlus(3, starts=1, random_state=0).fit(VECTORS).save(folder / "vectors")
     return folder
 
 

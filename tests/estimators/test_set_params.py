@@ -9,6 +9,7 @@ from sklearn.datasets import load_digits
 from kscn import KSCN, KSCNPlus, KSubspaces, baselines, load_model
 from kscn.data import make_union_of_subspaces
 
+pytestmark = pytest.mark.usefixtures("short_choice")
 VECTORS = make_union_of_subspaces(90, 3, 12, 2, noise=0.1, random_state=0)[0]
 IMAGES = load_digits().images[:90].astype(np.float32)
 NETWORK = {"autoencoder_params": {"hidden": [12], "latent_dim": 5}}
@@ -33,12 +34,12 @@ CASES = {
          "autoencoder": "cae", "autoencoder_params": {"hidden": [1]}},
     ),
     "KSCNPlus": (
-        lambda: KSCNPlus(3, starts=2, random_state=0),
+        lambda: KSCNPlus(3, starts=1, random_state=0),
         VECTORS,
         {"n_clusters": 9, "temperature": 3.0, "refine": False},
     ),
     "KSCNPlus, refined": (
-        lambda: KSCNPlus(3, starts=2, refine=True, epochs=1, temperature=0.3, random_state=0),
+        lambda: KSCNPlus(3, starts=1, refine=True, epochs=1, temperature=0.3, random_state=0),
         IMAGES,
         {"n_clusters": 9, "temperature": 3.0, "refine": False, "batch_size": 7},
     ),

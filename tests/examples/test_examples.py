@@ -13,7 +13,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 # What to call each example with, and what it must say.
 CALLS = {
     "digits.py": (
-        ["--samples", 200, "--pretrain-epochs", 2, "--epochs", 1],
+        ["--samples", 80, "--pretrain-epochs", 1, "--epochs", 1],
         "kSCN-S, loaded, on new digits",
     ),
     "image_folder.py": (["--images", 60, "-k", 3], "cluster-0: "),

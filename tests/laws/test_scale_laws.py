@@ -10,6 +10,7 @@ from kscn import KSCN, KSCNPlus, KSubspaces
 from kscn.data import make_union_of_subspaces
 from kscn.metrics import clustering_accuracy
 
+pytestmark = pytest.mark.usefixtures("short_choice")
 VECTORS = make_union_of_subspaces(150, 3, 12, 2, noise=0.02, random_state=0)[0]
 IMAGES = load_digits().images[:90].astype(np.float32)
 SMALL = {"pretrain_epochs": 1, "epochs": 1, "n_init": 1, "subspace_dim": 2}
@@ -23,10 +24,10 @@ MODELS = {
         lambda: KSCN(3, random_state=0, autoencoder_params=SHALLOW, **SMALL),
         IMAGES,
     ),
-    "KSCNPlus, vectors": (lambda: KSCNPlus(3, starts=2, random_state=0), VECTORS),
-    "KSCNPlus, images": (lambda: KSCNPlus(3, starts=2, random_state=0), IMAGES),
+    "KSCNPlus, vectors": (lambda: KSCNPlus(3, starts=1, random_state=0), VECTORS),
+    "KSCNPlus, images": (lambda: KSCNPlus(3, starts=1, random_state=0), IMAGES),
     "KSCNPlus, refined": (
-        lambda: KSCNPlus(3, starts=2, refine=True, epochs=1, random_state=0),
+        lambda: KSCNPlus(3, starts=1, refine=True, epochs=1, random_state=0),
         IMAGES,
     ),
 }

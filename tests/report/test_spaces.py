@@ -147,6 +147,6 @@ def test_without_a_decoder_the_points_are_what_transform_gives(refined, bars):
 
 
 def test_features_are_called_features(planes):
-    model = KSCNPlus(3, random_state=0)
+    model = KSCNPlus(3, starts=1, random_state=0)
     space = space_of(model.fit(planes[0]), (8,))
     assert (type(space), space.name) == (EncodedSpace, "features")

@@ -1,0 +1,23 @@
+"""The choice of `KSCNPlus` made short, for tests of what happens before and after it.
+
+It weighs some sixty candidates in up to eight spaces, which takes seconds even for a hundred
+samples. Every kind of space, candidate and judgement stays, once and in few dimensions. What the
+choice itself finds is tested in `estimators/test_plus.py`, at full length.
+"""
+
+from importlib import import_module
+
+CONSTANTS = {
+    "kscn.estimators.candidates": {"NEIGHBOURS": (0.5,), "DIMS": (5,), "KMEANS_STARTS": 1},
+    "kscn.estimators.spaces": {"PLAIN": 20, "WHITENED": (15,)},
+    "kscn.training.learn": {"STEPS": 40},
+}
+
+
+def choices(change=setattr):
+    """Shorten every choice from now on; `change` may be that of a monkeypatch, which ends it."""
+    for place, constants in CONSTANTS.items():
+        module = import_module(place)
+        for name, value in constants.items():
+            assert hasattr(module, name), f"{place} has no {name} any more"
+            change(module, name, value)
