@@ -10,7 +10,6 @@ from importlib import import_module
 CONSTANTS = {
     "kscn.estimators.candidates": {"NEIGHBOURS": (0.5,), "DIMS": (5,), "KMEANS_STARTS": 1},
     "kscn.estimators.spaces": {"PLAIN": 20, "WHITENED": (15,)},
-    "kscn.training.learn": {"STEPS": 40},
 }
 
 
