@@ -89,15 +89,18 @@ def fit_run(
 
 
 def keeps_states(model: Any) -> bool:
+    """Whether a fit of this model can go on where it was stopped."""
     return "checkpoint_dir" in model.get_params(deep=False)
 
 
 def set_checkpoints(model: Any, output: Path) -> None:
+    """Let the model keep its states in the run directory, if it keeps any."""
     if keeps_states(model):
         model.set_params(checkpoint_dir=output / CHECKPOINTS)
 
 
 def stopped() -> type[Exception]:
+    """What a fit raises when a signal stopped it."""
     from kscn.training.checkpoint import StoppedError
 
     return StoppedError

@@ -1,0 +1,121 @@
+"""Approximate nearest neighbours: libraries side by side on 50,000 x 64, one thread each.
+
+    python benchmarks/neighbours.py
+
+The 20 nearest of every sample, in seconds of processor time, building included, and the share of
+the true ones among them. A library that is not installed is left out. Samples are points near 100
+subspaces of dimension 12 with some noise.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import files, version
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from record import write
+
+from kscn import data
+from kscn.neighbours import nearest
+
+SAMPLES, DIMENSIONS, COUNT = 50_000, 64, 20
+ASKED = 2000  # samples that the share is taken over
+# By name of the module: what is installed with it, besides numpy and scipy.
+PACKAGES = {
+    "faiss": ["faiss-cpu"],
+    "usearch": ["usearch", "numkong"],
+    "pynndescent": ["pynndescent", "numba", "llvmlite"],
+}
+
+
+def exact(x: NDArray) -> NDArray:
+    return nearest(torch.from_numpy(x), COUNT).index.numpy()
+
+
+def ours(x: NDArray) -> NDArray:
+    return nearest(torch.from_numpy(x), COUNT, index="approximate").index.numpy()
+
+
+def faiss_graph(x: NDArray) -> NDArray:
+    import faiss
+
+    index = faiss.IndexHNSWFlat(x.shape[1], 16)
+    index.hnsw.efConstruction, index.hnsw.efSearch = 64, 48
+    index.add(x)
+    return index.search(x, COUNT + 1)[1]
+
+
+def usearch_graph(x: NDArray) -> NDArray:
+    from usearch.index import Index
+
+    index = Index(ndim=x.shape[1], metric="l2sq", dtype="f32", connectivity=16)
+    index.add(np.arange(len(x)), x, threads=1)
+    return index.search(x, COUNT + 1, threads=1).keys.astype(np.int64)
+
+
+def pynndescent_graph(x: NDArray) -> NDArray:
+    from pynndescent import NNDescent
+
+    return NNDescent(x, n_neighbors=COUNT + 1, random_state=0, n_jobs=1).neighbor_graph[0]
+
+
+RIVALS: dict[str, tuple[str | None, Callable[[NDArray], NDArray]]] = {
+    "exact": (None, exact),
+    "faiss, cells (ours)": ("faiss", ours),
+    "faiss, graph": ("faiss", faiss_graph),
+    "usearch, graph": ("usearch", usearch_graph),
+    "pynndescent": ("pynndescent", pynndescent_graph),
+}
+
+
+def recall(found: NDArray, true: NDArray, rows: NDArray) -> float:
+    """Share of the true neighbours that were found; oneself counts for nothing."""
+    shares = [len({*a} & {*b}) / COUNT for a, b in zip(found[rows], true[rows], strict=True)]
+    return float(np.mean(shares))
+
+
+def megabytes(packages: list[str]) -> float:
+    """What the packages take on disk, without numpy and scipy."""
+    sizes = [f.locate().stat().st_size for p in packages for f in files(p) or [] if _there(f)]
+    return sum(sizes) / 1e6
+
+
+def _there(file: Any) -> bool:
+    return bool(file.locate().exists())
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    samples, _, _ = data.make_union_of_subspaces(
+        SAMPLES, 100, DIMENSIONS, 12, noise=0.05, random_state=0
+    )
+    x = np.ascontiguousarray(samples, dtype=np.float32)
+    rows = np.random.default_rng(0).choice(len(x), ASKED, replace=False)
+    true, figures = exact(x), dict[str, dict[str, Any]]()
+    for name, (module, run) in RIVALS.items():
+        if module is not None and find_spec(module) is None:
+            print(f"{name}: {module} is not installed", file=sys.stderr)
+            continue
+        if module == "pynndescent":
+            run(x[:1000])  # compiles; told apart
+        began = time.process_time()
+        found = run(x)
+        spent = time.process_time() - began
+        figures[name] = {"seconds": round(spent, 1), "recall": round(recall(found, true, rows), 4)}
+        if module is not None:
+            packages = PACKAGES[module]
+            figures[name]["megabytes"] = round(megabytes(packages))
+            figures[name]["version"] = version(packages[0])
+        print(name, figures[name], flush=True)
+    config = {"samples": len(x), "dimensions": DIMENSIONS, "neighbours": COUNT, "threads": 1}
+    write("neighbours", config, figures)
+
+
+if __name__ == "__main__":
+    main()
