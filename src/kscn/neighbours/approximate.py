@@ -21,7 +21,7 @@ from kscn.neighbours.graph import Neighbours
 
 # Cells per root of the number of samples, how many of them a sample looks into, and how many
 # samples a cell's centre is found from at most.
-CELLS, VISITED, TAUGHT_BY = 2, 24, 64
+CELLS, VISITED, TAUGHT_BY = 2, 48, 64
 METRICS = ("distance", "cosine")
 
 
