@@ -214,6 +214,7 @@ class KSCNPlus(LatentClusterer):
         self._input_shape = network.image_shape(source.shape) or source.shape
         image = len(self._input_shape) == 3
         check.plus_parameters(self, place(source)[1], image)
+        check.unequal(source, group)
         if image:
             network.augmentation(self.augment, self._input_shape)
         group.batch_size(self.batch_size)  # what cannot be shared out is refused before the search
