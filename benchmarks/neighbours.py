@@ -3,8 +3,8 @@
     python benchmarks/neighbours.py ["faiss, graph (ours)" ...]
 
 The 20 nearest of every sample, in seconds of processor time, building included, and the share of
-the true ones among them. Rows that are not named keep their figures. A library that is not installed is left out. Samples are points near 100
-subspaces of dimension 12 with some noise.
+the true ones among them. Rows that are not named keep their figures, and a library that is not
+installed is left out. Samples are points near 100 subspaces of dimension 12 with some noise.
 """
 
 from __future__ import annotations
