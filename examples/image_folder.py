@@ -32,8 +32,7 @@ def main() -> None:
         folder = given.folder or make_folder(Path(scratch) / "images", given.images)
         run = Path(scratch) / "run"
         # The command line: labels.csv has one line for every image, in alphabetical order.
-        kscn("fit", folder, "-k", given.clusters, "-o", run, "--method", "k-subspaces",
-             "--subspace-dim", 4, "--n-init", 2, "--seed", 0)  # fmt: skip
+        kscn("fit", folder, "-k", given.clusters, "-o", run, "--seed", 0)
         with (run / "labels.csv").open(newline="") as file:
             labels = [int(row["label"]) for row in csv.DictReader(file)]
 

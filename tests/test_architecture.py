@@ -1,7 +1,7 @@
 """Dependencies point one way, from the command line down to the mathematics, and imports are light.
 
 cli -> web -> experiments, report, export -> estimators, baselines -> training -> nn, features,
-subspaces, data -> atomicfile, metrics, modelfile, modelparts, errors.
+subspaces, data -> atomicfile, chosen, metrics, modelfile, modelparts, errors.
 """
 
 import ast
@@ -19,7 +19,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = [
     {"errors"},
-    {"atomicfile", "metrics", "modelfile", "modelparts"},
+    {"atomicfile", "chosen", "metrics", "modelfile", "modelparts"},
     {"nn", "features", "subspaces", "data"},
     {"training", "neighbours"},
     {"estimators", "baselines"},
@@ -33,6 +33,7 @@ HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 LEAN = {
     "errors": set(),
     "atomicfile": {"kscn.errors"},
+    "chosen": set(),
     "metrics": {"numpy", "scipy", "kscn.errors"},
     "modelfile": {"numpy", "safetensors", "kscn.errors", "kscn.modelparts"},
     "modelparts": {"numpy"},

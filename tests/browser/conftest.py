@@ -81,10 +81,14 @@ def reports(tmp_path_factory):
     (directory / "tiny.toml").write_text(TINY)
     pages = {}
     for kind, file, options in (
-        ("labelled", "labelled.npz", ("-k", 10, "--preset", directory / "tiny.toml")),
+        (
+            "labelled",
+            "labelled.npz",
+            ("-k", 10, "--method", "kscn-s", "--preset", directory / "tiny.toml"),
+        ),
         ("unlabelled", "unlabelled.npy", ("-k", 4, "--method", "k-subspaces", "--n-init", 1)),
-        ("refined", "unlabelled.npy", ("-k", 4, "--method", "best", "--epochs", 2)),
-        ("vectors", "vectors.csv", ("-k", 3, "--subspace-dim", 2, "--n-init", 1)),
+        ("refined", "unlabelled.npy", ("-k", 4, "--epochs", 2)),
+        ("vectors", "vectors.csv", ("-k", 3, "--method", "k-subspaces", "--subspace-dim", 2)),
     ):
         run = directory / kind
         with pytest.MonkeyPatch.context() as patch:

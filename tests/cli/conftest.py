@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # for `import warm`
 
 import warm
 
+LINEAR = ("--method", "k-subspaces", "--subspace-dim", 2)
+
 
 @pytest.fixture(scope="session")
 def planes():
@@ -51,7 +53,7 @@ def kscn():
 def finished(files, kscn, tmp_path_factory):
     """A finished run on the planes; do not write to it."""
     run = tmp_path_factory.mktemp("runs") / "run"
-    result = kscn("fit", files / "x.npy", "-k", 3, "-o", run, "--subspace-dim", 2, "--seed", 1)
+    result = kscn("fit", files / "x.npy", "-k", 3, "-o", run, *LINEAR, "--seed", 1)
     assert result.exit_code == 0, result.output
     return run
 

@@ -16,6 +16,10 @@ def run(finished, tmp_path):
     return shutil.copytree(finished, tmp_path / "run")
 
 
+ROW = {"space": "pixels", "method": "k-means", "consistency": 0.6}
+CHOSEN = ROW | {"rival": None, "tried": [ROW], "candidates": 1, "spaces": 1, "refined": False}
+
+
 def with_result(run, **changes):
     """The history with another last line."""
     *lines, last = (run / HISTORY).read_text().splitlines()
@@ -97,6 +101,14 @@ def test_a_config_of_other_types_is_named(one_sentence, kscn, run, old, new):
         {"scores": 1},
         {"scores": {"acc": 1}},
         {"scores": {"acc": "1", "nmi": 1, "ari": 1}},
+        {"chosen": 1},
+        {"chosen": {}},
+        {"chosen": CHOSEN | {"consistency": 2}},
+        {"chosen": CHOSEN | {"method": None}},
+        {"chosen": CHOSEN | {"rival": {"space": "s", "method": "m"}}},
+        {"chosen": CHOSEN | {"tried": [1]}},
+        {"chosen": CHOSEN | {"candidates": 0}},
+        {"chosen": CHOSEN | {"refined": 1}},
         {"stage": ["done"]},
     ],
     ids=lambda change: str(change)[:40],
@@ -105,6 +117,14 @@ def test_a_config_of_other_types_is_named(one_sentence, kscn, run, old, new):
 def test_a_result_of_other_types_is_named(one_sentence, kscn, run, command, change):
     (run / HISTORY).write_text(with_result(run, **change))
     assert f"{run / HISTORY} is damaged" in one_sentence(kscn(command, run))
+
+
+@pytest.mark.parametrize("chosen", [None, CHOSEN])
+def test_a_result_may_say_what_was_chosen(kscn, run, chosen):
+    (run / HISTORY).write_text(with_result(run, chosen=chosen))
+    told = kscn("info", run)
+    assert told.exit_code == 0, told.output
+    assert ("moderate" in told.output) == (chosen is not None)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from kscn.cli.summary import size_lines
 from kscn.cli.terminal import Terminal, duration
 from kscn.cli.thumbnails import strip, thumbnail
 from kscn.data import load
-from kscn.estimators import presets
+from kscn.estimators import plus
 
 COLOUR, BLOCKS, ASCII = (
     Terminal(True, True, 80),
@@ -25,9 +25,8 @@ COLOUR, BLOCKS, ASCII = (
 @pytest.fixture
 def hasty(monkeypatch):
     """The demo with hardly any training, where the result does not matter."""
-    settings = presets.parameters("tuned", "kscn-s", "digits", (8, 8))
-    settings |= {"pretrain_epochs": 1, "epochs": 1, "n_init": 1}
-    monkeypatch.setattr(presets, "parameters", lambda *_: settings)
+    monkeypatch.setattr(plus, "FEWEST_EPOCHS", 1)
+    monkeypatch.setattr(plus, "MOST_EPOCHS", 1)
     monkeypatch.setattr("kscn.KSubspaces", partial(KSubspaces, n_init=1))
 
 
@@ -47,15 +46,16 @@ def test_demo_clusters_digits_and_draws_them(hasty, kscn, finished, tmp_path):
     assert sum(line.startswith("cluster ") for line in lines) == len(set(found))
     assert max(len(line) for line in lines if str(tmp_path) not in line) <= 80
     scores = metrics.scores(load("digits").labels, found)
-    assert figures(result.output, "kscn-s")[0] == pytest.approx(100 * scores["acc"], abs=0.06)
+    assert figures(result.output, "best")[0] == pytest.approx(100 * scores["acc"], abs=0.06)
     assert figures(result.output, "k-means")[0] > 70
-    assert (run.config["run"]["method"], run.config["run"]["preset"]) == ("kscn-s", "tuned")
+    assert "members find back to their cluster: " in result.output
+    assert run.config["run"]["method"] == "best"
 
 
 @pytest.mark.slow
 def test_demo_beats_methods_on_pixels(kscn, tmp_path):
     output = kscn("demo", "-o", tmp_path / "demo").output
-    ours = figures(output, "kscn-s")[0]
+    ours = figures(output, "best")[0]
     assert ours >= 90
     assert ours > figures(output, "k-means")[0]
 

@@ -42,7 +42,7 @@ def made(tmp_path_factory, kscn):
     np.save(directory / "names.npy", np.array(["left", "top", "corner"])[labels])
     (directory / "tiny.toml").write_text(TINY)
     call = ("fit", directory / "xy.npz", "-k", 3, "-o", directory / "run", "--seed", 4)
-    result = kscn(*call, "--preset", directory / "tiny.toml")
+    result = kscn(*call, "--method", "kscn-s", "--preset", directory / "tiny.toml")
     assert result.exit_code == 0, result.output
     return directory
 

@@ -18,8 +18,16 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+LINEAR = ("--method", "k-subspaces")
 NAMES = {"config.toml", "history.jsonl", "labels.csv", "model"}
-QUICK = ("--subspace-dim", 2, "--n-init", 1)  # where the result does not matter
+QUICK = (
+    "--method",
+    "k-subspaces",
+    "--subspace-dim",
+    2,
+    "--n-init",
+    1,
+)  # where the result does not matter
 
 
 def labels_in(run):
@@ -77,7 +85,8 @@ def test_history_has_a_line_per_record_and_ends_with_the_result(finished):
 
 
 def test_the_summary_shows_sizes_and_where_to_go_on(kscn, files, tmp_path):
-    result = kscn("fit", files / "xy.npz", "-k", 3, "-o", tmp_path / "run", "--subspace-dim", 2)
+    linear = (*LINEAR, "--subspace-dim", 2)
+    result = kscn("fit", files / "xy.npz", "-k", 3, "-o", tmp_path / "run", *linear)
     assert result.exit_code == 0, result.output
     assert "120 samples of 8 features in 3 subspaces of dimension 2" in result.output
     assert "ACC 1.0000   NMI 1.0000   ARI 1.0000" in result.output
@@ -96,8 +105,8 @@ def test_a_drawn_seed_is_recorded_and_repeats_the_run(kscn, files, tmp_path):
 
 def test_every_option_reaches_the_estimator(kscn, files, tmp_path):
     options = "--affine --trim 0.1 --init random --n-init 3 --max-iter 7 --batch-size 50 --seed 4"
-    result = kscn("fit", files / "x.npy", "-k", 3, "-o", tmp_path / "r", "--subspace-dim", "1,2,1",
-                  *options.split())  # fmt: skip
+    result = kscn("fit", files / "x.npy", "-k", 3, "-o", tmp_path / "r", *LINEAR, "--subspace-dim",
+                  "1,2,1", *options.split())  # fmt: skip
     assert result.exit_code == 0, result.output
     parameters = tomllib.loads((tmp_path / "r" / "config.toml").read_text())["parameters"]
     expected = {
@@ -166,7 +175,7 @@ def never_fit(*args, **kwargs):
 def test_an_output_that_cannot_be_written_is_found_before_the_fit(
     one_sentence, kscn, files, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("kscn.estimators.linear.KSubspaces.fit", never_fit)
+    monkeypatch.setattr("kscn.estimators.plus.KSCNPlus.fit", never_fit)
     (tmp_path / "file").write_text("text")
     fit = ("fit", files / "x.npy", "-k", 2, "-o")
     assert "cannot write" in one_sentence(kscn(*fit, tmp_path / "file"))
@@ -247,13 +256,13 @@ def folder_with_a_broken_image(tmp_path):
         (with_one(np.inf), (), "inf"),
         (lambda p: save(p / "x.npy", np.arange(10.0)), (), "1D"),
         (lambda p: save(p / "x.npy", np.zeros((0, 3))), (), "empty"),
-        (lambda p: save(p / "x.npy", np.zeros((20, 3))), (), ""),
+        (lambda p: save(p / "x.npy", np.ones((20, 3))), (), "are equal"),
         (lambda p: save(p / "x.npy", np.eye(2, 5)), (), "2"),
-        (lambda p: save(p / "x.npy", np.eye(9, 5)), ("--subspace-dim", 5), "5"),
+        (lambda p: save(p / "x.npy", np.eye(9, 5)), (*LINEAR, "--subspace-dim", 5), "5"),
         (lambda p: save(p / "x.npy", np.eye(9, 5)), ("--trim", 1.5), "trim"),
-        (lambda p: save(p / "x.npy", np.eye(9, 5)), ("--init", "magic"), "magic"),
-        (lambda p: save(p / "x.npy", np.eye(9, 5)), ("--n-init", 0), "n_init"),
-        (lambda p: save(p / "x.npy", np.eye(9, 5)), ("--max-iter", 0), "max_iter"),
+        (lambda p: save(p / "x.npy", np.eye(9, 5)), (*LINEAR, "--init", "magic"), "magic"),
+        (lambda p: save(p / "x.npy", np.eye(9, 5)), (*LINEAR, "--n-init", 0), "n_init"),
+        (lambda p: save(p / "x.npy", np.eye(9, 5)), (*LINEAR, "--max-iter", 0), "max_iter"),
         (lambda p: save(p / "x.npy", np.eye(9, 5)), ("--batch-size", 0), "batch_size"),
         (lambda p: save(p / "x.npy", np.eye(9, 5)), ("--seed", -1), "random_state"),
         (lambda p: save(p / "x.npy", np.array(["a", "b"])), (), "x.npy"),
@@ -282,9 +291,10 @@ def test_a_subspace_dim_that_is_no_number_is_a_usage_error(kscn, files, tmp_path
         (np.repeat(np.random.default_rng(0).standard_normal((4, 5)), 10, axis=0), 3),  # duplicates
     ],
 )
-def test_odd_but_sound_data_is_clustered(kscn, tmp_path, samples, k):
+@pytest.mark.parametrize("method", [(), (*LINEAR, "--subspace-dim", 1)])
+def test_odd_but_sound_data_is_clustered(kscn, tmp_path, samples, k, method):
     save(tmp_path / "x.npy", samples)
-    result = kscn("fit", tmp_path / "x.npy", "-k", k, "-o", tmp_path / "run", "--subspace-dim", 1)
+    result = kscn("fit", tmp_path / "x.npy", "-k", k, "-o", tmp_path / "run", *method)
     assert result.exit_code == 0, result.output
     assert set(labels_in(tmp_path / "run")) <= set(range(k))
 

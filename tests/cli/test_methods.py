@@ -63,7 +63,7 @@ def fit(kscn, made, tmp_path):
     """Fit the images with the tiny preset: fit("--seed", 1) -> (result, run directory)."""
 
     def call(*options, data="x.npy", run="run", preset=True):
-        given = ("--preset", made / "tiny.toml") if preset else ()
+        given = ("--method", "kscn-s", "--preset", made / "tiny.toml") if preset else ()
         result = kscn("fit", made / data, "-k", 3, "-o", tmp_path / run, *given, *options)
         return result, tmp_path / run
 
@@ -77,7 +77,7 @@ def config_of(run):
 # --- deep methods -------------------------------------------------------------------------------
 
 
-def test_images_are_clustered_by_kscn_s(fit, made):
+def test_kscn_s_clusters_images(fit, made):
     result, run = fit("--seed", 1, data="xy.npz")
     assert result.exit_code == 0, result.output
     assert "90 samples of 8 x 8 in 3 subspaces of dimension 2" in result.output
@@ -138,7 +138,7 @@ def test_the_tuned_preset_is_the_default(made):
     path = str(made / "x.npy")
     images, digits = load(path), load("digits")
     for loaded, name in ((images, path), (digits, "digits")):
-        choice = choose(loaded, name, 3, None, None, 0, {})
+        choice = choose(loaded, name, 3, "kscn-s", None, 0, {})
         assert (choice.method, choice.preset) == ("kscn-s", "tuned")
         dataset = None if loaded is images else "digits"
         given = derive.settings({"n_clusters": 3}, (8, 8), len(loaded.samples), dataset)
@@ -153,13 +153,38 @@ def test_a_dense_network_takes_the_settings_for_vectors(fit):
     assert parameters["autoencoder_params"] == {"hidden": [8], "latent_dim": 5}
 
 
-def test_clusters_of_any_shape_are_not_called_subspaces(kscn, tmp_path):
-    np.savetxt(tmp_path / "iris.csv", load_iris().data, delimiter=",")
-    run = tmp_path / "run"
-    given = ["--method", "best", "--starts", 1, "--seed", 0]
-    result = kscn("fit", tmp_path / "iris.csv", "-k", 3, "-o", run, *given)
+@pytest.fixture(scope="module")
+def iris(kscn, tmp_path_factory):
+    """What `kscn fit` says of flowers, and the run."""
+    place = tmp_path_factory.mktemp("iris")
+    np.savetxt(place / "iris.csv", load_iris().data, delimiter=",")
+    result = kscn("fit", place / "iris.csv", "-k", 3, "-o", place / "run", "--seed", 0)
     assert result.exit_code == 0, result.output
-    assert "150 samples of 4 features in 3 clusters" in kscn("info", run).output
+    return result.output, place / "run"
+
+
+def test_without_a_method_the_best_one_fits_images_and_vectors(iris, made):
+    path = str(made / "x.npy")
+    choice = choose(load(path), path, 3, None, None, 0, {"epochs": 2, "trim": 0.2})
+    assert (choice.method, choice.preset) == ("best", None)
+    assert isinstance(choice.model, package.KSCNPlus)
+    assert config_of(iris[1])["run"]["method"] == "best"
+
+
+def test_fit_info_and_report_tell_what_was_tried_and_chosen(iris, kscn):
+    told, run = iris
+    choice = read_run(run).result["chosen"]
+    assert len(choice["tried"]) == 10 < choice["candidates"]
+    for output in (told, kscn("info", run).output):
+        words = " ".join(output.split())
+        assert "150 samples of 4 features in 3 clusters" in words
+        assert f"tried {choice['candidates']} clusterings in" in words
+        assert f"because self-consistency {choice['consistency']:.3f}; best of another" in words
+        assert f"find back to their cluster: {choice['consistency']:.2f}; the groups" in words
+    assert kscn("report", run).exit_code == 0
+    page = (run / "report.html").read_text()
+    assert f"find back to their cluster: {choice['consistency']:.2f}; the groups" in page
+    assert page.count('<td class="num">0.') >= 10
 
 
 def test_vectors_can_be_clustered_by_kscn(kscn, files, made, tmp_path):
@@ -200,6 +225,7 @@ def test_runs_of_kscn_can_be_used(fit, kscn, made, tmp_path):
         (("--max-iter", 3), "--max-iter cannot be used with the method kscn-s; it takes --sub"),
         (("--affine",), "--affine cannot be used with the method kscn-s"),
         (("--method", "k-subspaces"), "--preset cannot be used with the method k-subspaces"),
+        (("--method", "best"), "--preset cannot be used with the method best; it takes --trim"),
         (("--method", "magic"), "the method 'magic' is not available; give one of kscn-s"),
         (("--preset", "papr"), "'papr' is no known preset; known ones are paper, tuned"),
         (("--pretrained", "nothing"), "nothing does not exist"),
@@ -210,6 +236,25 @@ def test_runs_of_kscn_can_be_used(fit, kscn, made, tmp_path):
 def test_what_does_not_go_together_is_refused_in_words(one_sentence, fit, options, words):
     result, run = fit(*options)
     assert words in one_sentence(result)
+    assert not run.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--subspace-dim", 2), "add --method k-subspaces or --method kscn-s, or leave"),
+        (("--affine", "--trim", 0.1), "add --method k-subspaces, or leave"),
+        (("--preset", "paper"), "add --method kscn-s, or leave"),
+        (("--weight", 2, "--epochs", 3), "add --method kscn-s, or leave"),
+        (("--weight", 2, "--affine"), "name the method that is meant by --method"),
+        (("--weight", 2, "--starts", 3), "name the method that is meant by --method"),
+    ],
+)
+def test_options_of_other_methods_need_the_method_to_be_named(one_sentence, fit, options, words):
+    result, run = fit(*options, preset=False)
+    told = one_sentence(result)
+    assert f"{options[0]} cannot" in told or f"{options[0]}, " in told
+    assert "cannot be used with the default method, best; " in told and words in told
     assert not run.exists()
 
 

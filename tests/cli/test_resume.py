@@ -135,6 +135,7 @@ def test_a_stopped_run_goes_on_to_the_same_labels(
     assert (run / "labels.csv").read_bytes() == (whole / name / "labels.csv").read_bytes()
     kept = [record["stage"] for record in records(run)]
     assert kept == [record["stage"] for record in records(whole / name)]
+    assert records(run)[-1]["chosen"] == records(whole / name)[-1]["chosen"]
 
 
 def test_a_lock_file_that_nobody_holds_is_in_nobodys_way(tmp_path):

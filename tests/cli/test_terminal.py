@@ -29,7 +29,8 @@ def named(files, kscn, tmp_path_factory):
     """A run on a file with such a name."""
     place = tmp_path_factory.mktemp("named")
     data = shutil.copy(files / "xy.npz", place / f"{EVIL.strip()}.npz")
-    result = kscn("fit", data, "-k", 3, "-o", place / "run", "--subspace-dim", 2, "--seed", 1)
+    result = kscn("fit", data, "-k", 3, "-o", place / "run", "--method", "k-subspaces",
+                  "--subspace-dim", 2, "--seed", 1)  # fmt: skip
     assert result.exit_code == 0, result.output
     assert_powerless(result.output, "owned")
     return place

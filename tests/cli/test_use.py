@@ -96,7 +96,9 @@ def test_a_confusion_matrix_too_large_to_read_is_left_to_json():
 
 def test_evaluate_finds_the_labels_that_came_with_the_data(kscn, files, tmp_path):
     assert (
-        kscn("fit", files / "xy.npz", "-k", 3, "-o", tmp_path / "r", "--subspace-dim", 2).exit_code
+        kscn(
+            "fit", files / "xy.npz", "-k", 3, "-o", tmp_path / "r", "--method", "k-means"
+        ).exit_code
         == 0
     )
     assert "ACC" in kscn("evaluate", tmp_path / "r").output
@@ -182,7 +184,7 @@ def test_images_of_another_size_than_the_fit_s_are_told(kscn, tmp_path):
     rng = np.random.default_rng(0)
     np.save(tmp_path / "x.npy", rng.random((40, 16, 16)))
     np.save(tmp_path / "new.npy", rng.random((5, 10, 10)))
-    quick = ("--pretrain-epochs", 1, "--epochs", 1, "--n-init", 1)
+    quick = ("--method", "kscn-s", "--pretrain-epochs", 1, "--epochs", 1, "--n-init", 1)
     result = kscn("fit", tmp_path / "x.npy", "-k", 2, "-o", tmp_path / "run", *quick)
     assert result.exit_code == 0, result.output
     refused = kscn("predict", tmp_path / "run", tmp_path / "new.npy", "-o", tmp_path / "out.csv")

@@ -60,6 +60,13 @@ def test_what_is_fitted_has_the_shapes_it_says(fitted):
     )  # fmt: skip
     assert model.transform(X).shape == (N, d)
     assert 0 < model.confidence_ <= 1
+    tried, selection = model.tried_, model.selection_
+    assert tried["candidates"] == len(selection.tried) > len(tried["tried"]) == 10
+    assert tried["consistency"] == pytest.approx(model.confidence_, abs=1e-4)
+    assert f"{tried['method']} ({tried['space']})" == model.chosen_
+    assert tried["rival"]["method"].split(",")[0] != tried["method"].split(",")[0]
+    values = [row["consistency"] for row in tried["tried"]]
+    assert values == sorted(values, reverse=True)
     assert 1 <= model.n_iter_ <= 8
     stages = [record["stage"] for record in model.history_]
     assert stages[0] == "search" and stages[-1] == "fit"

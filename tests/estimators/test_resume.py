@@ -283,6 +283,7 @@ def same_refined(one, other):
     same(one, other)
     np.testing.assert_array_equal(one.start_labels_, other.start_labels_)
     assert (one.confidence_, one.chosen_) == (other.confidence_, other.chosen_)
+    assert one.tried_ == other.tried_
     for a, b in zip(
         one.encoder_.state_dict().values(), other.encoder_.state_dict().values(), strict=True
     ):

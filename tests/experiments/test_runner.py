@@ -334,11 +334,6 @@ def test_a_data_set_is_opened_once_for_the_runs_that_follow_each_other(reproduce
 # --- methods ------------------------------------------------------------------------------------
 
 
-def test_images_are_clustered_by_the_deep_method_and_vectors_by_the_linear_one():
-    assert methods.default((8, 8)) == methods.default((3, 8, 8)) == "kscn-s"
-    assert methods.default((64,)) == "k-subspaces"
-
-
 def test_settings_are_plain_values_that_do_not_change_between_processes():
     model = KSubspaces(3, subspace_dim=np.array([1, 2, 3]), callbacks=[print])
     found = methods.settings(model)

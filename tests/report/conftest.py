@@ -72,6 +72,8 @@ def run_of():
             "dims": np.asarray(getattr(model, "subspace_dims_", ())).tolist(),
             "scores": None,
         }
+        if hasattr(model, "tried_"):
+            result["chosen"] = {**model.tried_, "refined": model.encoder_ is not None}
         history = [*getattr(model, "history_", []), result]
         facts = RunFacts(config, history, found, model if has_model else None)
         return facts, Dataset(as_source(samples, name), labels, name)

@@ -132,9 +132,10 @@ def test_a_model_without_a_decoder_shows_members_along_its_directions(refined, b
     assert report.angles is not None
     titles = [title for title, _ in report.curves]
     assert "Samples that changed cluster" in titles
-    chosen = dict(report.config["Features chosen"])
-    assert float(chosen["members find back to their cluster"]) > 0.5
-    assert chosen["refined"] == "yes"
+    assert list(report.choice) == ["tried", "chosen", "because", "confidence"]
+    assert report.choice["chosen"].endswith(", then refined by a network")
+    assert report.choice["confidence"].startswith("members find back to their cluster: ")
+    assert len(report.tried) == 10
     for cluster in report.clusters:
         members = bars[refined.labels_ == cluster.number]
         painter = Painter((12, 12), 0.0, float(bars.max()))

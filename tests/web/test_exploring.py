@@ -33,7 +33,7 @@ def explore(tmp_path):
     """explore(model, samples) -> Explorer of a run in a temporary directory."""
     opened = []
 
-    def make(model, samples, labels=None, k=None, data=None):
+    def make(model, samples, labels=None, k=None, data=None, note=""):
         found = model.labels_ if labels is None else labels
         made = Explorer(
             tmp_path,
@@ -42,6 +42,7 @@ def explore(tmp_path):
             k or model.n_clusters,
             model,
             Dataset(as_source(samples if data is None else data, "data"), None, "data"),
+            note,
         )
         opened.append(made)
         return made
@@ -173,6 +174,10 @@ def test_edits_of_other_labels_are_refused(explore, explorer, model, images):
         other = model.labels_.copy()
         other[0] = (other[0] + 1) % 4
         explore(model, images, labels=other)
+
+
+def test_the_page_is_told_how_sure_the_clusters_are(explore, model, images):
+    assert explore(model, images, note="0.4; with care").state()["note"] == "0.4; with care"
 
 
 def test_runs_with_labels_only_are_browsed_by_index(explore, images):

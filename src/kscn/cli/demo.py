@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kscn.cli.fit import choose, fit_run
+from kscn.cli.fit import choose
+from kscn.cli.fitting import fit_run
+from kscn.cli.summary import chosen_lines
 from kscn.cli.terminal import Terminal, duration, table
 from kscn.cli.thumbnails import strip, thumbnail
 
@@ -35,17 +37,20 @@ def command(output: Path) -> None:
     terminal = Terminal.of()
     digits = load_data("digits")
     assert digits.labels is not None
-    choice = choose(digits, "digits", CLUSTERS, "kscn-s", None, SEED, {})
+    choice = choose(digits, "digits", CLUSTERS, None, None, SEED, {})
     terminal.say(
         terminal.style("1,797 handwritten digits, no labels: ", bold=True)
-        + f"find {CLUSTERS} subspaces of dimension {choice.model.subspace_dim}."
+        + f"find {CLUSTERS} groups."
     )
     terminal.say()
     model, _, result = fit_run(digits, "digits", choice, output, overwrite=True)
     images = digits.samples[:] / digits.scale
     for line in cluster_lines(terminal, model, digits.samples, images, digits.labels):
         terminal.say(line)
-    for line in comparison_lines(terminal, result, images, digits.labels):
+    for line in chosen_lines(terminal, result):
+        terminal.say(line)
+    terminal.say()
+    for line in comparison_lines(terminal, choice.method, result, images, digits.labels):
         terminal.say(line)
     terminal.say()
     terminal.say(f"The run is in {output}/. Next:")
@@ -101,7 +106,11 @@ def cluster_lines(
 
 
 def comparison_lines(
-    terminal: Terminal, result: dict[str, Any], images: "np.ndarray", labels: "np.ndarray"
+    terminal: Terminal,
+    method: str,
+    result: dict[str, Any],
+    images: "np.ndarray",
+    labels: "np.ndarray",
 ) -> list[str]:
     """Our scores beside those of methods on the pixels; the labels are used here only."""
     from sklearn.cluster import KMeans
@@ -113,7 +122,7 @@ def comparison_lines(
         "k-subspaces": KSubspaces(CLUSTERS, subspace_dim=LINEAR_DIMENSION, random_state=SEED),
         "k-means": KMeans(CLUSTERS, n_init=10, random_state=SEED),
     }
-    scored = [("kscn-s", result["scores"], result["seconds"])]
+    scored = [(method, result["scores"], result["seconds"])]
     for name, rival in rivals.items():
         started = time.perf_counter()
         with working(f"{name} on the same pixels"):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kscn import chosen
 from kscn.cli.rundir import Run, read_run
 from kscn.cli.serve import require_web
 from kscn.errors import DataError
@@ -46,8 +47,8 @@ def command(run: Path, data: str | None, port: int, show: bool) -> None:
     loaded = _data(opened, data)
     model = load_model(opened.model) if opened.has_model else None
     with working(f"looking at {len(labels):,} samples"):
-        sizes = opened.result["sizes"]
-        explorer = Explorer(opened.path, opened.config, labels, len(sizes), model, loaded)
+        sizes, note = opened.result["sizes"], chosen.confidence(opened.result)
+        explorer = Explorer(opened.path, opened.config, labels, len(sizes), model, loaded, note)
     token = secrets.token_urlsafe(24)
     listening = server.bind("127.0.0.1", port)
     address = f"{server.address(listening)}{page_path(token)}?token={token}"

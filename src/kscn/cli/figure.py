@@ -222,7 +222,7 @@ def _view_of_data(
 
 def _need_latent(model: Any, name: str) -> None:
     if not hasattr(model, "autoencoder_"):
-        raise InputError(f"{name} has no latent to draw; use a run of kscn-s or kscn-g.")
+        raise InputError(f"{name} has no latent to draw; fit with --method kscn-s or kscn-g.")
 
 
 def _latent_figure(view: View, labels_path: Path | None, n_samples: int) -> "Figure":

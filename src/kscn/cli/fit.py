@@ -2,32 +2,22 @@
 
 import os
 import secrets
-import time
 import warnings
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, suppress
-from datetime import datetime, timezone
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kscn import __version__
+from kscn.cli.fitting import Choice, Done, fit_run, keeps_states, set_checkpoints, stopped
 from kscn.cli.interrupt import interruptible
-from kscn.cli.rundir import (
-    CHECKPOINTS,
-    CONFIG,
-    MODEL,
-    RunWriter,
-    read_unfinished,
-)
+from kscn.cli.rundir import CONFIG, MODEL, read_unfinished
 from kscn.cli.summary import next_lines, run_lines
-from kscn.cli.terminal import Terminal, complain
+from kscn.cli.terminal import Terminal
 from kscn.errors import InputError, ModelFileError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from kscn.training.distributed import Group
 
 
@@ -55,7 +45,7 @@ class SubspaceDim(click.ParamType):
     "-k",
     "--clusters",
     type=click.IntRange(min=1),
-    help="How many subspaces to find.  [required]",
+    help="How many clusters to find.  [required]",
 )
 @click.option(
     "-o",
@@ -71,14 +61,13 @@ class SubspaceDim(click.ParamType):
 )
 @click.option(
     "--method",
-    help="kscn-s, kscn-g, best, k-subspaces or a baseline; by default kscn-s for images and "
-    "k-subspaces for vectors.",
+    help="best, kscn-s, kscn-g, k-subspaces or a baseline; by default best, for data of any kind.",
 )
 @click.option(
     "--preset",
     help="Settings of kscn-s and kscn-g: tuned (default), paper, or a .toml file of your own.",
 )
-@click.option("--subspace-dim", type=SubspaceDim(), help="Dimension of the subspaces.")
+@click.option("--subspace-dim", type=SubspaceDim(), help="k-subspaces, kscn: dimension.")
 @click.option(
     "--trim",
     type=float,
@@ -92,7 +81,7 @@ class SubspaceDim(click.ParamType):
 @click.option(
     "--n-init",
     type=int,
-    help="Effort of the search for a start: independent chains; 1 is a single start.",
+    help="k-subspaces, kscn: independent chains of the search for a start; 1 is a single start.",
 )
 @click.option("--starts", type=int, help="best: runs of k-subspaces per space and dimension.")
 @click.option(
@@ -105,7 +94,7 @@ class SubspaceDim(click.ParamType):
 @click.option("--pretrain-epochs", type=int, help="kscn: epochs of the autoencoder alone.")
 @click.option("--epochs", type=int, help="kscn, best: epochs of network and subspaces.")
 @click.option("--weight", type=float, help="kscn: weight of the subspaces beside reconstruction.")
-@click.option("--learning-rate", type=float, help="kscn: step size of Adam.")
+@click.option("--learning-rate", type=float, help="kscn, best: step size of Adam.")
 @click.option(
     "--autoencoder",
     type=click.Choice(["cae", "sae"]),
@@ -117,7 +106,7 @@ class SubspaceDim(click.ParamType):
     metavar="RUN",
     help="kscn: take the autoencoder from this run or model instead of pretraining one.",
 )
-@click.option("--batch-size", type=int, help="Samples read at once; kscn: also per step.")
+@click.option("--batch-size", type=int, help="Samples read at once; kscn, best: also per step.")
 @click.option(
     "--device",
     help="Where to compute: cpu, cuda, cuda:1; by default a GPU where there is one.",
@@ -142,10 +131,12 @@ def command(
     resume: Path | None,
     **options: Any,
 ) -> None:
-    """Cluster DATA into K subspaces and write a run directory.
+    """Cluster DATA into K clusters and write a run directory.
 
     DATA is a file (.npy .npz .csv .parquet .h5, idx), a folder of images, or a name from
-    `kscn data list`. Known labels never reach the fit; they only score its result.
+    `kscn data list`. Known labels never reach the fit; they only score its result. K is all that
+    the method needs to be told; it tries many clusterings and says which it took, why, and how
+    sure it is. Options that begin with the name of another method need that --method.
 
     Many processes share the work when torchrun starts them: torchrun --nproc-per-node 4 -m kscn
     fit ... A run that was stopped or killed goes on with --resume.
@@ -190,16 +181,15 @@ def _begin(
     overwrite: bool,
     chosen: dict[str, Any],
     group: "Group",
-) -> "Done | None":
+) -> Done | None:
     """A new run."""
     if "pretrained" in chosen:
         chosen["pretrained"] = _model_of(chosen["pretrained"])
-        chosen.setdefault("pretrain_epochs", 0)
     # A seed of our own, so that config.toml can repeat the run even when none was given.
     seed = group.agree_int(secrets.randbelow(2**31) if seed is None else seed)
     loaded = _load(data, group)
     choice = choose(loaded, data, clusters, method, preset, seed, chosen)
-    if group.size > 1 and not _keeps_states(choice.model):
+    if group.size > 1 and not keeps_states(choice.model):
         raise InputError(
             f"the method {choice.method} works in one process; start it without torchrun."
         )
@@ -209,7 +199,7 @@ def _begin(
     return fit_run(loaded, data, choice, output, overwrite)
 
 
-def _go_on(run: Path, device: str | None, group: "Group") -> "Done | None":
+def _go_on(run: Path, device: str | None, group: "Group") -> Done | None:
     """A run that did not finish, with its own settings."""
     from kscn.experiments import methods
 
@@ -250,15 +240,15 @@ def _load(data: str, group: "Group") -> Any:
     return load_data(data) if loaded is None else loaded
 
 
-def _assist(loaded: Any, choice: "Choice", output: Path) -> None:
+def _assist(loaded: Any, choice: Choice, output: Path) -> None:
     """What every process but the first does: its part of the fit, in silence."""
     model = choice.model
-    _set_checkpoints(model, output)
-    with interruptible(_keeps_states(model)) as interruption, warnings.catch_warnings():
+    set_checkpoints(model, output)
+    with interruptible(keeps_states(model)) as interruption, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             model.fit(loaded.samples)
-        except (KeyboardInterrupt, _stopped()):
+        except (KeyboardInterrupt, stopped()):
             raise SystemExit(interruption.code) from None
 
 
@@ -269,18 +259,6 @@ def _tell(output: Path, model: Any, config: dict[str, Any], result: dict[str, An
     terminal.say()
     for line in next_lines(output, config, result):
         terminal.say(line)
-
-
-# A fitted model, what config.toml holds, and the last line of the history.
-Done = tuple[Any, dict[str, Any], dict[str, Any]]
-
-
-class Choice(NamedTuple):
-    """A model to be fitted, and how it is called in the run's config."""
-
-    model: Any
-    method: str
-    preset: str | None
 
 
 def choose(
@@ -297,7 +275,7 @@ def choose(
     Parameters
     ----------
     loaded : Dataset
-        The data; method and preset depend on its shape and name where they were not given.
+        The data; settings depend on its shape and name where they were not given.
     data : str
         What the data was called on the command line.
     clusters, method, preset, seed
@@ -308,18 +286,12 @@ def choose(
     from kscn.estimators import presets
     from kscn.experiments import methods
 
-    shape = loaded.samples.shape
-    method = methods.default(shape) if method is None else method
-    takes = methods.accepted(method)
-    refused = [name for name in options if name not in takes]
-    if preset is not None and not methods.has_presets(method):
-        refused.append("preset")
+    refused = _refused(method or methods.DEFAULT, preset, options)
     if refused:
-        known = [name for name in _estimator_options() if name in takes]
-        raise InputError(
-            f"{_flags(refused)} cannot be used with the method {method}; it takes "
-            f"{_flags(known) or 'no such options'}."
-        )
+        raise InputError(_refusal(refused, method, preset, options))
+    method = method or methods.DEFAULT
+    if "pretrained" in options:
+        options = {"pretrain_epochs": 0} | options
     if methods.has_presets(method):
         preset = presets.DEFAULT if preset is None else preset
     # A file that happens to be called mnist.npy is not the data set of the catalogue.
@@ -329,7 +301,7 @@ def choose(
         clusters,
         preset=preset,
         dataset=dataset,
-        shape=shape,
+        shape=loaded.samples.shape,
         n_samples=len(loaded.samples),
         random_state=seed,
         **options,
@@ -337,144 +309,37 @@ def choose(
     return Choice(model, method, preset)
 
 
-def fit_run(
-    loaded: Any,
-    data: str,
-    choice: Choice,
-    output: Path,
-    overwrite: bool,
-    resumed: dict[str, Any] | None = None,
-) -> Done:
-    """Fit and write the run directory; also what `kscn demo` does.
-
-    Parameters
-    ----------
-    loaded, data, choice
-        The samples, what they are called on the command line, and the model.
-    output : Path
-        The run directory.
-    overwrite : bool
-        Whether a run that is there may be replaced.
-    resumed : dict, optional
-        The config of the run in `output` that is gone on with.
-
-    Returns
-    -------
-    model : estimator
-        Fitted.
-    config : dict
-        What config.toml holds.
-    result : dict
-        The last line of the history: objective, iterations, seconds, seed, dims, sizes, scores.
-    """
-    from kscn.cli.progress import FitProgress
-
-    model = choice.model
-    config = _config(loaded, data, choice) if resumed is None else resumed
-    with (
-        interruptible(_keeps_states(model)) as interruption,
-        RunWriter(output, overwrite, resumed is not None) as run,
-    ):
-        run.write_config(config)
-        _set_checkpoints(model, output)
-        started = time.perf_counter()
-        with FitProgress() as progress:
-            if "callbacks" in model.get_params(deep=False):
-                model.set_params(callbacks=(progress, run.listen))
-            try:
-                model.fit(loaded.samples)
-            except (KeyboardInterrupt, _stopped()):
-                run.rewrite_history(getattr(model, "history_", ()))
-                _leave(run, interruption.code)
-        seconds = time.perf_counter() - started
-        if resumed is not None and hasattr(model, "history_"):
-            run.rewrite_history(model.history_)
-            seconds = max(record["seconds"] for record in model.history_)
-        result = _result(model, seconds, loaded.labels)
-        if hasattr(model, "save"):
-            model.save(run.stage / MODEL)
-        run.write_labels(model.labels_)
-        run.record(result)
-    return model, config, result
-
-
-def _keeps_states(model: Any) -> bool:
-    return "checkpoint_dir" in model.get_params(deep=False)
-
-
-def _set_checkpoints(model: Any, output: Path) -> None:
-    if _keeps_states(model):
-        model.set_params(checkpoint_dir=output / CHECKPOINTS)
-
-
-def _stopped() -> type[Exception]:
-    from kscn.training.checkpoint import StoppedError
-
-    return StoppedError
-
-
-def _leave(run: RunWriter, code: int) -> NoReturn:
-    """After a signal: say how to go on."""
-    advice = "nothing already on disk was lost"
-    if run.learnt:
-        advice = f"go on with `kscn fit --resume {run.path}`"
-    complain(f"interrupted; {advice}")
-    raise SystemExit(code)
-
-
-def _config(loaded: Any, data: str, choice: Choice) -> dict[str, dict[str, Any]]:
+def _refused(method: str, preset: str | None, options: Iterable[str]) -> list[str]:
+    """The options that a method does not take."""
     from kscn.experiments import methods
 
-    parameters = methods.settings(choice.model)
-    parameters.pop("device", None)  # where a run is computed is no setting of it
-    return {
-        "run": {
-            "kscn": __version__,
-            "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "method": choice.method,
-            "preset": choice.preset,
-            "model": hasattr(choice.model, "save"),
-        },
-        "data": {
-            "source": data if data == loaded.name else str(Path(data).expanduser().absolute()),
-            "name": loaded.name,
-            "samples": len(loaded.samples),
-            "shape": list(loaded.samples.shape),
-        },
-        # With the preset, they make the same model again: TOML leaves out what is None.
-        "parameters": parameters | ({} if choice.preset is None else {"preset": choice.preset}),
-    }
+    takes = methods.accepted(method)
+    refused = [name for name in options if name not in takes]
+    return refused + ["preset"] * (preset is not None and not methods.has_presets(method))
 
 
-def _result(model: Any, seconds: float, labels: "np.ndarray | None") -> dict[str, Any]:
-    """What is known of any fitted model; None or empty where a baseline has no such thing."""
-    import numpy as np
+def _refusal(
+    refused: Iterable[str], method: str | None, preset: str | None, options: Iterable[str]
+) -> str:
+    """Why options cannot be used, and with which method they can.
 
-    from kscn import metrics
+    No method is taken because of an option: who adds one to the default would get clusters of
+    another method without having asked for it.
+    """
+    from kscn.experiments import methods
 
-    scores = None
-    if labels is not None:
-        # Labels that cannot score (all unlabelled, say) are no reason to lose a finished fit.
-        with suppress(InputError):
-            scores = metrics.scores(labels, model.labels_)
-    parameters = model.get_params(deep=False)
-    points = hasattr(model, "chosen_")  # clusters of any shape have no dimension
-    return {
-        "stage": "done",
-        "objective": _attribute(model, "inertia_", float),
-        "iterations": _attribute(model, "n_iter_", int),
-        "unit": "epochs" if "epochs" in parameters else "iterations",
-        "seconds": seconds,
-        "seed": getattr(model, "random_state_", parameters.get("random_state")),
-        "sizes": np.bincount(model.labels_, minlength=model.n_clusters).tolist(),
-        "dims": [] if points else np.asarray(getattr(model, "subspace_dims_", ())).tolist(),
-        "scores": scores,
-    }
-
-
-def _attribute(model: Any, name: str, kind: type) -> Any:
-    value = getattr(model, name, None)
-    return None if value is None else kind(value)
+    if method is None:
+        told = f"{_flags(refused)} cannot be used with the default method, {methods.DEFAULT}"
+        others = (methods.LINEAR, "kscn-s")
+        able = [f"--method {name}" for name in others if not _refused(name, preset, options)]
+        advice = f"add {' or '.join(able)}" if able else "name the method that is meant by --method"
+        return f"{told}; {advice}, or leave out what it does not take."
+    takes = methods.accepted(method)
+    known = [name for name in _estimator_options() if name in takes]
+    return (
+        f"{_flags(refused)} cannot be used with the method {method}; it takes "
+        f"{_flags(known) or 'no such options'}."
+    )
 
 
 def _model_of(path: Path) -> str:

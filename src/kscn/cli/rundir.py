@@ -253,7 +253,7 @@ class Run:
         if not self.has_model:
             raise ModelFileError(
                 f"{self.path} has no model: {self.config['run']['method']} cannot label new "
-                "samples; fit with --method kscn-s or k-subspaces for that."
+                "samples; fit without --method for that."
             )
         return self.path / MODEL
 

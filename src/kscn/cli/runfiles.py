@@ -120,10 +120,33 @@ def _check_result(result: Mapping[str, Any], n_samples: int) -> None:
     _require(iterations is None or _is_count(iterations), "iterations are no number of them")
     _require(seed is None or _is_count(seed), "seed is no number")
     _require(isinstance(result.get("unit", ""), str), "unit is no text")
+    if result.get("chosen") is not None:
+        _check_chosen(result["chosen"])
     if scores is not None:
         _require(isinstance(scores, dict), "scores are no table")
         named = (scores.get(name) for name in ("acc", "nmi", "ari"))
         _require(all(map(_is_number, named)), "scores are no numbers")
+
+
+def _check_chosen(choice: Any) -> None:
+    """What `kscn.chosen` puts into words."""
+    _require(isinstance(choice, dict), "chosen is no table")
+    _require(isinstance(choice.get("tried"), list), "tried is no list")
+    rival = choice.get("rival")
+    for entry in (choice, *choice["tried"], *([] if rival is None else [rival])):
+        _require(
+            isinstance(entry, dict)
+            and all(isinstance(entry.get(name), str) for name in ("method", "space"))
+            and _is_number(entry.get("consistency"))
+            and 0 <= entry["consistency"] <= 1,
+            "what was chosen or tried is no clustering",
+        )
+    _require(
+        all(_is_count(choice.get(name), 1) for name in ("candidates", "spaces"))
+        and isinstance(choice.get("refined"), bool)
+        and "rival" in choice,
+        "how it was chosen is not said",
+    )
 
 
 def _integer(digits: str) -> int:

@@ -90,7 +90,8 @@ def command(
     Two halves of the data are clustered by k-subspaces, with many numbers of clusters and
     dimensions; what both halves find again, and noise does not, is structure. The eigenvalues of
     the clusters tell the dimension. Images are looked at as principal components of their pixels.
-    Known labels are not used.
+    Known labels are not used. Of the two numbers, the default method of `kscn fit` asks for the
+    first only; both are for --method k-subspaces.
     """
     with _place(output) as file:
         found, name = _scan(data, clusters, dims, n_samples, seconds, device, seed)

@@ -3,8 +3,10 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from kscn import chosen
 from kscn.cli.rundir import CONFIG, HISTORY, LABELS, MODEL
 from kscn.cli.terminal import Terminal, duration, printable, table
 
@@ -13,12 +15,13 @@ if TYPE_CHECKING:
 
 _SHOWN = 20  # clusters or classes at most
 _BAR = 32
+_LABEL = 13  # columns of text before what is told
 
 
 def run_lines(
     terminal: Terminal, config: Mapping[str, Any], result: Mapping[str, Any]
 ) -> list[str]:
-    """What a run found: sizes of the clusters, objective, time, scores if labels were known."""
+    """What a run found: sizes of the clusters, how they were chosen, scores if labels are known."""
     data, about, sizes = config["data"], config["run"], result["sizes"]
     shape = data["shape"]
     sample = f"{shape[0]} features" if len(shape) == 1 else " x ".join(map(str, shape))
@@ -34,15 +37,26 @@ def run_lines(
         "",
         *_empty_lines(terminal, sizes),
         printable(f"  method     {about['method']}{preset}"),
+        *chosen_lines(terminal, result),
     ]
     if result["objective"] is not None:
-        unit = result.get("unit", "iterations")
-        lines.append(f"  objective  {result['objective']:.6g} after {result['iterations']} {unit}")
+        unit, count = result.get("unit", "iterations"), result["iterations"]
+        after = f" after {count} {unit}" if count else ""
+        lines.append(f"  objective  {result['objective']:.6g}{after}")
     lines.append(f"  time       {duration(result['seconds'])}")
     if result["seed"] is not None:
         lines.append(f"  seed       {result['seed']}")
     if result["scores"] is not None:
         lines.append(f"  scores     {score_line(result['scores'])}")
+    return lines
+
+
+def chosen_lines(terminal: Terminal, result: Mapping[str, Any]) -> list[str]:
+    """What was tried and taken, where a method chooses by itself, and how sure that is."""
+    lines = []
+    for name, text in chosen.told(result).items():
+        first, *rest = wrap(printable(text), max(40, terminal.width - _LABEL))
+        lines += [f"  {name:<{_LABEL - 2}}{first}", *(" " * _LABEL + line for line in rest)]
     return lines
 
 

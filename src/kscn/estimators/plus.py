@@ -31,6 +31,7 @@ from kscn.estimators.plusstart import (
     second_opinion,
 )
 from kscn.estimators.plusstate import PlusProgress, Start
+from kscn.estimators.tried import summary
 from kscn.estimators.usage import LatentClusterer
 from kscn.modelfile import ModelFile
 from kscn.nn import ConvEncoder, UnitLatent
@@ -134,7 +135,12 @@ class KSCNPlus(LatentClusterer):
     chosen_ : str
         Which candidate was taken, in words.
     selection_ : Selection
-        All candidates that were tried on the sample, best first. Not part of a saved model.
+        All candidates that were tried on the sample, best first. Not part of a saved model, nor of
+        a fit that went on from a checkpoint.
+    tried_ : dict
+        The same in short, as plain values: the best ten in `tried`, how many `candidates` in how
+        many `spaces`, and the `rival`, the best of another kind than what was taken. Not part of a
+        saved model; `kscn fit` writes it to the run.
     subspace_dim_ : int
         Dimension of the subspaces of the start; 0 if they are those of an encoder.
     encoder_ : ConvEncoder or None
@@ -208,6 +214,7 @@ class KSCNPlus(LatentClusterer):
         self._input_shape = network.image_shape(source.shape) or source.shape
         image = len(self._input_shape) == 3
         check.plus_parameters(self, place(source)[1], image)
+        check.unequal(source, group)
         if image:
             network.augmentation(self.augment, self._input_shape)
         group.batch_size(self.batch_size)  # what cannot be shared out is refused before the search
@@ -251,6 +258,7 @@ class KSCNPlus(LatentClusterer):
             group=group,
         )
         self.confidence_, self.chosen_ = found.confidence, found.told
+        self.tried_ = summary(self.selection_)
         self.subspace_dim_ = found.subspace_dim
         many = n >= REFINE_MEMBERS * self.n_clusters
         refined = self.refine is True or (self.refine == "auto" and image and many)

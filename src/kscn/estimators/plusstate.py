@@ -19,7 +19,7 @@ from kscn.training.checkpoint import Keeper, State, prefixed
 from kscn.training.distributed import Group
 
 # What the estimator knows of the representation, besides the features themselves.
-CHOSEN = ("confidence_", "chosen_", "subspace_dim_")
+CHOSEN = ("confidence_", "chosen_", "subspace_dim_", "tried_")
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class PlusProgress(Progress):
     def _found(self, saved: State) -> Start:
         """The start of the saved state, whose features the estimator gets."""
         for name in CHOSEN:
-            setattr(self.estimator, name, saved.facts[name])
+            setattr(self.estimator, name, saved.facts.get(name))  # older states lack some
         self.estimator.features_ = chain_of(saved, "features")
         if "wide" in saved.facts:
             self.wide = chain_of(saved, "wide")

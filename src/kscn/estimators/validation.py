@@ -17,8 +17,10 @@ from kscn.data import Source, as_source
 from kscn.errors import InputError
 from kscn.subspaces import keep_nearest
 from kscn.training.device import chosen
+from kscn.training.distributed import Group, place
 
 STARTS = ("k-means", "neighbourhood", "farthest", "random")
+BLOCK = 256  # samples that are compared at once
 DEEP_STARTS = ("k-subspaces", "k-means", "dsc")
 
 device = chosen  # of all arguments, the one that names where to compute
@@ -258,6 +260,20 @@ def trimmed(labels: Tensor, distance: Tensor, trim: float, k: int) -> Tensor:
     if trim == 0:
         return labels
     return torch.where(keep_nearest(distance, labels, trim, k), labels, -1)
+
+
+def unequal(source: Source, group: Group) -> None:
+    """Refuse samples that are all the same; nearly always the first block shows that they differ.
+
+    `source` is the part of this process.
+    """
+    own = source.take([0]) if len(source) else np.zeros((1, *source.shape))
+    first = group.agree(torch.from_numpy(own.astype(np.float64))).numpy()
+    if not group.any(any((block != first).any() for _, block in source.batches(BLOCK))):
+        n = place(source)[1]
+        raise InputError(
+            f"All {n} samples of {source.name} are equal; there is nothing to cluster."
+        )
 
 
 def plus_parameters(estimator: Any, n_samples: int, image: bool) -> None:

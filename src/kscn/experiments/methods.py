@@ -10,17 +10,14 @@ from kscn.estimators import presets
 
 LINEAR = "k-subspaces"
 BEST = "best"
+# What fits data of any kind when no method is named.
+DEFAULT = BEST
 
 
 def names() -> list[str]:
     """The methods that `make` knows, ours first."""
     baselines = _baselines()
     return [*presets.METHODS, BEST, LINEAR, *baselines.NAMES, *baselines.COMPOSITES]
-
-
-def default(shape: Sequence[int]) -> str:
-    """The method for samples of a shape: deep for images, linear for vectors."""
-    return "kscn-s" if presets.is_image(shape) else LINEAR
 
 
 def has_presets(method: str) -> bool:

@@ -132,5 +132,5 @@ def _features(model: Any) -> nn.Module:
         return nn.Sequential(nn.Flatten(), *(_module(step) for step in steps))
     raise InputError(
         f"this {type(model).__name__} has no network, and scattering features cannot be put into a "
-        "graph; fit with refine=True, or export a model of kscn-s, kscn-g or k-subspaces."
+        "graph; fit with refine=True (--refine), or export a model of kscn-s or k-subspaces."
     )

@@ -1,4 +1,4 @@
-"""The K nearest of every sample, exactly, and the sparse graph that they make.
+"""The K nearest of every sample, and the sparse graph that they make.
 
 Distances come from blocks of a matrix product with a running selection of the K nearest, so memory
 is n x K. For data near subspaces through the origin, nearness is the angle between lines, whatever
@@ -31,8 +31,10 @@ class Neighbours:
     closeness: Tensor
 
 
-def nearest(z: Tensor, count: int, metric: str = "distance") -> Neighbours:
-    """The `count` nearest other samples of each row of z (n, d), exactly.
+def nearest(
+    z: Tensor, count: int, metric: str = "distance", index: str = "exact", seed: int = 0
+) -> Neighbours:
+    """The `count` nearest other samples of each row of z (n, d).
 
     Parameters
     ----------
@@ -42,7 +44,18 @@ def nearest(z: Tensor, count: int, metric: str = "distance") -> Neighbours:
         Neighbours per sample; fewer where there are not as many.
     metric : {"distance", "cosine", "absolute cosine"}
         What makes a sample near.
+    index : {"exact", "approximate"}
+        Compare all with all, in time that grows with n^2; or find nearly all of the nearest by an
+        index (`kscn.neighbours.approximate`, needs the extra `index`), by distance or cosine.
+    seed : int
+        Of the index.
     """
+    if index not in ("exact", "approximate"):
+        raise ValueError(f"index={index!r} must be 'exact' or 'approximate'")
+    if index == "approximate":
+        from kscn.neighbours.approximate import nearest_by_index
+
+        return nearest_by_index(z, count, metric, seed)
     if metric not in METRICS:
         raise ValueError(f"metric={metric!r} must be one of {', '.join(METRICS)}")
     n = len(z)

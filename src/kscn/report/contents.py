@@ -12,7 +12,7 @@ import torch
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from kscn import metrics
+from kscn import chosen, metrics
 from kscn.data import Dataset
 from kscn.errors import DataError, InputError, ModelFileError
 from kscn.report import charts, course
@@ -66,6 +66,8 @@ class Contents:
 
     title: str
     headline: str
+    choice: dict[str, str]
+    tried: list[tuple[str, str]]
     facts: list[tuple[str, str]]
     clusters: list[Cluster]
     curves: list[tuple[str, Markup]]
@@ -150,6 +152,8 @@ def collect(
     return Contents(
         title=f"{name}, {about.get('method', '')}",
         headline=_headline(run, scores, survey, space),
+        choice=chosen.told(result),
+        tried=_tried(result),
         facts=_facts(run, scores),
         clusters=clusters,
         curves=[(curve.title, charts.line(curve)) for curve in curves],
@@ -223,6 +227,12 @@ def _spoken(seconds: float) -> str:
         return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _tried(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The best clusterings among those that were tried, with their self-consistency."""
+    rows = (result.get("chosen") or {}).get("tried", [])
+    return [(chosen.called(row), f"{row['consistency']:.3f}") for row in rows]
 
 
 def _facts(run: RunFacts, scores: Mapping[str, float] | None) -> list[tuple[str, str]]:
@@ -350,7 +360,6 @@ def _config(run: RunFacts) -> dict[str, list[tuple[str, str]]]:
     tables = {
         "Run": about,
         "Settings": run.config["parameters"],
-        "Features chosen": _representation(run.model),
         "Versions": versions,
     }
     return {
@@ -363,17 +372,6 @@ def _config(run: RunFacts) -> dict[str, list[tuple[str, str]]]:
 def _moment(created: str | None) -> str | None:
     """A time as people write it: 2026-01-31 12:00:00 UTC."""
     return created and created.replace("T", " ").replace("+00:00", " UTC")
-
-
-def _representation(model: Any) -> dict[str, Any]:
-    """What `KSCNPlus` chose by itself."""
-    if not hasattr(model, "confidence_"):
-        return {}
-    return {
-        "clusters chosen": model.chosen_,
-        "members find back to their cluster": model.confidence_,
-        "refined": model.encoder_ is not None,
-    }
 
 
 def _told(value: Any) -> str:

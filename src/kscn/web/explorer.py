@@ -59,6 +59,8 @@ class Explorer:
         Its model, where the method leaves one.
     data : Dataset
         Its samples.
+    note : str
+        What the run says about its clusters.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Explorer:
         n_clusters: int,
         model: Any,
         data: Dataset,
+        note: str = "",
     ) -> None:
         self._source = data.samples
         self._labels = _checked(config, labels, n_clusters, data.samples)
@@ -80,6 +83,7 @@ class Explorer:
         self._journal = Journal(path / "explore" / "edits.jsonl", about)
         self._editor = Editor(self._labels, n_clusters, self._journal)
         self._title = f"{config['data']['name']}, {config['run'].get('method', '')}"
+        self._note = note
         self._lock = threading.RLock()
         self._orders: dict[tuple[int, str], NDArray] = {}
 
@@ -107,6 +111,7 @@ class Explorer:
             ]
             return {
                 "title": self._title,
+                "note": self._note,
                 "samples": len(self._labels),
                 "pictures": self._gallery.pictures,
                 "clusters": clusters,

@@ -54,6 +54,8 @@
     $("#title").textContent = state.title;
     const flags = state.clusters.reduce((sum, one) => sum + one.flagged, 0);
     $("#summary").textContent = `${samplesOf(state.samples)} in ${state.clusters.filter((one) => one.id >= 0).length} clusters${flags ? `, ${count(flags)} flagged` : ""}`;
+    $("#confidence").textContent = state.note;
+    $("#confidence").hidden = !state.note;
     $("#undo").disabled = !state.undo;
     $("#redo").disabled = !state.redo;
     showList();

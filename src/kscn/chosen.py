@@ -1,0 +1,71 @@
+"""How a choice among clusterings is told in words, on the terminal and on pages alike.
+
+A choice is plain values, as the result of a run holds them: `method` and `space` of the clustering
+that was taken and its `consistency`; how many `candidates` were tried in how many `spaces`, and the
+best of them, `tried`; the `rival`, the best of another kind; whether it was `refined`. All of it
+may be missing in the result of an older run or of another method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# From where on members find back well, and from where on well enough to go by.
+CLEAR, MODERATE = 0.75, 0.5
+_CLEAR = "the groups are clearly separated"
+_MODERATE = "moderate: some groups run into each other, look at their borderline members"
+_LOW = (
+    "low: the groups are not clearly separated in any of the representations tried, treat them "
+    "with care"
+)
+# Parts of the names of methods that say little by themselves, and the space of what is in none.
+_WORDS = {
+    "consensus": "what all candidates have in common",
+    "settled": "assigned anew by subspaces",
+}
+_ALL = "all"
+
+
+def meaning(confidence: float) -> str:
+    """What a confidence says about the groups."""
+    return _CLEAR if confidence >= CLEAR else _MODERATE if confidence >= MODERATE else _LOW
+
+
+def confidence(result: Mapping[str, Any]) -> str:
+    """How sure the clusters of a run are, in a sentence without its full stop; "" if not known."""
+    choice = result.get("chosen")
+    if choice is None:
+        return ""
+    value = choice["consistency"]
+    return f"members find back to their cluster: {value:.2f}; {meaning(value)}"
+
+
+def told(result: Mapping[str, Any]) -> dict[str, str]:
+    """What was tried, what was chosen and why, and how sure that is, by name; {} if not known."""
+    choice = result.get("chosen")
+    if choice is None:
+        return {}
+    return {
+        "tried": f"{choice['candidates']} clusterings in {choice['spaces']} representations",
+        "chosen": called(choice) + (", then refined by a network" if choice["refined"] else ""),
+        "because": _reason(choice),
+        "confidence": confidence(result),
+    }
+
+
+def called(entry: Mapping[str, Any]) -> str:
+    """A clustering by the method and the space that it comes from."""
+    method = ", ".join(_WORDS.get(part, part) for part in entry["method"].split(", "))
+    return method if entry["space"] == _ALL else f"{method} ({entry['space']})"
+
+
+def _reason(choice: Mapping[str, Any]) -> str:
+    own, rival = choice["consistency"], choice["rival"]
+    text = f"self-consistency {own:.3f}"
+    if rival is None:
+        return text
+    text += f"; best of another kind {rival['consistency']:.3f}, {called(rival)}"
+    if rival["consistency"] >= own:
+        text += "; up to chance they are equal, and what all have in common or subspaces go first"
+    return text
