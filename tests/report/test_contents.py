@@ -155,8 +155,9 @@ def test_features_of_vectors_have_loadings_of_their_own_columns(run_of):
     rng = np.random.default_rng(0)
     group = np.repeat([0, 1], 80)
     samples = 0.01 * rng.standard_normal((160, 6))
-    samples[group == 0, 1] += rng.standard_normal(80)  # only column 1 varies in one cluster
-    samples[group == 1, 4] += rng.standard_normal(80)
+    # Two columns vary in each cluster, the first of them more.
+    samples[group == 0, 1:3] += rng.standard_normal((80, 2)) * [1, 0.5]
+    samples[group == 1, 4:6] += rng.standard_normal((80, 2)) * [1, 0.5]
     samples = samples.astype(np.float32)
     model = KSCNPlus(2, starts=1, random_state=0)
     report = collect(*run_of(model.fit(samples), samples, method="best"))
@@ -164,7 +165,7 @@ def test_features_of_vectors_have_loadings_of_their_own_columns(run_of):
     for cluster in report.clusters:
         column = 1 if group[model.labels_ == cluster.number].mean() < 0.5 else 4
         name, value = cluster.directions[0].loadings[0]
-        assert name == f"feature {column}" and abs(value) > 0.99
+        assert name == f"feature {column}" and abs(value) > 0.9
 
 
 def test_a_run_without_a_model_shows_labels_only(linear, planes, run_of):
