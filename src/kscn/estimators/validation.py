@@ -18,8 +18,8 @@ from kscn.errors import InputError
 from kscn.subspaces import keep_nearest
 from kscn.training.device import chosen
 
-STARTS = ("k-means", "neighbourhood", "farthest", "random")
-DEEP_STARTS = ("k-subspaces", "k-means", "dsc")
+STARTS = ("auto", "neighbours", "ensemble", "k-means", "neighbourhood", "farthest", "random")
+DEEP_STARTS = ("k-subspaces", "neighbours", "ensemble", "k-means", "dsc")
 
 device = chosen  # of all arguments, the one that names where to compute
 
