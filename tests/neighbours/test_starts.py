@@ -136,9 +136,9 @@ def test_tiny_and_repeated_samples_are_clustered_without_complaint(init, affine,
 
 @pytest.mark.parametrize("init", ["neighbours", "ensemble"])
 def test_a_start_from_a_graph_needs_no_search(init):
-    z, y = union(k=8, d=20, n=800)
+    z, y = union(k=5, d=20, n=500)
     weights = np.random.default_rng(0).uniform(0.5, 2, len(z))
-    model = KSubspaces(8, subspace_dim=2, init=init, n_init=1, random_state=0)
+    model = KSubspaces(5, subspace_dim=2, init=init, n_init=1, random_state=0)
     model.fit(z.numpy(), sample_weight=weights)
     assert clustering_accuracy(y, model.labels_) > 0.97
     assert [record["stage"] for record in model.history_].count("search") == 1

@@ -15,15 +15,17 @@ from torch import Tensor
 
 from kscn.errors import InputError
 from kscn.estimators import validation as check
-from kscn.neighbours.starts import graph_rows, graph_starts, neighbour_clusters
 from kscn.subspaces import ScatterSums, Subspaces
 from kscn.subspaces.dimension import energy_dims
-from kscn.subspaces.search import Problem, find_start
+from kscn.subspaces.search import Candidates, Problem, find_start
 from kscn.training.blocks import Blocks, check_finite
 from kscn.training.distributed import ALONE, Group, own_rows, place
 
 # Arithmetic of one sweep of one candidate over the subsample of the search, at the most.
 SWEEP_COST = 2e9
+# Dimensions chosen per cluster differ from the usual one by this factor at most: a subspace that is
+# much larger than the others is near everything and takes in their samples.
+SPREAD = 1.6
 # What races in a search: starts drawn by this method, and starts from this graph.
 RACED: dict[str, tuple[str | None, str | None]] = {
     "auto": ("k-means", "neighbours"),
@@ -125,13 +127,18 @@ class StartSearch:
             report(done, most, starts, objective * scale**2)
 
         drawn, graph = RACED[self.init] if self.n_clusters > 1 else ("k-means", None)
-        given = None if graph is None else graph_starts(problem, graph)
+        given = None if graph is None else self._from_graph(problem, graph)
         found = find_start(problem, drawn, self.n_init, in_units_of_the_data, given)
         found = self.group.agree_on(found)
         if isinstance(self.subspace_dim, str):
             found = self._adapt_dims(z, found)
         offsets = None if found.offsets is None else found.offsets * scale
         return Subspaces(found.bases, offsets)
+
+    def _from_graph(self, problem: Problem, kind: str) -> Candidates:
+        from kscn.neighbours.starts import graph_starts  # and with it all of scikit-learn
+
+        return graph_starts(problem, kind)
 
     def _dims(self, z: Tensor, generator: torch.Generator) -> Tensor:
         """Dimensions to search for, shape (k,).
@@ -143,13 +150,17 @@ class StartSearch:
         if not isinstance(self.subspace_dim, str):
             dims = torch.as_tensor(np.broadcast_to(self.subspace_dim, (k,)).copy())
             return dims.long()
+        if k == 1:
+            return self._own_dims(z, torch.zeros(len(z), dtype=torch.long, device=z.device)).cpu()
+        from kscn.neighbours.starts import graph_rows, neighbour_clusters
+
         part = z[torch.randperm(len(z), generator=generator)[: graph_rows(k)].to(z.device)]
-        dims = None
-        for _ in range(2 if k > 1 else 1):
-            p = None if dims is None else int(dims.median())
-            labels = neighbour_clusters(part, k, p, affine=self.affine, seed=self.seed % 2**31)
-            dims = self._own_dims(part, torch.from_numpy(labels).long().to(z.device))
-        return dims.cpu()
+        usual = None
+        for _ in range(2):
+            labels = neighbour_clusters(part, k, usual, affine=self.affine, seed=self.seed % 2**31)
+            dims = self._own_dims(part, torch.from_numpy(labels).long().to(z.device)).cpu()
+            usual = int(dims.median())
+        return dims
 
     def _adapt_dims(self, z: Tensor, found: Subspaces) -> Subspaces:
         """Give each subspace the dimension that the spectrum of its members speaks for."""
@@ -163,7 +174,11 @@ class StartSearch:
     def _own_dims(self, z: Tensor, members: Tensor) -> Tensor:
         """The dimension (k,) that the spectrum of each cluster's members speaks for."""
         varying, more = self._without_constants(z)
-        return energy_dims(self._sums(varying, members).spectra()) + more
+        sums = self._sums(varying, members)
+        dims, known = energy_dims(sums.spectra()), sums.weight > 1
+        usual = float(dims[known].double().quantile(0.5)) if known.any() else 1.0
+        dims = torch.where(known, dims, round(usual))
+        return dims.clamp(max(1, round(usual / SPREAD)), max(1, round(usual * SPREAD))) + more
 
     def _sums(self, z: Tensor, members: Tensor) -> ScatterSums:
         sums = ScatterSums(self.n_clusters, z.shape[1], self.affine, z.device)

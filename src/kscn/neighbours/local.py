@@ -64,10 +64,12 @@ def whitened(z: Tensor, count: int) -> Tensor:
     Rows are brought to unit length: what counts is the line that a sample lies on. Fewer
     coordinates where the samples span fewer.
     """
-    values, vectors = torch.linalg.eigh((z.mT @ z).double())
+    exact = z.double()
+    values, vectors = torch.linalg.eigh(exact.mT @ exact)
     spread = values.clamp(min=0).sqrt().flip(0)[:count]
     spanned = max(1, int((spread > FLAT * spread[0]).sum()))
-    rows = z @ (vectors.flip(1)[:, :spanned] / spread[:spanned].clamp(min=1e-300)).to(z)
+    spread = torch.where(spread > 0, spread, 1.0)[:spanned]
+    rows = (exact @ (vectors.flip(1)[:, :spanned] / spread)).to(z)
     return torch.nn.functional.normalize(rows, dim=1, eps=torch.finfo(z.dtype).tiny)
 
 

@@ -7,12 +7,10 @@ subspace's nearest lie on it. Its clusters are the start, and k-subspaces goes o
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import replace
 
 import torch
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from kscn.neighbours.ensemble import ensemble_clusters
@@ -36,10 +34,7 @@ def graph_starts(problem: Problem, kind: str) -> Candidates:
     part = _thinned(problem)
     make = ensemble_clusters if kind == "ensemble" else neighbour_clusters
     dim = int(problem.dims.median())
-    with warnings.catch_warnings():
-        # Fewer different samples than clusters: empty clusters are dealt with later.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        found = make(part.z, part.k, dim, affine=part.affine, seed=seed)
+    found = make(part.z, part.k, dim, affine=part.affine, seed=seed)
     labels = torch.from_numpy(found).long().to(part.z.device)
     return candidates_from_labels(part, labels[None], _fitting_dims(part, labels)[None])
 
