@@ -15,7 +15,7 @@ from kscn.neighbours import (
     starts,
 )
 from kscn.neighbours.local import local_bases, whitened
-from kscn.subspaces import principal_angles
+from kscn.subspaces import ScatterSums, principal_angles
 from kscn.subspaces.search import Problem
 
 
@@ -118,8 +118,9 @@ def test_dimensions_that_differ_are_all_dealt_out(kind):
     made = starts.graph_starts(problem(z, 3, [3, 1, 2]), kind)
     used = made.used[0].sum(dim=1)
     assert sorted(used.tolist()) == [1, 2, 3]
-    given = torch.from_numpy(y).long()
-    assert starts._fitting_dims(problem(z, 3, [3, 1, 2]), given).sum(dim=1).tolist() == [1, 2, 3]
+    sums = ScatterSums(3, 9, affine=False)
+    sums.add(z.double(), torch.from_numpy(y).long())
+    assert starts._fitting_dims(problem(z, 3, [3, 1, 2]), sums).tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("init", ["neighbours", "ensemble", "auto"])

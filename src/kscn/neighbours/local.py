@@ -8,6 +8,8 @@ whitened first: in the leading k p of them, independent subspaces of dimension p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -17,6 +19,8 @@ from kscn.neighbours.spectral import spectral_clusters, spectral_embedding
 
 # Neighbours per sample in the graph.
 COUNT = 20
+# Nearest samples that local subspaces are fitted to, beyond their dimension.
+MORE = (0, 1, 2, 4)
 # Factor of the mean sin^2 in the weight of an edge: exp(-2 sum of sin^2) for four dimensions.
 SHARP = 8
 # Directions that hold less than this share of the largest are rounding.
@@ -24,7 +28,13 @@ FLAT = 1e-6
 
 
 def local_subspace_clusters(
-    z: Tensor, k: int, dim: int, *, affine: bool = False, count: int = COUNT, seed: int = 0
+    z: Tensor,
+    k: int,
+    dim: int,
+    *,
+    affine: bool = False,
+    more: Sequence[int] = MORE,
+    seed: int = 0,
 ) -> NDArray:
     """k clusters of the rows of z (n, d), labels (n,), by their local subspaces.
 
@@ -39,16 +49,22 @@ def local_subspace_clusters(
     affine : bool
         Whether they may miss the origin. An affine subspace is a linear one of one dimension more
         once every sample has a further coordinate that is the same for all.
-    count : int
-        Neighbours per sample in the graph.
+    more : sequence of int
+        How many nearest samples beyond the dimension local subspaces are fitted to. A graph is made
+        for each number and their sum is clustered, since none is right for all data.
     seed : int
         Of the eigenvectors and of k-means.
     """
     if affine:
         z, dim = homogeneous(z), dim + 1
-    near = nearest_by_local_subspace(whitened(z, k * dim), dim, count)
-    graph = similarity_graph(near, count, "closeness")
-    return spectral_clusters(spectral_embedding(graph, k, seed)[1], k, seed)
+    rows = whitened(z, k * dim)
+    graphs = [
+        similarity_graph(
+            nearest_by_local_subspace(rows, dim, COUNT, dim + size), COUNT, "closeness"
+        )
+        for size in more
+    ]
+    return spectral_clusters(spectral_embedding(sum(graphs[1:], graphs[0]), k, seed)[1], k, seed)
 
 
 def homogeneous(z: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from kscn.neighbours.graph import nearest, similarity_graph
 from kscn.neighbours.local import local_subspace_clusters
 from kscn.neighbours.spectral import spectral_clusters, spectral_embedding
 from kscn.subspaces import ScatterSums
-from kscn.subspaces.search import Candidates, Problem, candidates_from_labels
+from kscn.subspaces.search import Candidates, Problem
 
 # Samples in a graph, at least and per cluster; a sample of more is thinned out at random.
 ROWS, ROWS_PER_CLUSTER = 2048, 40
@@ -36,7 +36,12 @@ def graph_starts(problem: Problem, kind: str) -> Candidates:
     dim = int(problem.dims.median())
     found = make(part.z, part.k, dim, affine=part.affine, seed=seed)
     labels = torch.from_numpy(found).long().to(part.z.device)
-    return candidates_from_labels(part, labels[None], _fitting_dims(part, labels)[None])
+    sums = ScatterSums(part.k, part.z.shape[1], part.affine, part.z.device)
+    sums.add(part.z.double(), labels, part.weights)
+    exact = sums.subspaces(_fitting_dims(part, sums)).to(torch.float32)
+    used = torch.arange(part.p, device=part.z.device) < exact.dims[:, None]
+    offsets = None if exact.offsets is None else exact.offsets[None]
+    return Candidates(exact.bases[None], offsets, used[None])
 
 
 def neighbour_clusters(
@@ -50,26 +55,23 @@ def neighbour_clusters(
     """
     n, d = z.shape
     if dim is not None and (n * min(d + affine, k * (dim + affine))) ** 2 <= LOCAL_COST:
-        return local_subspace_clusters(z, k, dim, affine=affine, seed=seed)
+        return local_subspace_clusters(z, k, dim, affine=affine, more=(2,), seed=seed)
     metric = "distance" if affine else "absolute cosine"
     count = min(MOST, max(FEWEST, round(NEIGHBOURS * math.sqrt(n / k))))
     graph = similarity_graph(nearest(z, count, metric), count, metric)
     return spectral_clusters(spectral_embedding(graph, k, seed)[1], k, seed)
 
 
-def _fitting_dims(problem: Problem, labels: Tensor) -> Tensor:
-    """Columns (k, p) that each cluster's subspace uses: the widest cluster gets the most."""
+def _fitting_dims(problem: Problem, sums: ScatterSums) -> Tensor:
+    """The dimensions (k,) of the problem, dealt out so that the widest cluster gets the most."""
     if int(problem.dims.min()) == problem.p:
-        wide = torch.arange(problem.k)
-    else:
-        sums = ScatterSums(problem.k, problem.z.shape[1], problem.affine, problem.z.device)
-        sums.add(problem.z, labels)
-        spectra = sums.spectra().double()
-        share = spectra / spectra.sum(dim=1, keepdim=True).clamp(min=1e-300)
-        wide = torch.special.entr(share).sum(dim=1).argsort(descending=True).cpu()
+        return problem.dims
+    spectra = sums.spectra().double()
+    share = spectra / spectra.sum(dim=1, keepdim=True).clamp(min=1e-300)
+    wide = torch.special.entr(share).sum(dim=1).argsort(descending=True).cpu()
     dims = torch.empty_like(problem.dims)
     dims[wide] = problem.dims.sort(descending=True).values
-    return (torch.arange(problem.p) < dims[:, None]).to(problem.z.device)
+    return dims
 
 
 def graph_rows(k: int) -> int:
