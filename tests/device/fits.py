@@ -37,7 +37,7 @@ def linear(device):
 
 
 def automatic(device):
-    return _subspaces(device, subspace_dim="auto", n_init=1, init="neighbourhood")
+    return _subspaces(device, subspace_dim="auto", n_init=1, init="neighbours")
 
 
 def affine(device):
@@ -45,7 +45,7 @@ def affine(device):
 
 
 def trimmed(device):
-    return _subspaces(device, trim=0.1)
+    return _subspaces(device, trim=0.1, init="ensemble")
 
 
 def weighted(device):

@@ -289,7 +289,7 @@ def test_every_start_with_every_update(init, update):
     np.testing.assert_array_equal(model.predict(X), model.labels_)
 
 
-@pytest.mark.parametrize("init", ["k-subspaces", "labels"])
+@pytest.mark.parametrize("init", ["k-subspaces", "neighbours", "ensemble", "labels"])
 @pytest.mark.parametrize("update", ["svd", "grassmann"])
 def test_subspaces_that_are_there_are_found(init, update):
     X, y = union()

@@ -65,7 +65,11 @@ def refused(model, X, error=InputError):
         ({"loss": "l2"}, "loss='l2' is not known; use 'residual' or 'separation'"),
         ({"latent": "pca"}, "latent='pca' is not known; use 'identity' or 'whitened'"),
         ({"schedule": "cosine"}, "schedule='cosine' is not known; use 'constant' or 'one-cycle'"),
-        ({"init": "random"}, "init='random' is not known; use one of k-subspaces, k-means, dsc"),
+        (
+            {"init": "random"},
+            "init='random' is not known; use one of k-subspaces, neighbours, "
+            "ensemble, k-means, dsc",
+        ),
         ({"weight": -0.1}, "weight=-0.1 must be a number from 0"),
         ({"weight": float("nan")}, "weight=nan must be a number from 0"),
         ({"weight": "much"}, "weight='much' must be a number"),

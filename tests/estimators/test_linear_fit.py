@@ -27,7 +27,7 @@ def gap(bases, truth):
     return max(min(row) for row in sines)
 
 
-INITS = ["k-means", "neighbourhood", "farthest", "random"]
+INITS = ["auto", "neighbours", "ensemble", "k-means", "neighbourhood", "farthest", "random"]
 
 
 @pytest.mark.parametrize("init", INITS)

@@ -18,8 +18,13 @@ from kscn.subspaces.dimension import energy_dims
         ([100, 1, 1, 1], 1),
         # Halving has no clear drop: 50, 75, 87.5, 93.75 % of the energy, so four reach 90 %.
         ([512, 256, 128, 64, 32, 16, 8, 4, 2, 2], 4),
-        # The drop by 5 comes at half of the energy and does not count; six directions reach 90 %.
-        ([50, 10, 10, 8, 8, 8, 6], 6),
+        # The drop by 5 comes at 72 % of the energy, and what follows goes on falling: it does not
+        # count, and three directions reach 90 %.
+        ([50, 10, 5, 2.5, 1.2, 0.6, 0.3], 3),
+        # The same drop to a level that lasts: a line in strong noise.
+        ([50, 10, 10, 8, 8, 8, 6], 1),
+        # Too little energy before such a drop, 27 %.
+        ([30, 10, 10, 10, 10, 10, 10, 10, 10], 8),
         # The drop by 11 at 99.6 % is the last one that counts, not the one by 4e5 that follows it.
         ([50, 25, 12, 8, 4.5, 0.4, 1e-6, 1e-6], 5),
         # Of two clear drops the steeper: by 4 after two (80 %), by 5 after four (99 %).

@@ -11,18 +11,16 @@ from sklearn.metrics import normalized_mutual_info_score
 from kscn.data import make_union_of_subspaces
 from kscn.metrics import clustering_accuracy
 from kscn.subspaces import Subspaces, principal_angles, search
+from kscn.subspaces.agreement import consensus, mutual_information, settled
 from kscn.subspaces.search import (
     Candidates,
     Effort,
     Problem,
     candidates_from_labels,
-    consensus,
     find_start,
     initial_candidates,
-    mutual_information,
     propose_swaps,
     run_chain,
-    settled,
     sweep,
 )
 from kscn.subspaces.seeding import draw_rows

@@ -75,8 +75,8 @@ class SubspaceDim(click.ParamType):
 )
 @click.option(
     "--init",
-    help="How a start is made; k-subspaces: k-means, neighbourhood, random or farthest; kscn: "
-    "k-subspaces, k-means or dsc.",
+    help="How a start is made; k-subspaces: auto, neighbours, ensemble, k-means, neighbourhood, "
+    "random or farthest; kscn: k-subspaces, neighbours, ensemble, k-means or dsc.",
 )
 @click.option(
     "--n-init",

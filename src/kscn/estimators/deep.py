@@ -89,8 +89,10 @@ class KSCN(LatentClusterer):
         How much the separation loss asks for clusters of equal size, from 0 (not at all).
     augment : None, "affine", "noise", dict or callable, default="auto"
         Random changes of the input that should not change its cluster.
-    init : {"k-subspaces", "k-means", "dsc"} or array of labels, default="auto"
-        Where subspaces start: k-subspaces searched on the latents, k-means on them, DSC-Net's
+    init : {"k-subspaces", "neighbours", "ensemble", "k-means", "dsc"} or array of labels, \
+            default="auto"
+        Where subspaces start: k-subspaces searched on the latents, also from their neighbour graph
+        or from an ensemble of short runs only (see `KSubspaces`), k-means on them, DSC-Net's
         self-expression on 2,000 of them, or given labels.
     init_dim : int or None, default="auto"
         Dimension of the subspaces that the start is searched with, where it should differ from

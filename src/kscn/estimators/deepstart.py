@@ -63,6 +63,7 @@ def find_subspaces(
         search = KSubspaces(
             n_clusters,
             subspace_dim=subspace_dim if init_dim is None else init_dim,
+            init="auto" if init == "k-subspaces" else init,
             n_init=n_init,
             device=str(device),
             checkpoint_minutes=progress.estimator.checkpoint_minutes,

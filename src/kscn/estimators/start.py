@@ -17,13 +17,25 @@ from kscn.errors import InputError
 from kscn.estimators import validation as check
 from kscn.subspaces import ScatterSums, Subspaces
 from kscn.subspaces.dimension import energy_dims
-from kscn.subspaces.search import Problem, find_start
-from kscn.subspaces.seeding import neighbourhood_members
+from kscn.subspaces.search import Candidates, Problem, find_start
 from kscn.training.blocks import Blocks, check_finite
 from kscn.training.distributed import ALONE, Group, own_rows, place
 
 # Arithmetic of one sweep of one candidate over the subsample of the search, at the most.
 SWEEP_COST = 2e9
+# Dimensions chosen per cluster differ from the usual one by this factor at most: a subspace that is
+# much larger than the others is near everything and takes in their samples.
+SPREAD = 1.6
+# What races in a search: starts drawn by this method, and starts from this graph.
+RACED: dict[str, tuple[str | None, str | None]] = {
+    "auto": ("k-means", "neighbours"),
+    "neighbours": (None, "neighbours"),
+    "ensemble": (None, "ensemble"),
+    "k-means": ("k-means", None),
+    "neighbourhood": ("neighbourhood", None),
+    "farthest": ("farthest", None),
+    "random": ("random", None),
+}
 
 Report = Callable[[int, int, int, float], None]
 
@@ -106,58 +118,67 @@ class StartSearch:
         # Scaling to unit mean square keeps it clear of overflow.
         scale = float(pool.z.square().sum(dim=1).mean().sqrt()) or 1.0
         z = (pool.z / scale).float()
-        dims = self._dims(z, generator)
+        picked = None if weights is None else weights[pool.rows].to(z)
+        problem = Problem(z, picked, self._dims(z, generator), self.affine, self.trim, generator)
         if not isinstance(self.init, str):
-            return self._given(blocks, dims, weights)
+            return self._given(blocks, problem.dims, weights)
 
         def in_units_of_the_data(done: int, most: int, starts: int, objective: float) -> None:
             report(done, most, starts, objective * scale**2)
 
-        picked = None if weights is None else weights[pool.rows].to(z)
-        problem = Problem(z, picked, dims, self.affine, self.trim, generator)
-        found = find_start(problem, self.init, self.n_init, in_units_of_the_data)
+        drawn, graph = RACED[self.init] if self.n_clusters > 1 else ("k-means", None)
+        given = None if graph is None else self._from_graph(problem, graph)
+        found = find_start(problem, drawn, self.n_init, in_units_of_the_data, given)
         found = self.group.agree_on(found)
         if isinstance(self.subspace_dim, str):
             found = self._adapt_dims(z, found)
         offsets = None if found.offsets is None else found.offsets * scale
         return Subspaces(found.bases, offsets)
 
+    def _from_graph(self, problem: Problem, kind: str) -> Candidates:
+        from kscn.neighbours.starts import graph_starts  # and with it all of scikit-learn
+
+        return graph_starts(problem, kind)
+
     def _dims(self, z: Tensor, generator: torch.Generator) -> Tensor:
-        """Dimensions to search with, shape (k,); "auto" agrees on one for all clusters first."""
+        """Dimensions to search for, shape (k,).
+
+        "auto" reads them off the clusters of the neighbour graph, which are purer than any that
+        k-subspaces finds before it knows the dimensions. Twice, since the second graph is better.
+        """
         k = self.n_clusters
         if not isinstance(self.subspace_dim, str):
             dims = torch.as_tensor(np.broadcast_to(self.subspace_dim, (k,)).copy())
             return dims.long()
-        # A first guess from neighbourhoods, which are purer than any clustering yet known; then
-        # quick searches with the guess until the members' spectra agree with it.
-        seeds = torch.randint(len(z), (64,), generator=generator).to(z.device)
-        varying, more = self._without_constants(z)
-        members = neighbourhood_members(varying, seeds, max(8, len(z) // (4 * k)), self.affine)
-        groups = varying[members]
-        if self.affine:
-            groups = groups - groups.mean(dim=1, keepdim=True)
-        spectra = torch.linalg.svdvals(groups).square()
-        spectra = torch.nn.functional.pad(spectra, (0, varying.shape[1] - spectra.shape[1]))
-        p = int(energy_dims(spectra).double().median()) + more
-        for _ in range(3):
-            problem = Problem(z, None, torch.full((k,), p), self.affine, self.trim, generator)
-            found = find_start(problem, "k-means", 2)
-            agreed = int(self._adapt_dims(z, found).dims.double().median())
-            if agreed == p:
-                break
-            p = agreed
-        return torch.full((k,), p)
+        if k == 1:
+            return self._own_dims(z, torch.zeros(len(z), dtype=torch.long, device=z.device)).cpu()
+        from kscn.neighbours.starts import graph_rows, neighbour_clusters
+
+        part = z[torch.randperm(len(z), generator=generator)[: graph_rows(k)].to(z.device)]
+        usual = None
+        for _ in range(2):
+            labels = neighbour_clusters(part, k, usual, affine=self.affine, seed=self.seed % 2**31)
+            dims = self._own_dims(part, torch.from_numpy(labels).long().to(z.device)).cpu()
+            usual = int(dims.median())
+        return dims
 
     def _adapt_dims(self, z: Tensor, found: Subspaces) -> Subspaces:
         """Give each subspace the dimension that the spectrum of its members speaks for."""
         labels, distance = found.assign(z)
         members = check.trimmed(labels, distance, self.trim, found.n_clusters)
         sums = self._sums(z, members)
-        varying, more = self._without_constants(z)
-        own = sums if varying is z else self._sums(varying, members)
-        dims = energy_dims(own.spectra()) + more
+        dims = self._own_dims(z, members)
         dims = torch.where(sums.weight > found.dims, dims, found.dims)  # too few members to tell
         return sums.subspaces(dims).to(torch.float32)
+
+    def _own_dims(self, z: Tensor, members: Tensor) -> Tensor:
+        """The dimension (k,) that the spectrum of each cluster's members speaks for."""
+        varying, more = self._without_constants(z)
+        sums = self._sums(varying, members)
+        dims, known = energy_dims(sums.spectra()), sums.weight > 1
+        usual = float(dims[known].double().quantile(0.5)) if known.any() else 1.0
+        dims = torch.where(known, dims, round(usual))
+        return dims.clamp(max(1, round(usual / SPREAD)), max(1, round(usual * SPREAD))) + more
 
     def _sums(self, z: Tensor, members: Tensor) -> ScatterSums:
         sums = ScatterSums(self.n_clusters, z.shape[1], self.affine, z.device)

@@ -19,9 +19,9 @@ from kscn.subspaces import keep_nearest
 from kscn.training.device import chosen
 from kscn.training.distributed import Group, place
 
-STARTS = ("k-means", "neighbourhood", "farthest", "random")
 BLOCK = 256  # samples that are compared at once
-DEEP_STARTS = ("k-subspaces", "k-means", "dsc")
+STARTS = ("auto", "neighbours", "ensemble", "k-means", "neighbourhood", "farthest", "random")
+DEEP_STARTS = ("k-subspaces", "neighbours", "ensemble", "k-means", "dsc")
 
 device = chosen  # of all arguments, the one that names where to compute
 

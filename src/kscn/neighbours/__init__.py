@@ -6,14 +6,20 @@ carry what is found to all samples.
 
 from kscn.neighbours.consensus import consensus
 from kscn.neighbours.consistency import View, self_consistency
+from kscn.neighbours.ensemble import co_association, ensemble_clusters
 from kscn.neighbours.graph import Neighbours, nearest, similarity_graph
+from kscn.neighbours.local import local_subspace_clusters, nearest_by_local_subspace
 from kscn.neighbours.spectral import spectral_clusters, spectral_embedding
 
 __all__ = [
     "Neighbours",
     "View",
+    "co_association",
     "consensus",
+    "ensemble_clusters",
+    "local_subspace_clusters",
     "nearest",
+    "nearest_by_local_subspace",
     "self_consistency",
     "similarity_graph",
     "spectral_clusters",

@@ -103,14 +103,17 @@ def similarity_graph(
     """Symmetric graph of the `count` nearest of everyone, (n, n) sparse.
 
     An edge that both ends chose weighs twice as much as one that only one end chose, which keeps
-    hubs in check. Lines that include a smaller angle weigh more, by exp(-2 angle).
+    hubs in check. Lines that include a smaller angle weigh more, by exp(-2 angle); with the metric
+    "closeness" edges weigh what the neighbours say.
     """
     index = neighbours.index[:, :count].cpu().numpy()
     n, count = index.shape
     weights = np.ones((n, count))
+    closeness = neighbours.closeness[:, :count].double().cpu().numpy()
     if metric == "absolute cosine":
-        closeness = neighbours.closeness[:, :count].double().cpu().numpy()
         weights = np.exp(-2 * np.arccos(np.clip(closeness, 0.0, 1.0)))
+    elif metric == "closeness":
+        weights = closeness
     begin = np.arange(0, n * count + 1, count)
     graph = sparse.csr_array((weights.ravel(), index.ravel(), begin), shape=(n, n))
     return ((graph + graph.T) / 2).tocsr()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import scipy.sparse as sparse
 from numpy.typing import NDArray
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 
 # Everyone is linked to everyone by so much of the mean degree: parts of the graph that are not
 # connected are then told apart by smooth coordinates instead of by an arbitrary basis of them.
@@ -60,4 +63,7 @@ def spectral_clusters(vectors: NDArray, k: int, seed: int = 0) -> NDArray:
     """k clusters of the rows of an embedding (n, m), which are brought to unit length first."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     rows = vectors / np.where(length > 0, length, 1.0)
-    return KMeans(k, n_init=STARTS, random_state=seed).fit_predict(rows)
+    with warnings.catch_warnings():
+        # Fewer different rows than clusters leave some empty, which whoever asked deals with.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return KMeans(k, n_init=STARTS, random_state=seed).fit_predict(rows)

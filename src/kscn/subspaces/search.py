@@ -29,6 +29,7 @@ from threading import Event
 import torch
 from torch import Tensor
 
+from kscn.subspaces.agreement import Ended, consensus, settled
 from kscn.subspaces.bases import Subspaces
 from kscn.subspaces.seeding import (
     LABEL_STARTS,
@@ -40,19 +41,16 @@ from kscn.subspaces.seeding import (
 
 RACERS, RACE_SWEEPS = 10, 15
 ROUNDS = 12  # of swaps in one chain, fewer after PATIENCE rounds without improvement
-PATIENCE = 5
-PROPOSALS, SURVIVORS = 40, 10
+PATIENCE = 4
+PROPOSALS, SURVIVORS = 20, 5
 CULL_SWEEPS, FINAL_SWEEPS = 2, 8
-TIE = 0.005
-AGREED = 3  # chains that end in the same clustering end the search
-# Arithmetic granted per unit of n_init: a few seconds on two cores. Large problems get fewer
-# chains and rounds from it, small ones finish long before.
-BUDGET = 1e11
+# Arithmetic granted per square of n_init, so that more chains may also be longer ones: a second or
+# two for n_init = 2. Large problems get fewer chains and rounds from it, small ones end before.
+BUDGET = 5e9
 # Candidates share one product while their projections fit in cache: floats per chunk.
-CHUNK = 1 << 19
+CHUNK = 1 << 17
 
 Report = Callable[[int, int, int, float], None]
-Ended = tuple[float, Subspaces, Tensor]  # objective, subspaces and labels of a chain
 
 
 @dataclass
@@ -101,27 +99,39 @@ class Effort:
 
 
 def find_start(
-    problem: Problem, init: str, n_init: int, report: Report = lambda *_: None
+    problem: Problem,
+    init: str | None,
+    n_init: int,
+    report: Report = lambda *_: None,
+    given: Candidates | None = None,
 ) -> Subspaces:
     """The start that up to n_init chains settle on; with n_init = 1, one start without swaps.
 
+    Candidates that are `given` race beside those of the kind `init`, or alone if that is None.
     `report` hears (rounds done, rounds at most, candidates, lowest objective).
     """
     if n_init == 1 or problem.k == 1:
-        only, reached = sweep(problem, initial_candidates(problem, init, 1), RACE_SWEEPS)
-        report(1, 1, 1, float(reached[0]))
+        racing = _racers(problem, init if given is None else None, 1, given)
+        only, reached = _winner(*sweep(problem, racing, RACE_SWEEPS))
+        report(1, 1, len(racing), reached)
         return Subspaces(only.bases[0], None if only.offsets is None else only.offsets[0])
-    granted = n_init * BUDGET
+    granted = n_init**2 * BUDGET
     racers = min(RACERS, max(1, int(granted / 2 // (RACE_SWEEPS * problem.sweep_cost))))
     race_cost = racers * RACE_SWEEPS * problem.sweep_cost
     round_cost = (PROPOSALS * CULL_SWEEPS + SURVIVORS * FINAL_SWEEPS) * problem.sweep_cost
     chains = min(n_init, max(1, int(granted // (race_cost + ROUNDS * round_cost))))
     rounds = max(1, min(ROUNDS, int((granted / chains - race_cost) // round_cost)))
     effort = Effort(chains, racers, rounds)
-    return consensus(run_chains(problem, init, effort, report))
+    return consensus(run_chains(problem, init, effort, report, given))
 
 
-def run_chains(problem: Problem, init: str, effort: Effort, report: Report) -> list[Ended]:
+def run_chains(
+    problem: Problem,
+    init: str | None,
+    effort: Effort,
+    report: Report,
+    given: Candidates | None = None,
+) -> list[Ended]:
     """Run independent chains side by side until all have ended or enough of them agree.
 
     One chain per core, each without threads of its own: its products are small, and waiting for
@@ -144,7 +154,7 @@ def run_chains(problem: Problem, init: str, effort: Effort, report: Report) -> l
                 raise CancelledError
 
         own = replace(problem, generator=torch.Generator().manual_seed(seed))
-        objective, found = run_chain(own, init, effort, tell)
+        objective, found = run_chain(own, init, effort, tell, given)
         return objective, found, found.assign(problem.z)[0]
 
     def listen(done: int, lowest: float) -> tuple[int, float]:
@@ -174,43 +184,15 @@ def run_chains(problem: Problem, init: str, effort: Effort, report: Report) -> l
     return ended
 
 
-def settled(ended: list[Ended]) -> bool:
-    """Whether the best chains have found the same clustering AGREED times over."""
-    ended = sorted(ended, key=lambda entry: entry[0])[:AGREED]
-    if len(ended) < AGREED or ended[-1][0] > ended[0][0] * (1 + TIE / 10) + 1e-30:
-        return False
-    return all(mutual_information(ended[0][2], other[2]) > 0.999 for other in ended[1:])
-
-
-def consensus(ended: list[Ended]) -> Subspaces:
-    """Of the chains tied for the lowest objective, the one that agrees best with the others."""
-    ended = sorted(ended, key=lambda entry: entry[0])
-    tied = [entry for entry in ended if entry[0] <= ended[0][0] * (1 + TIE)]
-    if len(tied) < 3:
-        return tied[0][1]
-    agreement = [sum(mutual_information(a[2], b[2]) for b in tied) for a in tied]
-    return tied[max(range(len(tied)), key=lambda i: round(agreement[i], 9))][1]
-
-
-def mutual_information(a: Tensor, b: Tensor) -> float:
-    """Normalised mutual information of two labelings; 1 when they are the same clustering."""
-    width = int(b.max()) + 1
-    joint = torch.bincount(a * width + b, minlength=(int(a.max()) + 1) * width).double()
-    joint = joint.view(-1, width) / len(a)
-
-    def entropy(share: Tensor) -> float:
-        return float(-torch.special.xlogy(share, share).sum())
-
-    of_a, of_b = entropy(joint.sum(dim=1)), entropy(joint.sum(dim=0))
-    both = of_a + of_b
-    return 1.0 if both == 0 else 2 * (both - entropy(joint)) / both
-
-
 def run_chain(
-    problem: Problem, init: str, effort: Effort, tell: Callable[[float], None]
+    problem: Problem,
+    init: str | None,
+    effort: Effort,
+    tell: Callable[[float], None],
+    given: Candidates | None = None,
 ) -> tuple[float, Subspaces]:
     """One race and its swaps: the lowest objective and its subspaces."""
-    racing = initial_candidates(problem, init, effort.racers)
+    racing = _racers(problem, init, effort.racers, given)
     best, lowest = _winner(*sweep(problem, racing, RACE_SWEEPS))
     tell(lowest)
     stale = 0
@@ -227,6 +209,13 @@ def run_chain(
     return lowest, Subspaces(best.bases[0], None if best.offsets is None else best.offsets[0])
 
 
+def _racers(
+    problem: Problem, init: str | None, starts: int, given: Candidates | None
+) -> Candidates:
+    drawn = [] if init is None else [initial_candidates(problem, init, starts)]
+    return _merge([*drawn, *([] if given is None else [given])])
+
+
 def _winner(candidates: Candidates, objective: Tensor) -> tuple[Candidates, float]:
     leader = int(objective.argmin())
     return candidates[slice(leader, leader + 1)], float(objective[leader])
@@ -235,8 +224,7 @@ def _winner(candidates: Candidates, objective: Tensor) -> tuple[Candidates, floa
 def initial_candidates(problem: Problem, init: str, starts: int) -> Candidates:
     """R starts of the kind `init`; dimensions that differ are dealt out at random."""
     z, k = problem.z, problem.k
-    deal = torch.stack([torch.randperm(k, generator=problem.generator) for _ in range(starts)])
-    used = (torch.arange(problem.p) < problem.dims[deal][:, :, None]).to(z.device)  # (R, k, p)
+    used = deal_dims(problem, starts)
     if init in LABEL_STARTS:
         labels = LABEL_STARTS[init](z, k, starts, problem.generator)
         return candidates_from_labels(problem, labels.mT, used)
@@ -251,6 +239,13 @@ def initial_candidates(problem: Problem, init: str, starts: int) -> Candidates:
     bases = local.bases.unflatten(0, (starts, k))
     offsets = None if local.offsets is None else local.offsets.unflatten(0, (starts, k))
     return Candidates(bases, offsets, used)
+
+
+def deal_dims(problem: Problem, starts: int) -> Tensor:
+    """Columns (R, k, p) that the subspaces of R starts use, in an order drawn for each."""
+    orders = [torch.randperm(problem.k, generator=problem.generator) for _ in range(starts)]
+    used = torch.arange(problem.p) < problem.dims[torch.stack(orders)][:, :, None]
+    return used.to(problem.z.device)
 
 
 def candidates_from_labels(problem: Problem, labels: Tensor, used: Tensor) -> Candidates:
@@ -368,6 +363,16 @@ def _offsets(bases: Tensor, mean: Tensor | None) -> Tensor | None:
     if mean is None:
         return None
     return mean - (bases @ (bases.mT @ mean[..., None])).squeeze(-1)
+
+
+def candidate_labels(problem: Problem, candidates: Candidates) -> Tensor:
+    """The nearest subspace of every sample in every candidate, (R, m)."""
+    return torch.cat(
+        [
+            _scores(problem, chunk, _project(problem, chunk.bases)).argmax(dim=1)
+            for chunk in (candidates[part] for part in _chunks(problem, len(candidates)))
+        ]
+    )
 
 
 def propose_swaps(problem: Problem, best: Candidates) -> Candidates:

@@ -1,0 +1,138 @@
+"""Neighbours by local subspace: samples around which the data spreads in the same directions.
+
+Two samples of one subspace can lie far apart, and samples of two subspaces close together where
+these intersect. What tells them apart is the subspace around each: that of the sample and its
+nearest. Samples are linked by how well these agree (local subspace affinity). Coordinates are
+whitened first: in the leading k p of them, independent subspaces of dimension p are orthogonal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kscn.neighbours.graph import Neighbours, nearest, similarity_graph
+from kscn.neighbours.spectral import spectral_clusters, spectral_embedding
+
+# Neighbours per sample in the graph.
+COUNT = 20
+# Nearest samples that local subspaces are fitted to, beyond their dimension.
+MORE = (0, 1, 2, 4)
+# Factor of the mean sin^2 in the weight of an edge: exp(-2 sum of sin^2) for four dimensions.
+SHARP = 8
+# Directions that hold less than this share of the largest are rounding.
+FLAT = 1e-6
+
+
+def local_subspace_clusters(
+    z: Tensor,
+    k: int,
+    dim: int,
+    *,
+    affine: bool = False,
+    more: Sequence[int] = MORE,
+    seed: int = 0,
+) -> NDArray:
+    """k clusters of the rows of z (n, d), labels (n,), by their local subspaces.
+
+    Parameters
+    ----------
+    z : Tensor, shape (n, d)
+        Samples, on any device.
+    k : int
+        Number of clusters.
+    dim : int
+        Dimension of the subspaces looked for.
+    affine : bool
+        Whether they may miss the origin. An affine subspace is a linear one of one dimension more
+        once every sample has a further coordinate that is the same for all.
+    more : sequence of int
+        How many nearest samples beyond the dimension local subspaces are fitted to. A graph is made
+        for each number and their sum is clustered, since none is right for all data.
+    seed : int
+        Of the eigenvectors and of k-means.
+    """
+    if affine:
+        z, dim = homogeneous(z), dim + 1
+    rows = whitened(z, k * dim)
+    graphs = [
+        similarity_graph(
+            nearest_by_local_subspace(rows, dim, COUNT, dim + size), COUNT, "closeness"
+        )
+        for size in more
+    ]
+    return spectral_clusters(spectral_embedding(sum(graphs[1:], graphs[0]), k, seed)[1], k, seed)
+
+
+def homogeneous(z: Tensor) -> Tensor:
+    """z less its mean with a further coordinate, constant and as large as a usual sample."""
+    z = z - z.mean(dim=0)
+    size = z.square().sum(dim=1).mean().sqrt()
+    return torch.cat([z, size.expand(len(z), 1)], dim=1)
+
+
+def whitened(z: Tensor, count: int) -> Tensor:
+    """The `count` leading coordinates of z (n, d), uncentred, each with the same mean square.
+
+    Rows are brought to unit length: what counts is the line that a sample lies on. Fewer
+    coordinates where the samples span fewer.
+    """
+    exact = z.double()
+    values, vectors = torch.linalg.eigh(exact.mT @ exact)
+    spread = values.clamp(min=0).sqrt().flip(0)[:count]
+    spanned = max(1, int((spread > FLAT * spread[0]).sum()))
+    spread = torch.where(spread > 0, spread, 1.0)[:spanned]
+    rows = (exact @ (vectors.flip(1)[:, :spanned] / spread)).to(z)
+    return torch.nn.functional.normalize(rows, dim=1, eps=torch.finfo(z.dtype).tiny)
+
+
+def local_bases(z: Tensor, dim: int, size: int) -> Tensor:
+    """Orthonormal bases (n, d, dim) of each sample and the `size` samples nearest to its line."""
+    near = nearest(z, size, "absolute cosine").index
+    found = []
+    for rows, index in zip(z.split(1024), near.split(1024), strict=True):
+        group = torch.cat([rows[:, None], z[index]], dim=1)  # (b, size + 1, d)
+        found.append(torch.linalg.svd(group, full_matrices=False).Vh[:, :dim].mT)
+    return torch.cat(found)
+
+
+def nearest_by_local_subspace(
+    z: Tensor, dim: int, count: int, size: int | None = None
+) -> Neighbours:
+    """The `count` samples whose local subspaces agree best with that of each row of z (n, d).
+
+    Parameters
+    ----------
+    z : Tensor, shape (n, d)
+        Samples, on any device.
+    dim : int
+        Dimension of the local subspaces; less where groups or the space have no room for it.
+    count : int
+        Neighbours per sample; fewer where there are not as many.
+    size : int, optional
+        Nearest samples that the subspace of a sample is fitted to, `dim` + 2 unless given.
+
+    Returns
+    -------
+    Neighbours
+        Closeness is exp(-8 mean of sin^2 of the principal angles), between 0 and 1.
+    """
+    size = min(dim + 2 if size is None else size, len(z) - 1)
+    dim = min(dim, z.shape[1], size + 1)
+    near = nearest(_projectors(local_bases(z, dim, size)), count)
+    sines = (-near.closeness).clamp(min=0) / (2 * dim)  # mean of sin^2
+    return Neighbours(near.index, torch.exp(-SHARP * sines))
+
+
+def _projectors(bases: Tensor) -> Tensor:
+    """S S^T of every basis (n, d, p) as a vector of its d (d + 1) / 2 different entries.
+
+    Squared distances of these vectors are twice the sum of sin^2 of the principal angles.
+    """
+    d = bases.shape[1]
+    row, column = torch.triu_indices(d, d, device=bases.device)
+    factor = torch.where(row == column, 1.0, 2**0.5).to(bases.dtype)
+    return torch.cat([(part @ part.mT)[:, row, column] * factor for part in bases.split(1024)])
