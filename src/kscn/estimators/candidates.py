@@ -1,9 +1,10 @@
 """Candidates: cheap clusterings of a sample, by several methods in several spaces.
 
 In every space: spectral clustering of the neighbour graph, by distance and by angle; k-means; and
-k-subspaces. None of them is right everywhere (k-subspaces on handwritten digits, graphs on single
-cells, points on flowers), so all are made, and `kscn.estimators.select` weighs them. A candidate
-is labels of the sample and where they come from.
+k-subspaces; for few vectors, spectral clustering of local subspaces. None of them is right
+everywhere (k-subspaces on handwritten digits, graphs on single cells, points on flowers), so all
+are made, and `kscn.estimators.select` weighs them. A candidate is labels of the sample and where
+they come from.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
 from kscn.estimators.spaces import Space
-from kscn.neighbours import Neighbours, nearest, similarity_graph
+from kscn.neighbours import Neighbours, local_subspace_clusters, nearest, similarity_graph
 from kscn.neighbours.consistency import ASKED
 from kscn.neighbours.spectral import spectral_clusters, spectral_embedding
 from kscn.subspaces.search import Problem, initial_candidates, sweep
@@ -34,6 +35,8 @@ SAME = 0.95
 # Dimensions of subspaces, if clusters have as many members for each of them.
 DIMS, MEMBERS_PER_DIM, SHARE = (5, 15), 15, 3
 SWEEPS = 15
+# Dimension of local affine subspaces, and up to how much work they are compared all with all.
+LOCAL_DIM, LOCAL_WORK = 3, 5e9
 KMEANS_STARTS = 3
 
 
@@ -80,6 +83,9 @@ def candidates(
     yield Candidate(means, space.name, "k-means")
     if space.lines:
         yield from _k_subspaces(space, k, starts, seed)
+    elif (len(rows) * k * (LOCAL_DIM + 1)) ** 2 < LOCAL_WORK:
+        labels = local_subspace_clusters(space.z, k, LOCAL_DIM, affine=True, seed=seed)
+        yield Candidate(labels, space.name, f"local subspaces, dimension {LOCAL_DIM}")
 
 
 def _spectral(

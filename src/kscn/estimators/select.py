@@ -21,13 +21,16 @@ from kscn.estimators.spaces import Space
 from kscn.neighbours import View, consensus, self_consistency
 from kscn.neighbours.consensus import margin
 from kscn.neighbours.consistency import Consistency
-from kscn.neighbours.heldout import FOLDS, energies, random_rank
+from kscn.neighbours.heldout import FOLDS, energies, random_rank, unexplained
 
 CONSENSUS = "consensus"
 # Single candidates that go to the last round beside the consensus: the best of each kind.
 FINALISTS = 2
 # Dimensions double up to a third of the space, or until clusters have so many members for each.
 FIRST_DIM, SHARE, MEMBERS_PER_DIM, PASSES = 8, 3, 10, 2
+# Clusters are flat if subspaces of up to so many dimensions, among the leading ones, leave less
+# than this share of what those of the best candidate leave.
+FLAT_DIM, LEADING, FLATTER, ROUNDING = 3, 20, 0.25, 1e-6
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,8 @@ def select(
         for labels, dim in [settled(space.z, entry.candidate.labels, k, seed)]
     ]
     tried.sort(key=lambda entry: -entry.value)
-    return Selection(_taken(tried, len(rows)), tried, rows)
+    best = _taken(tried, len(rows))
+    return Selection(_flattest(spaces, tried, best, k, seed), tried, rows)
 
 
 def _taken(tried: Sequence[Scored], n: int) -> Scored:
@@ -122,6 +126,32 @@ def _taken(tried: Sequence[Scored], n: int) -> Scored:
     least = best.value - margin(best.value, n)
     good = [entry for entry in tried if entry.value >= least]
     return max(good, key=lambda entry: (entry.common, entry.subspace_dim > 0, entry.value))
+
+
+def _flattest(
+    spaces: Sequence[Space], tried: Sequence[Scored], best: Scored, k: int, seed: int
+) -> Scored:
+    """The candidate whose clusters are by far nearest to low-dimensional affine subspaces, if any.
+
+    Neighbours and Gaussians are content with any compact groups. Where some clusters lie in
+    subspaces so flat that hardly anything is left, such as points that move with one body, that
+    is no accident.
+    """
+    place = next((space for space in spaces if not space.lines), None)
+    flat = min(FLAT_DIM, place.z.shape[1] // 2) if place else 0
+    if place is None or not flat:
+        return best
+    z = place.z[:, :LEADING]
+    fold = random_rank(len(z), seed, z.device) % FOLDS
+
+    def left(entry: Scored) -> Tensor:
+        labels = torch.from_numpy(entry.candidate.labels).long().to(z.device)
+        return unexplained(z, labels, k, fold, flat) + ROUNDING
+
+    usual = left(best)
+    shares = [float((left(entry) / usual).min()) for entry in tried]
+    least = shares.index(min(shares))
+    return tried[least] if shares[least] < FLATTER else best
 
 
 def _on(views: Sequence[View], labels: NDArray) -> Tensor:

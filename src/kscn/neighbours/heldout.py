@@ -60,8 +60,8 @@ def likelihoods(z: Tensor, labels: Tensor, k: int, fold: Tensor, rows: Tensor) -
     seen that have it: few members tell little about directions, many tell all.
     """
     z = z[:, : max(2, min(math.isqrt(COVARIANCES // k), len(z) // SAMPLES_PER_DIM))]
-    mean, covariance, empty = _gaussians(z, labels, k, fold)
     d = z.shape[1]
+    mean, covariance, empty = _gaussians(z, labels, k, fold, prior=d)
     root = torch.linalg.cholesky_ex(covariance).L  # (k, F, d, d)
     one = torch.eye(d, dtype=z.dtype, device=z.device).expand_as(root)
     scale = torch.linalg.solve_triangular(root, one, upper=False).mT
@@ -75,8 +75,26 @@ def likelihoods(z: Tensor, labels: Tensor, k: int, fold: Tensor, rows: Tensor) -
     return found.masked_fill_(empty.mT[fold[rows]], -torch.inf)
 
 
-def _gaussians(z: Tensor, labels: Tensor, k: int, fold: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Means (k, F, d) and covariances (k, F, d, d) outside each fold, and which are of nobody."""
+def unexplained(z: Tensor, labels: Tensor, k: int, fold: Tensor, most: int) -> Tensor:
+    """Share of the variance that affine subspaces of 1 to `most` dimensions leave, (most,).
+
+    Each sample is described by the subspace of its cluster's members outside its fold.
+    """
+    mean, covariance, _ = _gaussians(z, labels, k, fold, prior=0)
+    bases = torch.linalg.eigh(covariance).eigenvectors.flip(-1)[..., :most]
+    apart = z - mean[labels, fold]
+    inside = torch.einsum("nd,ndp->np", apart, bases[labels, fold]).square().sum(dim=0)
+    left = apart.square().sum() - inside.cumsum(dim=0)
+    return left.clamp(min=0) / (z - z.mean(dim=0)).square().sum()
+
+
+def _gaussians(
+    z: Tensor, labels: Tensor, k: int, fold: Tensor, prior: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Means (k, F, d) and covariances (k, F, d, d) outside each fold, and which are of nobody.
+
+    `prior` is for how many samples the mean covariance within clusters counts in that of each.
+    """
     d, group = z.shape[1], labels * FOLDS + fold
     z = torch.cat([z, z.new_ones(len(z), 1)], dim=1)  # sums and counts come with the products
     scatter = _scatter(z, group, k * FOLDS).view(k, FOLDS, d + 1, d + 1)
@@ -85,7 +103,7 @@ def _gaussians(z: Tensor, labels: Tensor, k: int, fold: Tensor) -> tuple[Tensor,
     mean = scatter[..., -1, :-1] / count.clamp(min=1)[..., None]
     within = scatter[..., :-1, :-1] - count[..., None, None] * mean[..., None] * mean[..., None, :]
     usual = within.sum(dim=0) / count.sum(dim=0)[:, None, None]
-    covariance = (within + d * usual) / (count + d)[..., None, None]
+    covariance = (within + prior * usual) / (count + prior).clamp(min=1)[..., None, None]
     least = FLOOR * usual.diagonal(dim1=-2, dim2=-1).mean(dim=-1)
     least = least.clamp(min=torch.finfo(z.dtype).tiny)
     covariance.diagonal(dim1=-2, dim2=-1).add_(least[:, None])
