@@ -13,7 +13,7 @@ import torch.distributed as dist
 from kscn import KSCN, KSCNPlus, KSubspaces, data
 from kscn.errors import InputError
 from kscn.estimators.presets.derive import OPEN
-from kscn.training import learn
+from kscn.features import VotedFeatures
 from kscn.training.distributed import current_group
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `import short`
@@ -92,10 +92,10 @@ def plus():
 
 
 def noise():
-    """Noise, whose clusters no subspaces describe: an encoder carries them on."""
+    """Noise, whose clusters no subspaces describe: votes of its samples carry them on."""
     samples = np.random.default_rng(0).standard_normal((101, 8, 8))
     model = KSCNPlus(4, starts=1, batch_size=60, random_state=0).fit(samples)
-    assert model.subspace_dim_ == 0
+    assert isinstance(model.features_.steps[-1], VotedFeatures)
     found["noise.labels"], found["noise.bases"] = model.labels_, model.subspaces_
 
 
@@ -115,7 +115,6 @@ def refusals():
 def everything(change=setattr):
     """What this process finds, alone or with others; `change` makes fits short in all alike."""
     found.clear()
-    change(learn, "STEPS", 40)
     linear()
     deep()
     noise()
