@@ -179,6 +179,20 @@ def test_a_cluster_without_members_keeps_its_subspace():
     assert after.fault() is None
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_cluster_of_one_member_keeps_the_directions_that_it_says_nothing_about(dtype):
+    current = random_bases(1, D, P)
+    member = torch.randn(1, D, generator=torch.Generator().manual_seed(1)).to(dtype)
+    sums = sums_of(member, torch.zeros(1, dtype=torch.long), k=1)
+    (found,) = sums.subspaces(dims(k=1), Subspaces(current)).bases
+    torch.testing.assert_close(found.mT @ found, torch.eye(P, dtype=torch.float64))
+    # Its own direction, and those of the current subspace that are orthogonal to it.
+    line = member[0].double() / member[0].double().norm()
+    assert abs(float(found[:, 0] @ line)) == pytest.approx(1, abs=1e-6)
+    kept = torch.linalg.svdvals(current[0].mT @ found[:, 1:])
+    torch.testing.assert_close(kept, torch.ones(P - 1, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
 def test_the_precision_of_the_current_subspaces_is_kept():
     z, labels = clustered(offset=1.0)
     sums = sums_of(z, labels, affine=True)

@@ -22,6 +22,8 @@ FILTER_CYCLES = 4
 FRESH = 4
 KNOWN = 0.8
 CONVERGED = 1e-9
+# Directions that hold less than this share of the largest are the rounding of float32.
+ROUNDING = 1e-7
 
 
 class ScatterSums:
@@ -90,7 +92,8 @@ class ScatterSums:
         """The best subspaces of dimensions `dims` (k,) for these sums.
 
         Clusters whose sums have not changed since the last call, or that have no members, keep
-        their `current` subspace.
+        their `current` subspace; those with fewer members than dimensions keep what these members
+        say nothing about.
         """
         p = int(dims.max())
         which = torch.arange(len(dims))
@@ -105,6 +108,8 @@ class ScatterSums:
             self.frame[which] = frame
         self.changed.zero_()
         fresh = frame[..., :p]
+        if current is not None:
+            fresh = _where_told(self.centred(which), fresh, current.bases[which])
         used = torch.arange(p, device=dims.device) < dims[which, None]  # (k, p)
         fresh = fresh * used[:, None, :].to(fresh.device)
         offsets = None
@@ -212,6 +217,25 @@ def _filter_cycle(scatter: Tensor, vectors: Tensor, wanted: int) -> tuple[Tensor
     # A wanted direction that only the fresh columns brought in: there may be more where it is from.
     known = (vectors[..., :-FRESH].mT @ found[..., :wanted]).square().sum(dim=-2).amin(dim=-1)
     return found, torch.where(known < KNOWN, torch.inf, error)
+
+
+def _where_told(scatter: Tensor, fresh: Tensor, current: Tensor) -> Tensor:
+    """`fresh` eigenvectors (k, d, p), with directions of `current` for those that hold nothing.
+
+    Where eigenvalues are zero eigenvectors are arbitrary: rounding would choose them, which is not
+    the same on every device.
+    """
+    values = (fresh * (scatter @ fresh)).sum(dim=-2)
+    told = (values > ROUNDING * values[:, :1]).sum(dim=1).tolist()
+    p = fresh.shape[-1]
+    for i, count in enumerate(told):
+        if count < p:
+            known, before = fresh[i, :, :count], current[i].to(fresh)
+            rest = before - known @ (known.mT @ before)
+            kept = torch.linalg.svd(rest, full_matrices=False).U[:, : p - count]
+            fresh = fresh.clone()
+            fresh[i, :, count:] = kept
+    return fresh
 
 
 def keep_nearest(residual: Tensor, labels: Tensor, trim: float, n_clusters: int) -> Tensor:
