@@ -41,6 +41,7 @@ def run_lines(
     ]
     if result["objective"] is not None:
         unit, count = result.get("unit", "iterations"), result["iterations"]
+        unit = unit.removesuffix("s") if count == 1 else unit
         after = f" after {count} {unit}" if count else ""
         lines.append(f"  objective  {result['objective']:.6g}{after}")
     lines.append(f"  time       {duration(result['seconds'])}")
