@@ -55,3 +55,11 @@ def test_a_choice_that_is_not_the_highest_says_so():
 def test_of_older_runs_nothing_is_told(old):
     assert chosen.told(old) == {}
     assert chosen.confidence(old) == ""
+
+
+def test_flat_clusters_are_named_as_the_reason():
+    flat = result(0.8, 0.9)
+    flat["chosen"]["method"] = "graph, 4 nearest by distance, flattest"
+    told = chosen.told(flat)
+    assert told["chosen"] == "graph, 4 nearest by distance, by far the flattest clusters"
+    assert told["because"].endswith("low-dimensional subspaces describe what was chosen far better")

@@ -23,6 +23,7 @@ _LOW = (
 _WORDS = {
     "consensus": "what all candidates have in common",
     "settled": "assigned anew by subspaces",
+    "flattest": "by far the flattest clusters",
 }
 _ALL = "all"
 
@@ -66,6 +67,8 @@ def _reason(choice: Mapping[str, Any]) -> str:
     if rival is None:
         return text
     text += f"; best of another kind {rival['consistency']:.3f}, {called(rival)}"
-    if rival["consistency"] >= own:
+    if choice["method"].endswith("flattest"):
+        text += "; but low-dimensional subspaces describe what was chosen far better"
+    elif rival["consistency"] >= own:
         text += "; up to chance they are equal, and what all have in common or subspaces go first"
     return text

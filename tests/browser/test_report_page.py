@@ -1,5 +1,7 @@
 """The report in a browser: quiet, offline, usable by pointer, keyboard and on a phone."""
 
+import itertools
+
 import pytest
 
 KINDS = ["labelled", "unlabelled", "refined", "vectors"]
@@ -28,12 +30,11 @@ def pixels(page):
 
 
 def hover(page):
-    """Move the pointer over the middle of the drawn points until one is told about."""
+    """Move the pointer over the drawn points until one is told about."""
     page.locator("#plot").scroll_into_view_if_needed()
     box = page.locator("#plot").bounding_box()
-    for step in range(2, 19):
-        place = box["x"] + box["width"] * step / 20, box["y"] + box["height"] * step / 20
-        page.mouse.move(*place)
+    for across, down in itertools.product(range(2, 19), repeat=2):
+        page.mouse.move(box["x"] + box["width"] * across / 20, box["y"] + box["height"] * down / 20)
         if page.locator("#tip").is_visible():
             return
     raise AssertionError("no point under the pointer")

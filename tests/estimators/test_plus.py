@@ -267,3 +267,11 @@ def test_a_file_that_pretends_is_refused(fitted, tmp_path):
     write_model(tmp_path / "other", "KSCNPlus", params, found.tensors)
     with pytest.raises(ModelFileError, match=r"the array 'maps\.0\.weight' has shape"):
         load_model(tmp_path / "other")
+
+
+@pytest.mark.parametrize(("k", "d"), [(2, 6), (3, 9)])
+def test_lines_through_the_origin_are_told_from_their_halves(k, d):
+    X, y, _ = make_union_of_subspaces(100 * k, k, d, 1, noise=0.02, random_state=0)
+    model = KSCNPlus(k, random_state=0).fit(X)
+    assert clustering_accuracy(y, model.labels_) > 0.95
+    assert "flattest" in model.chosen_

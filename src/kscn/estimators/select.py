@@ -151,7 +151,10 @@ def _flattest(
     usual = left(best)
     shares = [float((left(entry) / usual).min()) for entry in tried]
     least = shares.index(min(shares))
-    return tried[least] if shares[least] < FLATTER else best
+    if shares[least] >= FLATTER:
+        return best
+    found = tried[least].candidate
+    return replace(tried[least], candidate=replace(found, method=f"{found.method}, flattest"))
 
 
 def _on(views: Sequence[View], labels: NDArray) -> Tensor:
