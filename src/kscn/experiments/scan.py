@@ -39,8 +39,8 @@ COARSE_P = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 30)
 LED_BY_MEAN = 0.8  # share of the mean in the first eigenvalue of a cluster
 EFFORT = Effort(chains=1, racers=5, rounds=1)
 LINES, FINALISTS, CHECKS = 3, 3, 3
-# Of what seems more stable than noise: noise is drawn so often again. Few long directions make it
-# as stable as groups every third time, which the mean of CHECKS may miss.
+# Draws of noise against what seems more stable. Where few directions are long, the stability of one
+# draw is anything from 0 to 0.9: the mean of CHECKS says little.
 DOUBTS = 12
 NAMED = 5  # rivals at most in a sentence
 TIE = 0.015  # stabilities this close are the same
