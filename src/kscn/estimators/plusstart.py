@@ -167,13 +167,13 @@ def find_start(
         chain = found.wide
         features = held_features(chain.to(device), source, group)
         return chain, _grown(found, features, k, refined, device, seed, hear, group)
-    first = group.holding(found.features.to(device).source(source))
+    first = held_features(found.features.to(device), source, group)
     z = sample(first, found.rows, device, group).float()
     labels = torch.from_numpy(found.labels).to(device)
     last = VotedFeatures.of_sample(z, labels, k, asked(len(z), k))
     chain = FeatureChain.of_fitted([*found.features.steps, last]).to(device)
     subspaces = coordinate_subspaces(k, 1)
-    features = held_features(chain, source, group)
+    features = held_features(FeatureChain.of_fitted([last]).to(device), first, group)
     blocks = Blocks(features, torch.float32, device)
     in_place = in_order(blocks, subspaces.to(torch.float32, device), group)
     doubt = group.gather(_doubt(blocks, in_place[0])) if refined else None

@@ -22,6 +22,7 @@ from kscn.neighbours import View, consensus, self_consistency
 from kscn.neighbours.consensus import margin
 from kscn.neighbours.consistency import Consistency
 from kscn.neighbours.heldout import FOLDS, energies, random_rank, unexplained
+from kscn.parallel import side_by_side
 
 CONSENSUS = "consensus"
 # Single candidates that go to the last round beside the consensus: the best of each kind.
@@ -76,7 +77,8 @@ def select(
     on_record: Callable[[dict[str, Any]], object] = lambda _: None,
 ) -> Selection:
     """The clustering of the sample whose members find back best."""
-    near = [neighbours_of(space, k) for space in spaces]
+    device = spaces[0].z.device
+    near = list(side_by_side(lambda space: neighbours_of(space, k), spaces, device))
     judges = [space for space in spaces if space.judges]
     views = [
         View(space.z, one.index) for space, one in zip(spaces, near, strict=True) if space.judges
@@ -87,30 +89,34 @@ def select(
         where = max(found.views, key=lambda number: found.views[number])
         return Scored(one, found, place or judges[where], dim)
 
+    def found_in(number: int) -> list[Scored]:
+        return [scored(one) for one in candidates(spaces[number], near[number], k, starts, seed)]
+
     tried: list[Scored] = []
-    for number, (space, own) in enumerate(zip(spaces, near, strict=True), start=1):
-        for one in candidates(space, own, k, starts, seed):
-            tried.append(scored(one))
-            on_record(
-                {
-                    "stage": "search",
-                    "round": number,
-                    "rounds": len(spaces),
-                    "candidates": len(tried),
-                    "consistency": max(entry.value for entry in tried),
-                }
-            )
+    everywhere = side_by_side(found_in, range(len(spaces)), device)
+    for number, found in enumerate(everywhere, start=1):
+        tried += found
+        on_record(
+            {
+                "stage": "search",
+                "round": number,
+                "rounds": len(spaces),
+                "candidates": len(tried),
+                "consistency": max(entry.value for entry in tried),
+            }
+        )
     together = consensus(
         [entry.candidate.labels for entry in tried], [entry.value for entry in tried], k, seed
     )
     tried.append(scored(Candidate(together, "all", CONSENSUS)))
-    tried += [
-        scored(replace(entry.candidate, labels=labels, method=f"{method}, settled"), dim, space)
-        for entry in _finalists(tried)
-        for method in [entry.candidate.method]
-        for space in [_where(spaces, entry)]
-        for labels, dim in [settled(space.z, entry.candidate.labels, k, seed)]
-    ]
+
+    def anew(entry: Scored) -> Scored:
+        space, candidate = _where(spaces, entry), entry.candidate
+        labels, dim = settled(space.z, candidate.labels, k, seed)
+        method = f"{candidate.method}, settled"
+        return scored(replace(candidate, labels=labels, method=method), dim, space)
+
+    tried += list(side_by_side(anew, _finalists(tried), device))
     tried.sort(key=lambda entry: -entry.value)
     best = _taken(tried, len(rows))
     return Selection(_flattest(spaces, tried, best, k, seed), tried, rows)

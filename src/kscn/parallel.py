@@ -1,0 +1,53 @@
+"""Independent pieces of work, one per thread at a time.
+
+Threads within a small product mostly wait for each other; whole pieces side by side do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+from threadpoolctl import threadpool_limits
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def side_by_side(
+    work: Callable[[Item], Result], items: Sequence[Item], device: torch.device
+) -> Iterator[Result]:
+    """The results of `work` for all items, in their order, as they come.
+
+    As many are worked on at a time as torch has threads, each by one thread. On a device other
+    than the CPU they follow one another.
+    """
+    threads = torch.get_num_threads()
+    workers = min(threads, len(items)) if device.type == "cpu" else 1
+    if workers <= 1:
+        yield from map(work, items)
+        return
+    inference = torch.is_inference_mode_enabled()  # which holds for the caller's thread
+    gradients = torch.is_grad_enabled()
+
+    def alone(item: Item) -> Result:
+        each = threads // workers
+        torch.set_num_threads(each)  # of this thread, as are those of OpenMP
+        with (
+            threadpool_limits(each, user_api="openmp"),
+            torch.inference_mode(inference),
+            torch.set_grad_enabled(gradients and not inference),
+        ):
+            return work(item)
+
+    try:
+        # The threads of numpy's products are those of the whole process.
+        with (
+            threadpool_limits(threads // workers, user_api="blas"),
+            ThreadPoolExecutor(workers) as pool,
+        ):
+            yield from pool.map(alone, items)
+    finally:
+        torch.set_num_threads(threads)  # new threads take the number that was set last
