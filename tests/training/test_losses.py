@@ -94,6 +94,18 @@ def test_balance_prefers_equal_clusters():
     assert float(loss(heaped, torch.arange(8))) == pytest.approx(0, abs=1e-6)
 
 
+def test_balance_prefers_the_shares_that_are_known():
+    found = Subspaces(torch.eye(4, dtype=torch.float64).reshape(4, 4, 1))
+    shares = torch.tensor([5, 1, 1, 1], dtype=torch.float64) / 8
+    loss = SeparationLoss(found, torch.full((8,), -1), 0.01, 2.0, shares=shares)
+    uneven = torch.eye(4, dtype=torch.float64)[[0, 0, 0, 0, 0, 1, 2, 3]]
+    spread = torch.eye(4, dtype=torch.float64).repeat(2, 1)
+    # Divergence of the mean prediction from the shares.
+    assert float(loss(uneven, torch.arange(8))) == pytest.approx(0, abs=1e-6)
+    expected = 2 * float((0.25 * (0.25 / shares).log()).sum())
+    assert float(loss(spread, torch.arange(8))) == pytest.approx(expected)
+
+
 def test_descending_the_separation_loss_parts_the_clusters():
     found = subspaces(d=5, p=1)
     labels = torch.arange(30) % 3

@@ -70,6 +70,7 @@ def refinement(labels, doubt=None, hold=4, epochs=8, trim=0.2, average=0.9, ever
         trim=trim,
         temperature=0.1,
         balance=0.0,
+        shares=torch.full((K,), 1 / K),
     )
 
 

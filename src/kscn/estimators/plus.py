@@ -95,7 +95,8 @@ class KSCNPlus(LatentClusterer):
     temperature : float, default=0.1
         Of the energies as logits.
     balance : float, default=0.5
-        How much the refinement asks for clusters of equal size; 0 leaves it out.
+        How much the refinement holds clusters to the sizes that they had at its start; 0 leaves
+        it out.
     augment : "elastic", "affine", dict or callable, default="elastic"
         Random changes of an image that do not change what it shows.
     batch_size : int, default=256
@@ -371,6 +372,7 @@ class KSCNPlus(LatentClusterer):
             trim=self.trim,
             temperature=self.temperature,
             balance=self.balance,
+            shares=_shares(start.labels, k),
             saved=saved,
         )
 
@@ -428,3 +430,8 @@ class KSCNPlus(LatentClusterer):
         tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
+
+
+def _shares(labels: NDArray, k: int) -> Tensor:
+    """The share of the samples in each cluster, (k,); none has nothing."""
+    return torch.from_numpy((np.bincount(labels, minlength=k) + 1) / (len(labels) + k)).float()

@@ -111,6 +111,7 @@ class Alternation:
         self.trim = trim
         self.temperature = temperature
         self.balance = balance
+        self.shares: Tensor | None = None  # of the clusters, where they are known
         self.update_every = update_every
         self.encoder = Encoder(*trainer.encoding)
         self.sums = self._empty_sums()
@@ -187,7 +188,12 @@ class Alternation:
         if self.loss == "residual":
             return ResidualLoss(self.subspaces, self.group)
         return SeparationLoss(
-            self.subspaces, self.targets, self.temperature, self.balance, self.group
+            self.subspaces,
+            self.targets,
+            self.temperature,
+            self.balance,
+            self.group,
+            self.shares,
         )
 
     def _targets(self) -> Tensor:

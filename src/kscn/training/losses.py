@@ -55,10 +55,12 @@ class SeparationLoss:
     temperature : float
         Divides the energies, which lie between 0 and 1 for unit latents.
     balance : float
-        Weight of the entropy of the mean prediction of a batch, which keeps clusters from
-        swallowing each other. 0 leaves it out.
+        Weight of the divergence of the mean prediction of a batch from `shares`, which keeps
+        clusters from swallowing each other. 0 leaves it out.
     group : Group
         The processes that have the batch between them.
+    shares : Tensor, shape (k,), optional
+        The share of all samples that each cluster should have; the same for all unless given.
     """
 
     def __init__(
@@ -68,7 +70,9 @@ class SeparationLoss:
         temperature: float,
         balance: float,
         group: Group = ALONE,
+        shares: Tensor | None = None,
     ) -> None:
+        self.shares = shares
         self.subspaces = subspaces
         self.labels = labels
         self.temperature = temperature
@@ -87,6 +91,8 @@ class SeparationLoss:
         loss = loss / sums[0].clamp(min=1)
         if self.balance:
             mean = sums[2:] / sums[1]
-            entropy = (mean * mean.clamp(min=1e-12).log()).sum()
-            loss = loss + self.balance * self.group.once(entropy)
+            logarithm = mean.clamp(min=1e-12).log()
+            if self.shares is not None:
+                logarithm = logarithm - self.shares.log()
+            loss = loss + self.balance * self.group.once((mean * logarithm).sum())
         return loss

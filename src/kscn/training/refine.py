@@ -52,6 +52,8 @@ class Refinement(Alternation):
         Share of each given cluster that teaches nothing; of later ones, a fifth of it.
     temperature, balance : float
         As in `Alternation` with the separation loss.
+    shares : Tensor, shape (k,)
+        The share of all samples that each cluster had at the start, and should keep.
     saved : State, optional
         Where an earlier refinement was, as in `Alternation`.
     """
@@ -69,6 +71,7 @@ class Refinement(Alternation):
         trim: float,
         temperature: float,
         balance: float,
+        shares: Tensor,
         saved: State | None = None,
     ) -> None:
         device = trainer.batches.device
@@ -87,6 +90,7 @@ class Refinement(Alternation):
             balance=balance,
             saved=saved,
         )
+        self.shares = shares.to(device)
         if saved is not None and "targets" in saved.tensors:
             self.targets = self._own(saved.tensors["targets"])
         if trainer.epochs_done == trainer.steps_done == 0:
