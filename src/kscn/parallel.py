@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -14,6 +15,18 @@ from threadpoolctl import threadpool_limits
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Work on little, for which threads take longer to wait for each other than to do it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def side_by_side(

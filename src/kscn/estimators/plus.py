@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ from kscn.estimators.tried import summary
 from kscn.estimators.usage import LatentClusterer
 from kscn.modelfile import ModelFile
 from kscn.nn import ConvEncoder, UnitLatent
+from kscn.parallel import one_thread
 from kscn.training.alternate import Epoch
 from kscn.training.blocks import Blocks
 from kscn.training.checkpoint import State
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
 
 # Steps of the refinement where `epochs` is "auto", within these numbers of epochs.
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 8200, 12, 60
+# Samples below which threads only wait for each other.
+FEW = 1000
 # With fewer samples per cluster a network has too little to learn from.
 REFINE_MEMBERS = 100
 # Share of the epochs in which the network learns the clusters of the start.
@@ -224,7 +228,8 @@ class KSCNPlus(LatentClusterer):
 
         start = progress.start
         if start is None:
-            start = progress.start = self._start(source, image, progress)
+            with one_thread() if place(source)[1] < FEW else nullcontext():
+                start = progress.start = self._start(source, image, progress)
         self.start_labels_ = start.labels
         if start.doubt is None or not self._improved(source, start, progress):
             progress.enter("finish", lambda: State({}))
