@@ -152,6 +152,12 @@ def test_labels_beyond_64_bits_are_refused(tmp_path, way, label):
         load(tmp_path / "x.csv")
 
 
+def test_words_beyond_the_names_are_refused(tmp_path, way):
+    (tmp_path / "x.csv").write_text("a,b\n1,2,word\n3,4,word\n")
+    with pytest.raises(DataError, match="3 columns in line 2, but 2 before"):
+        load(tmp_path / "x.csv")
+
+
 def test_large_clean_files_are_read_by_pyarrow(tmp_path, monkeypatch):
     pytest.importorskip("pyarrow.csv")
     monkeypatch.setattr(tables, "_SMALL_BYTES", 0)

@@ -204,6 +204,8 @@ def _read_by_pyarrow(path: Path, layout: _Layout) -> tuple[Source, np.ndarray | 
     """Samples and labels, many times as fast; None if there is anything unusual about the file."""
     if path.stat().st_size < _SMALL_BYTES or layout.width > _WIDE:
         return None
+    if layout.label is not None and layout.label >= layout.width:
+        return None  # a name without a column, which the other way tells in words
     try:
         import pyarrow
         from pyarrow import csv as reading
