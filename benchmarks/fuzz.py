@@ -436,7 +436,8 @@ def finished_run() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="kscn-fuzz-runs-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     np.save(folder / "x.npy", np.random.default_rng(0).normal(size=(60, 6)).astype(np.float32))
-    fit = f"fit {folder}/x.npy -k 2 -o {folder}/run --method k-subspaces --subspace-dim 2 --n-init 1 --seed 0"
+    fit = f"fit {folder}/x.npy -k 2 -o {folder}/run --seed 0"
+    fit += " --method k-subspaces --subspace-dim 2 --n-init 1"
     with redirect_stdout(io.StringIO()):
         cli.main(fit.split(), standalone_mode=False)
     return folder / "run"

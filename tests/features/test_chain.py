@@ -118,3 +118,10 @@ def test_a_clone_is_independent(fitted):
 def test_labels_change_nothing(fitted):
     y = load_digits().target[:120]
     np.testing.assert_array_equal(make().fit(X, y).transform(X), fitted.transform(X))
+
+
+def test_a_long_name_in_a_damaged_state_does_not_fill_the_message():
+    config = {"steps": [{"kind": "x" * 10_000}]}
+    with pytest.raises(ModelFileError) as refusal:
+        FeatureChain.from_state(config, {})
+    assert len(str(refusal.value)) < 500

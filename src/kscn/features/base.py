@@ -19,6 +19,7 @@ from sklearn.utils.validation import _check_feature_names, check_is_fitted
 from torch import Tensor
 
 from kscn.data import Source, as_source
+from kscn.data.dataset import reason
 from kscn.data.source import OnDevice
 from kscn.errors import InputError, ModelFileError
 from kscn.modelparts import shape_of
@@ -204,5 +205,6 @@ def tensor_of(rows: NDArray, dtype: np.dtype) -> Tensor:
 def wrong_state(cls: type, error: Exception) -> ModelFileError:
     """The error for a state that `from_state` cannot use."""
     return ModelFileError(
-        f"The model file does not describe a {cls.__name__} ({error}); save the model again."
+        f"The model file does not describe a {cls.__name__} ({reason(error)}); save the model "
+        "again."
     )
