@@ -217,9 +217,11 @@ def _go_on(run: Path, device: str | None, group: "Group") -> Done | None:
     try:
         model = methods.repeated(method, config["parameters"])
     except (KeyError, TypeError) as error:
+        from kscn.data.dataset import reason
+
         raise ModelFileError(
-            f"{run} cannot go on: its {CONFIG} holds other settings than {method} takes ({error}); "
-            "begin anew with --overwrite."
+            f"{run} cannot go on: its {CONFIG} holds other settings than {method} takes "
+            f"({reason(error)}); begin anew with --overwrite."
         ) from None
     if device is not None:
         model.set_params(device=device)

@@ -55,8 +55,10 @@ def make(method: str, n_clusters: int, **parameters: Any) -> Any:
 
         return KSCNPlus(n_clusters, **parameters)
     if method not in names():
+        from kscn.data.dataset import reason
+
         raise InputError(
-            f"the method {method!r} is not available; give one of {', '.join(names())}."
+            f"the method {reason(method)!r} is not available; give one of {', '.join(names())}."
         )
     return _baselines().make(method, n_clusters, **parameters)
 
