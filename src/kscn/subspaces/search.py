@@ -46,7 +46,7 @@ PROPOSALS, SURVIVORS = 20, 5
 CULL_SWEEPS, FINAL_SWEEPS = 2, 8
 # Arithmetic granted per square of n_init, so that more chains may also be longer ones: a second or
 # two for n_init = 2. Large problems get fewer chains and rounds from it, small ones end before.
-BUDGET = 5e9
+BUDGET, MOST_CHAINS = 5e9, 10_000
 # Candidates share one product while their projections fit in cache: floats per chunk.
 CHUNK = 1 << 17
 
@@ -119,7 +119,8 @@ def find_start(
     racers = min(RACERS, max(1, int(granted / 2 // (RACE_SWEEPS * problem.sweep_cost))))
     race_cost = racers * RACE_SWEEPS * problem.sweep_cost
     round_cost = (PROPOSALS * CULL_SWEEPS + SURVIVORS * FINAL_SWEEPS) * problem.sweep_cost
-    chains = min(n_init, max(1, int(granted // (race_cost + ROUNDS * round_cost))))
+    most = min(n_init, MOST_CHAINS)
+    chains = min(most, max(1, int(granted // (race_cost + ROUNDS * round_cost))))
     rounds = max(1, min(ROUNDS, int((granted / chains - race_cost) // round_cost)))
     effort = Effort(chains, racers, rounds)
     return consensus(run_chains(problem, init, effort, report, given))
