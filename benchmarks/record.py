@@ -24,7 +24,7 @@ def write(
 ) -> None:
     """Write one result file, complete or not at all."""
     record = {
-        "command": " ".join(["python", os.path.relpath(sys.argv[0]), *sys.argv[1:]]),
+        "command": " ".join(["python", os.path.relpath(sys.argv[0]), *map(_told, sys.argv[1:])]),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "commit": COMMIT,
         "versions": {p: version(p) for p in ("kscn", "torch", "numpy", "scikit-learn")},
@@ -39,3 +39,8 @@ def write(
     unfinished.write_text(json.dumps(record, indent=1) + "\n")
     unfinished.replace(path)
     print(f"wrote {os.path.relpath(path)}")
+
+
+def _told(argument: str) -> str:
+    """An argument without the folders of this machine."""
+    return Path(argument).name if os.path.isabs(argument) else argument

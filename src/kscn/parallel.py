@@ -42,24 +42,24 @@ def side_by_side(
     if workers <= 1:
         yield from map(work, items)
         return
+    each = threads // workers
     inference = torch.is_inference_mode_enabled()  # which holds for the caller's thread
     gradients = torch.is_grad_enabled()
 
+    def begin() -> None:
+        # Of this thread only, and for as long as it lives.
+        torch.set_num_threads(each)
+        threadpool_limits(each, user_api="openmp")
+
     def alone(item: Item) -> Result:
-        each = threads // workers
-        torch.set_num_threads(each)  # of this thread, as are those of OpenMP
-        with (
-            threadpool_limits(each, user_api="openmp"),
-            torch.inference_mode(inference),
-            torch.set_grad_enabled(gradients and not inference),
-        ):
+        with torch.inference_mode(inference), torch.set_grad_enabled(gradients and not inference):
             return work(item)
 
     try:
         # The threads of numpy's products are those of the whole process.
         with (
-            threadpool_limits(threads // workers, user_api="blas"),
-            ThreadPoolExecutor(workers) as pool,
+            threadpool_limits(each, user_api="blas"),
+            ThreadPoolExecutor(workers, initializer=begin) as pool,
         ):
             yield from pool.map(alone, items)
     finally:

@@ -12,6 +12,7 @@ from kscn.neighbours import (
     ensemble_clusters,
     local_subspace_clusters,
     nearest_by_local_subspace,
+    local,
     starts,
 )
 from kscn.neighbours.local import local_bases, whitened
@@ -105,7 +106,7 @@ def test_a_large_sample_is_thinned_out_and_not_by_row_number(monkeypatch):
 def test_the_nearest_do_where_local_subspaces_cost_too_much(monkeypatch):
     z, y = union()
     by_local = starts.neighbour_clusters(z, 3, 2)
-    monkeypatch.setattr(starts, "LOCAL_COST", 1e5)
+    monkeypatch.setattr(local, "COST", 1e5)
     monkeypatch.setattr(starts, "local_subspace_clusters", None)
     by_nearest = starts.neighbour_clusters(z, 3, 2)
     for found in (by_local, by_nearest):

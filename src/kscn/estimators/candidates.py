@@ -21,12 +21,13 @@ from sklearn.cluster import KMeans
 from kscn.estimators.spaces import Space
 from kscn.neighbours import Neighbours, local_subspace_clusters, nearest, similarity_graph
 from kscn.neighbours.consistency import ASKED
+from kscn.neighbours.graph import graph_size
+from kscn.neighbours.local import affordable
 from kscn.neighbours.spectral import spectral_clusters, spectral_embedding
 from kscn.subspaces.search import Problem, initial_candidates, sweep
 
-# Neighbours in a graph, as multiples of the root of the members of a usual cluster: large clusters
-# bear more, small ones must not be joined to their neighbours.
-NEIGHBOURS, FEWEST, MOST = (0.5, 0.9), 4, 20
+# Neighbours in a graph, as shares of the root of the members of a usual cluster.
+NEIGHBOURS = (0.5, 0.9)
 # More coordinates than clusters, as a share of k, damped by this power of their eigenvalues: the
 # second reading of a graph, in which a small group far away does not take a whole coordinate.
 MORE, DAMPED = 0.5, 4
@@ -35,8 +36,8 @@ SAME = 0.95
 # Dimensions of subspaces, if clusters have as many members for each of them.
 DIMS, MEMBERS_PER_DIM, SHARE = (5, 15), 15, 3
 SWEEPS = 15
-# Dimension of local affine subspaces, and up to how much work they are compared all with all.
-LOCAL_DIM, LOCAL_WORK = 3, 5e9
+# Dimension of local affine subspaces.
+LOCAL_DIM = 3
 KMEANS_STARTS = 3
 
 
@@ -61,9 +62,7 @@ def neighbours_of(space: Space, k: int) -> Neighbours:
 
 def graph_sizes(n: int, k: int) -> list[int]:
     """Numbers of neighbours per sample of the graphs to try."""
-    root = math.sqrt(n / k)
-    sizes = [min(MOST, max(FEWEST, round(share * root))) for share in NEIGHBOURS]
-    return list(dict.fromkeys(min(size, n - 1) for size in sizes))
+    return list(dict.fromkeys(graph_size(n, k, share) for share in NEIGHBOURS))
 
 
 def candidates(
@@ -83,7 +82,7 @@ def candidates(
     yield Candidate(means, space.name, "k-means")
     if space.lines:
         yield from _k_subspaces(space, k, starts, seed)
-    elif (len(rows) * k * (LOCAL_DIM + 1)) ** 2 < LOCAL_WORK:
+    elif affordable(len(rows), rows.shape[1], k, LOCAL_DIM, affine=True):
         labels = local_subspace_clusters(space.z, k, LOCAL_DIM, affine=True, seed=seed)
         yield Candidate(labels, space.name, f"local subspaces, dimension {LOCAL_DIM}")
 

@@ -74,7 +74,7 @@ class KSCNPlus(LatentClusterer):
        by how well its members find back to their cluster out of fold, what the good ones have in
        common is one more, and the best is taken.
     2. *Start.* Where subspaces describe the clusters they grow and label all samples, every sample
-       by subspaces that it had no part in; elsewhere a small encoder learns the clusters and does.
+       by subspaces that it had no part in; elsewhere the nearest of the sample vote.
     3. *Refinement* (images). An encoder learns to put altered views of an image into the subspace
        of the image, from the clearest images first. Then it learns what it and the subspaces of
        the features, fitted to its clusters, hold together. Its clusters replace those of the start
@@ -134,9 +134,9 @@ class KSCNPlus(LatentClusterer):
     features_ : FeatureChain
         From samples to the features of the start.
     confidence_ : float
-        How well members of the clusters chosen find back to them, from 0 to 1: in the best two
-        spaces, the share that subspaces of other folds send back times the share of neighbours
-        that are of the same cluster.
+        How well members of the clusters chosen find back to them, from 0 to 1: in the two
+        spaces in which most neighbours agree, the share that Gaussians of other folds send back
+        times the share of neighbours that are of the same cluster.
     chosen_ : str
         Which candidate was taken, in words.
     selection_ : Selection
@@ -147,7 +147,7 @@ class KSCNPlus(LatentClusterer):
         many `spaces`, and the `rival`, the best of another kind than what was taken. Not part of a
         saved model; `kscn fit` writes it to the run.
     subspace_dim_ : int
-        Dimension of the subspaces of the start; 0 if they are those of an encoder.
+        Dimension of the subspaces of the start; 0 if neighbours vote instead.
     encoder_ : ConvEncoder or None
         The refined network.
     inertia_ : float

@@ -132,14 +132,18 @@ class Scattering2D(nn.Module):
         return out.reshape(*images.shape[:-2], self.n_maps, *self.map_shape)
 
     def _side_by_side(self, pieces: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """One piece per thread at a time: threads within such small products mostly wait."""
+        """One piece per thread at a time, also where there is only one.
+
+        Threads within such small products mostly wait, and how many share a product may change
+        its rounding: an image must not depend on how many others came with it.
+        """
         threads = torch.get_num_threads()
         workers = min(threads, len(pieces)) if self.average_y.device.type == "cpu" else 1
 
         inference = torch.is_inference_mode_enabled()  # which holds for the caller's thread
 
         def work(piece: tuple[Tensor, Tensor]) -> None:
-            torch.set_num_threads(threads // workers)  # of this thread
+            torch.set_num_threads(1)  # of this thread
             with torch.inference_mode(inference), torch.no_grad():
                 images, out = piece
                 out.copy_(self._scatter(images))

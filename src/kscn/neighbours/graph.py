@@ -7,6 +7,7 @@ their direction: the absolute cosine (thresholding subspace clustering).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,8 @@ from torch import Tensor
 # Rows of the product at a time, and columns of it: a block of 2,048 x 16,384 takes 128 MiB.
 ROWS, COLUMNS = 2048, 16384
 METRICS = ("distance", "cosine", "absolute cosine")
+# Neighbours per sample of a graph, within which bounds.
+FEWEST, MOST = 4, 20
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,15 @@ class Neighbours:
 
     index: Tensor
     closeness: Tensor
+
+
+def graph_size(n: int, k: int, share: float = 0.9) -> int:
+    """Neighbours per sample of a graph of n samples in k clusters.
+
+    They are this share of the root of the members of a usual cluster: large clusters bear more,
+    small ones must not be joined to their neighbours.
+    """
+    return min(n - 1, MOST, max(FEWEST, round(share * math.sqrt(n / k))))
 
 
 def nearest(

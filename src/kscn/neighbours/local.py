@@ -25,6 +25,16 @@ MORE = (0, 1, 2, 4)
 SHARP = 8
 # Directions that hold less than this share of the largest are rounding.
 FLAT = 1e-6
+# Arithmetic at most for comparing all local subspaces with all others.
+COST = 1e10
+
+
+def affordable(n: int, d: int, k: int, dim: int, affine: bool) -> bool:
+    """Whether local subspaces of n samples can be compared in seconds.
+
+    That takes n^2 time in the square of the coordinates that they lie in.
+    """
+    return (n * min(d + affine, k * (dim + affine))) ** 2 <= COST
 
 
 def local_subspace_clusters(

@@ -6,7 +6,6 @@ subspace's nearest lie on it. Its clusters are the start, and k-subspaces goes o
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import torch
@@ -14,18 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kscn.neighbours.ensemble import ensemble_clusters
-from kscn.neighbours.graph import nearest, similarity_graph
-from kscn.neighbours.local import local_subspace_clusters
+from kscn.neighbours.graph import graph_size, nearest, similarity_graph
+from kscn.neighbours.local import affordable, local_subspace_clusters
 from kscn.neighbours.spectral import spectral_clusters, spectral_embedding
 from kscn.subspaces import ScatterSums
 from kscn.subspaces.search import Candidates, Problem
 
 # Samples in a graph, at least and per cluster; a sample of more is thinned out at random.
 ROWS, ROWS_PER_CLUSTER = 2048, 40
-# Neighbours per sample: this share of the root of the members of a usual cluster, within bounds.
-NEIGHBOURS, FEWEST, MOST = 0.9, 4, 20
-# Arithmetic at most for comparing all local subspaces with all others; beyond it they are left out.
-LOCAL_COST = 1e10
 
 
 def graph_starts(problem: Problem, kind: str) -> Candidates:
@@ -54,10 +49,10 @@ def neighbour_clusters(
     of smallest angle, or for affine subspaces by distance.
     """
     n, d = z.shape
-    if dim is not None and (n * min(d + affine, k * (dim + affine))) ** 2 <= LOCAL_COST:
+    if dim is not None and affordable(n, d, k, dim, affine):
         return local_subspace_clusters(z, k, dim, affine=affine, more=(2,), seed=seed)
     metric = "distance" if affine else "absolute cosine"
-    count = min(MOST, max(FEWEST, round(NEIGHBOURS * math.sqrt(n / k))))
+    count = graph_size(n, k)
     graph = similarity_graph(nearest(z, count, metric), count, metric)
     return spectral_clusters(spectral_embedding(graph, k, seed)[1], k, seed)
 
