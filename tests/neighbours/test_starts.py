@@ -10,9 +10,9 @@ from kscn.metrics import clustering_accuracy
 from kscn.neighbours import (
     co_association,
     ensemble_clusters,
+    local,
     local_subspace_clusters,
     nearest_by_local_subspace,
-    local,
     starts,
 )
 from kscn.neighbours.local import local_bases, whitened
