@@ -156,6 +156,21 @@ def test_fewer_samples_than_features_are_enough():
     same_up_to_sign(z, PCA(11, svd_solver="full").fit_transform(x), 1e-9)
 
 
+@pytest.mark.parametrize("shape", [(1500, 1100), (1200, 2600)])
+def test_a_few_of_many_directions_are_those_of_scikit_learn(shape):
+    rng = np.random.default_rng(0)
+    spread = 0.9 ** np.arange(60)
+    x = (rng.normal(size=(shape[0], 60)) * spread) @ rng.normal(size=(60, shape[1]))
+    x = (x + 1e-3 * rng.normal(size=shape)).astype(np.float32)
+    ours = PCAFeatures(20, unit_norm=False).fit(x)
+    oracle = PCA(20, svd_solver="full").fit(x)
+    np.testing.assert_allclose(ours.explained_variance_, oracle.explained_variance_, rtol=1e-4)
+    cosines = np.linalg.svd(ours.components_ @ oracle.components_.T, compute_uv=False)
+    assert cosines.min() > 0.9999
+    np.testing.assert_allclose(ours.components_ @ ours.components_.T, np.eye(20), atol=1e-4)
+    assert ours.total_variance_ == pytest.approx(x.var(axis=0, ddof=1).sum(), rel=1e-4)
+
+
 @pytest.mark.parametrize("whiten", [False, True])
 def test_the_state_brings_the_features_back(whiten):
     x = samples(50, dtype=np.float32)

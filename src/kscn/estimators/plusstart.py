@@ -76,6 +76,8 @@ class Found:
         How well members find back to their cluster, from 0 to 1.
     told : str
         In words.
+    described : Source, optional
+        What the first step of the features says of all samples, if the sample is all of them.
     """
 
     rows: NDArray
@@ -85,6 +87,7 @@ class Found:
     subspace_dim: int
     confidence: float
     told: str
+    described: Source | None = None
 
 
 def choose(
@@ -101,9 +104,10 @@ def choose(
     """The clusters of a sample, the same in all processes; and all that this process has tried."""
     most = min(MOST, max(SAMPLE, PER_CLUSTER * k))
     rows, samples = _raw_sample(source, most, seed, group)
-    spaces = (image_spaces if image else vector_spaces)(samples, device)
+    spaces, described = (image_spaces if image else vector_spaces)(samples, device)
     selection = select(spaces, rows, k, starts, seed, hear)
     best = selection.best
+    known = described.get(best.space.wide.steps[0]) if len(rows) == place(source)[1] else None
     told = f"{best.candidate.method} ({best.candidate.space})"
     facts = {
         "features": best.space.features.state()[0],
@@ -127,6 +131,7 @@ def choose(
             sent.facts["subspace_dim"],
             sent.facts["confidence"],
             sent.facts["told"],
+            None if known is None or group.size > 1 else as_source(known, name=source.name),
         ),
         selection,
     )
@@ -165,9 +170,9 @@ def find_start(
     """
     if found.subspace_dim:
         chain = found.wide
-        features = held_features(chain.to(device), source, group)
+        features = held_features(chain.to(device), source, group, found.described)
         return chain, _grown(found, features, k, refined, device, seed, hear, group)
-    first = held_features(found.features.to(device), source, group)
+    first = held_features(found.features.to(device), source, group, found.described)
     z = sample(first, found.rows, device, group).float()
     labels = torch.from_numpy(found.labels).to(device)
     last = VotedFeatures.of_sample(z, labels, k, asked(len(z), k))
@@ -203,7 +208,7 @@ def _grown(
         hear({"stage": "grow", "round": done, "rounds": of})
 
     fold = fold_of(torch.from_numpy(rows), seed).to(device)
-    grown = grow(z, fold, small.assign(z)[0], k, dims, tell)
+    grown = grow(z, fold, small.assign(z)[0], k, dims, tell, across=refined)
     grown = Grown(group.agree_on(grown.whole), [group.agree_on(part) for part in grown.without])
     blocks = Blocks(features, torch.float32, device)
     if not refined:
@@ -227,9 +232,14 @@ def second_opinion(
     return SecondOpinion(features, z, torch.from_numpy(rows).to(device), dim, seed, group)
 
 
-def held_features(chain: FeatureChain, source: Source, group: Group) -> Source:
-    """The features of this process's samples, in memory if they fit."""
-    found = chain.source(source)
+def held_features(
+    chain: FeatureChain, source: Source, group: Group, described: Source | None = None
+) -> Source:
+    """The features of this process's samples, in memory if they fit.
+
+    `described` is what the first step of the chain says of them, if that is known.
+    """
+    found = chain.source(source) if described is None else chain.rest().source(described)
     if in_memory(place(source)[1], int(np.prod(found.shape)), group):
         found = as_source(held(found, chain.device), name=found.name)
     return group.holding(found)

@@ -54,16 +54,25 @@ class Space:
     judges: bool = True
 
 
-def image_spaces(images: NDArray, device: torch.device) -> list[Space]:
-    """Spaces of the pixels and of the scattering coefficients of images (m, [c,] h, w)."""
-    found = []
+def image_spaces(
+    images: NDArray, device: torch.device
+) -> tuple[list[Space], dict[FeatureMap, NDArray]]:
+    """Spaces of the pixels and of the scattering coefficients of images (m, [c,] h, w).
+
+    Beside them what the first step of their features says of the images: that of the scattering
+    takes as long as all the rest.
+    """
+    found, described = [], {}
     for name, first in (("scattering", ScatteringFeatures()), ("pixels", ScaledFeatures())):
         first.to(device).fit(images)
-        found += _spaces(name, first, first.transform(images), device)
-    return found
+        described[first] = first.transform(images)
+        found += _spaces(name, first, described[first], device)
+    return found, described
 
 
-def vector_spaces(vectors: NDArray, device: torch.device) -> list[Space]:
+def vector_spaces(
+    vectors: NDArray, device: torch.device
+) -> tuple[list[Space], dict[FeatureMap, NDArray]]:
     """Spaces of vectors (m, d): of their components, of the distances, of lines to the origin."""
     scaled = ScaledFeatures().to(device).fit(vectors)
     at_scale = scaled.transform(vectors)
@@ -77,7 +86,7 @@ def vector_spaces(vectors: NDArray, device: torch.device) -> list[Space]:
     if float((about.mean(axis=0) ** 2).sum()) > SMALL_MEAN * float((about**2).sum(axis=1).mean()):
         lines = PCAFeatures(widest, centre=False).to(device).fit(about)
         found.append(_space("vectors, lines", origin, lines, lines, about))
-    return found
+    return found, {}  # a first step that only scales is soon done again
 
 
 def _spaces(name: str, first: FeatureMap, described: NDArray, device: torch.device) -> list[Space]:

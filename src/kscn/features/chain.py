@@ -92,6 +92,10 @@ class FeatureChain(FeatureMap):
             source = step.source(source)
         return source
 
+    def rest(self) -> Self:
+        """The fitted chain without its first step, which must not be the only one."""
+        return type(self).of_fitted(self._steps[1:])
+
     def to(self, device: torch.device) -> Self:
         """Compute on this device from now on."""
         for step in self._steps:

@@ -11,13 +11,12 @@ import math
 import torch
 from torch import Tensor
 
+from kscn.subspaces import leading_directions
+
 FOLDS = 5
-# Rounds of the iteration for leading directions, and up to which dimension a full decomposition is
-# as fast. The span only has to tell clusters apart.
-ROUNDS, SMALL = 3, 48
 # Numbers in all covariances of a fold together, and samples per dimension: where there are more
 # dimensions, the leading ones are used.
-COVARIANCES, SAMPLES_PER_DIM = 250_000, 4
+COVARIANCES, SAMPLES_PER_DIM = 100_000, 4
 # Share of the mean variance that every direction has at least.
 FLOOR = 1e-3
 
@@ -38,19 +37,6 @@ def energies(z: Tensor, labels: Tensor, k: int, fold: Tensor, dim: int) -> Tenso
         stacked = bases[:, number].permute(1, 0, 2).reshape(d, -1)
         energy[rows] = (z[rows] @ stacked).unflatten(1, (k, dim)).square_().sum(dim=2)
     return energy
-
-
-def leading_directions(scatter: Tensor, dim: int) -> Tensor:
-    """An orthonormal basis of about the `dim` leading directions of matrices (..., d, d)."""
-    d = scatter.shape[-1]
-    if d <= SMALL:
-        return torch.linalg.eigh(scatter).eigenvectors[..., -dim:]
-    generator = torch.Generator().manual_seed(0)
-    start = torch.randn(d, dim, generator=generator, dtype=scatter.dtype).to(scatter.device)
-    vectors = scatter @ start
-    for _ in range(ROUNDS - 1):
-        vectors = scatter @ torch.linalg.qr(vectors).Q
-    return torch.linalg.qr(vectors).Q
 
 
 def likelihoods(z: Tensor, labels: Tensor, k: int, fold: Tensor, rows: Tensor) -> Tensor:

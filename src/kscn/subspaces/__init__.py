@@ -14,7 +14,12 @@ from kscn.subspaces.grassmann import (
     retract,
     tangent,
 )
-from kscn.subspaces.update import ScatterSums, keep_nearest, leading_eigenvectors
+from kscn.subspaces.update import (
+    ScatterSums,
+    keep_nearest,
+    leading_directions,
+    leading_eigenvectors,
+)
 
 __all__ = [
     "ScatterSums",
@@ -23,6 +28,7 @@ __all__ = [
     "geodesic",
     "keep_nearest",
     "largest_turn",
+    "leading_directions",
     "leading_eigenvectors",
     "principal_angles",
     "residual_gradient",

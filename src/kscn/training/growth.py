@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kscn.subspaces import ScatterSums, Subspaces
+from kscn.subspaces import ScatterSums, Subspaces, leading_directions
 from kscn.training.blocks import Blocks
 from kscn.training.folds import folds
 
@@ -33,7 +33,7 @@ ROWS = 8192
 
 
 class Grown(NamedTuple):
-    """Subspaces of all samples, and for every fold those of the samples outside it."""
+    """Subspaces of all samples, and for every fold those of the samples outside it, if asked."""
 
     whole: Subspaces
     without: list[Subspaces]
@@ -64,6 +64,7 @@ def grow(
     k: int,
     dims: list[int],
     report: Callable[[int, int], object] = lambda *_: None,
+    across: bool = True,
 ) -> Grown:
     """Let the subspaces of k clusters have the dimensions `dims`, one after the other.
 
@@ -81,14 +82,16 @@ def grow(
         Of `dimensions`, at least one.
     report : callable
         Hears (dimensions done, of how many).
+    across : bool
+        Whether the subspaces outside of every fold are wanted.
     """
     parts = _parts(fold)
     for number, dim in enumerate(dims, start=1):
         for _ in range(PASSES):
-            without = _without(z, parts, labels, k, dim)
-            labels = _across(z, parts, without).argmin(dim=1)
+            labels = _across(z, parts, _without(z, parts, labels, k, dim, _roughly)).argmin(dim=1)
         report(number, len(dims))
-    return Grown(_subspaces(_sums(z, labels, k), dims[-1], z), without)
+    without = _without(z, parts, labels, k, dims[-1], _exactly) if across else []
+    return Grown(_exactly(_sums(z, labels, k), dims[-1], z), without)
 
 
 def fold_of(rows: Tensor, seed: int) -> Tensor:
@@ -149,7 +152,14 @@ def _nearest(residual: Tensor) -> Across:
     return Across(two.indices[:, 0], two.values[:, 0], two.values[:, -1])
 
 
-def _without(z: Tensor, parts: list[Tensor], labels: Tensor, k: int, dim: int) -> list[Subspaces]:
+def _without(
+    z: Tensor,
+    parts: list[Tensor],
+    labels: Tensor,
+    k: int,
+    dim: int,
+    subspaces: Callable[[ScatterSums, int, Tensor], Subspaces],
+) -> list[Subspaces]:
     """For every fold, the subspaces of the samples outside it."""
     labels = labels.cpu()
     whole = _sums(z, labels, k)
@@ -157,7 +167,7 @@ def _without(z: Tensor, parts: list[Tensor], labels: Tensor, k: int, dim: int) -
     for inside in parts:
         rest = _sums(z[inside.to(z.device)], labels[inside], k)
         rest.weight, rest.second = whole.weight - rest.weight, whole.second - rest.second
-        found.append(_subspaces(rest, dim, z))
+        found.append(subspaces(rest, dim, z))
     return found
 
 
@@ -167,6 +177,10 @@ def _sums(z: Tensor, labels: Tensor, k: int) -> ScatterSums:
     return sums
 
 
-def _subspaces(sums: ScatterSums, dim: int, z: Tensor) -> Subspaces:
+def _roughly(sums: ScatterSums, dim: int, z: Tensor) -> Subspaces:
+    return Subspaces(leading_directions(sums.second.to(z), dim))
+
+
+def _exactly(sums: ScatterSums, dim: int, z: Tensor) -> Subspaces:
     dims = torch.full((len(sums.weight),), dim)
     return sums.subspaces(dims).to(z.dtype, z.device)
