@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from kscn.data.base import Source
 from kscn.data.catalog import NAMES, Progress
 from kscn.data.catalog import load as _load_named
 from kscn.data.dataset import Dataset
-from kscn.data.readers import open_path
+from kscn.data.images import Preparation, open_image_folder
+from kscn.data.readers import only_for_images, open_path
 from kscn.data.source import as_source
 from kscn.data.synthetic import make_union_of_subspaces
 from kscn.errors import DataError
 
 __all__ = ["Dataset", "Source", "as_source", "load", "make_union_of_subspaces"]
 
+# Pixels a side of what is shown of images that go to an encoder at their own size.
+_SHOWN = 96
 
-def load(name_or_path: str | Path, progress: Progress | None = None) -> Dataset:
+
+def load(
+    name_or_path: str | Path,
+    progress: Progress | None = None,
+    *,
+    size: int | None = None,
+    any_size: bool = False,
+    skip_broken: bool = False,
+) -> Dataset:
     """Load a named data set or open a file or folder.
 
     Parameters
@@ -28,6 +40,15 @@ def load(name_or_path: str | Path, progress: Progress | None = None) -> Dataset:
         writing it as a path, ./mnist.
     progress : callable, optional
         Called as ``progress(file, done_bytes, total_bytes)`` while a data set is fetched.
+    size : int, optional
+        Bring the images of a folder, of any size and mode, to so many pixels a side. The longer
+        side is cut at both ends; grey images stay grey if all of them are.
+    any_size : bool
+        Open a folder of images for an encoder, which takes `samples.files` or
+        `samples.original(row)` at their own sizes; as samples they are RGB of `size` pixels a
+        side, 96 by default, and are decoded when they are read.
+    skip_broken : bool
+        Leave out images that cannot be read; `samples.left_out` tells which and why.
 
     Returns
     -------
@@ -45,8 +66,19 @@ def load(name_or_path: str | Path, progress: Progress | None = None) -> Dataset:
     other way, are unpacked to memory. A file that would unpack to more than 4 GiB at once is
     refused; the environment variable KSCN_MAX_BYTES sets another limit.
     """
+    open_images = None
+    if size is not None or any_size or skip_broken:
+        wanted = None
+        if size is not None or any_size:
+            wanted = Preparation(_SHOWN if size is None else size, grey=False if any_size else None)
+        decode = size is not None and not any_size
+        open_images = partial(
+            open_image_folder, preparation=wanted, decode=decode, skip_broken=skip_broken
+        )
     if isinstance(name_or_path, str):
         if name_or_path in NAMES:
+            if open_images is not None:
+                raise only_for_images(name_or_path)
             return _load_named(name_or_path, progress)
         bare = not any(mark in name_or_path for mark in "./\\~")
         if bare and not Path(name_or_path).exists():
@@ -54,4 +86,4 @@ def load(name_or_path: str | Path, progress: Progress | None = None) -> Dataset:
                 f"{name_or_path!r} is neither a file nor a known data set; known ones are "
                 f"{', '.join(NAMES)}."
             )
-    return open_path(name_or_path)
+    return open_path(name_or_path, open_images)

@@ -38,9 +38,12 @@ class Source(ABC):
         The type of the values as stored; it may have a foreign byte order.
     on_disk : bool
         Whether reading waits for a file, so that reading ahead in the background pays.
+    names : list of str, or None
+        What the samples are called one by one, where each has a file of its own.
     """
 
     on_disk = False
+    names: list[str] | None = None
 
     def __init__(self, name: str, length: int, shape: tuple[int, ...], dtype: np.dtype) -> None:
         check_shape(name, (length, *shape))

@@ -31,7 +31,7 @@ _READERS: dict[str, Callable[[Path], Dataset]] = {
 }
 
 
-def open_path(path: str | Path) -> Dataset:
+def open_path(path: str | Path, open_images: Callable[[Path], Dataset] | None = None) -> Dataset:
     """Open a file or folder of samples.
 
     Parameters
@@ -39,6 +39,8 @@ def open_path(path: str | Path) -> Dataset:
     path : str or Path
         A .npy, .npz, .csv, .parquet, .h5 or idx (also .gz) file, a folder of .npy or .parquet
         files that hold one part each, or a folder of images.
+    open_images : callable, optional
+        How to open a folder of images; given one, nothing else is opened.
 
     Raises
     ------
@@ -48,9 +50,11 @@ def open_path(path: str | Path) -> Dataset:
     path = as_path(path)
     try:
         if path.is_dir():
-            return _open_folder(path)
+            return _open_folder(path, open_images)
         if not path.exists():
             raise DataError(f"{path} does not exist; check the path.")
+        if open_images is not None:
+            raise only_for_images(str(path))
         check_regular(path)
         return _reader(path)(path)
     except InputError as error:
@@ -60,11 +64,21 @@ def open_path(path: str | Path) -> Dataset:
         raise DataError(f"{path} cannot be read ({why}); check the file.") from error
 
 
-def _open_folder(folder: Path) -> Dataset:
+def only_for_images(name: str) -> DataError:
+    """What to raise where data that is no folder of images should be opened like one."""
+    return DataError(
+        f"{name} is no folder of images, and only those are brought to one size or may have broken "
+        "files; leave out --size and --skip-broken, in Python size and skip_broken."
+    )
+
+
+def _open_folder(folder: Path, open_images: Callable[[Path], Dataset] | None) -> Dataset:
     files = list(folder.iterdir())
     shards = [file for file in files if is_shard(file)]
     if not any(is_samples(file) for file in shards):  # labels.npy may well lie beside images
-        return open_image_folder(folder)
+        return (open_images or open_image_folder)(folder)
+    if open_images is not None:
+        raise only_for_images(str(folder))
     image = next((file for file in files if is_image_name(file)), None)
     if image is not None:
         raise DataError(
