@@ -121,14 +121,14 @@ class OnnxNetwork:
             )
         return found.output or names[0]
 
-    def __call__(self, image: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What the network makes of one prepared image, (1, ...)."""
-        batch = image[None].astype(self._dtype, copy=False)
+    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """What the network makes of prepared images (b, ...), (b, ...)."""
+        batch = images.astype(self._dtype, copy=False)
         try:
             (made,) = self._session.run([self.output], {self.input.name: batch})
         except Exception as error:  # whatever the code of an operator met
             raise InputError(
-                f"{self.path} cannot take images of {image.shape} ({reason(error)}); correct the "
+                f"{self.path} cannot take images of {images.shape[1:]} ({reason(error)}); correct the "
                 f"size in {self.path.with_suffix('.toml')}, or export it again."
             ) from None
         if not isinstance(made, np.ndarray) or made.dtype.kind != "f":

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kscn.data import Source, as_source
+from kscn.data import Source, as_source, load
 from kscn.data.dataset import require
 from kscn.errors import InputError
 
@@ -26,6 +27,8 @@ class Pictures:
     """
 
     def __init__(self, X: Any) -> None:
+        if isinstance(X, (str, Path)) and Path(X).is_dir():
+            X = load(X, any_size=True).samples
         self.source: Source = as_source(X)
         self.files = getattr(self.source, "files", None)
         if self.files is None:
@@ -34,10 +37,10 @@ class Pictures:
     def __len__(self) -> int:
         return len(self.source)
 
-    def image(self, row: int) -> Any:
-        """One image, RGB."""
+    def image(self, row: int, least: int) -> Any:
+        """One image, RGB, with at least so many pixels a side if it has them."""
         if self.files is not None:
-            return self.source.original(row)  # type: ignore[attr-defined]
+            return self.source.original(row, least)  # type: ignore[attr-defined]
         return picture(self.source[row], f"Image {row} of {self.source.name}")
 
     def digest(self, row: int) -> bytes:

@@ -91,7 +91,10 @@ class Preprocessing:
         usual = (MEAN, STD) if self.channels != "L" else ((0.449,), (0.226,))
         if self.channels == "BGR":
             usual = (MEAN[::-1], STD[::-1])
-        mean, std = (u if v is None else v for u, v in zip(usual, (self.mean, self.std), strict=True))
+        mean, std = (
+            usual if given is None else given
+            for usual, given in zip(usual, (self.mean, self.std), strict=True)
+        )
         for name, values in (("mean", mean), ("std", std)):
             if not _are_numbers(values) or len(values) != CHANNELS[self.channels]:
                 raise InputError(
@@ -154,6 +157,11 @@ class Preprocessing:
         if self.layout == "NCHW":
             return (channels, height, width)
         return (height, width, channels)
+
+    @property
+    def least(self) -> int:
+        """Pixels a side of an image that are enough to make it smaller from."""
+        return 2 * max(*self.size, self.resize or 0)
 
     def __call__(self, image: Any) -> NDArray[np.float32]:
         """An RGB image of Pillow as the network takes it, of the shape `shape`."""
