@@ -1,4 +1,4 @@
-"""Images become vectors before a fit or a prediction, by the encoder that an estimator was given."""
+"""Images become vectors before a fit or a prediction, by the encoder of an estimator."""
 
 from __future__ import annotations
 
@@ -62,33 +62,35 @@ def encoded_for_use(estimator: Any, X: Any) -> EmbeddedSource:
     return EmbeddedSource(encoder.halves(pictures.source), pictures.source)
 
 
+def has_encoder(estimator: Any) -> bool:
+    """Whether a fitted estimator takes images through an encoder."""
+    return getattr(estimator, "_encoder_of_fit", None) is not None
+
+
 def encoder_of(estimator: Any) -> Encoder:
     """The encoder of a fitted estimator; that of a model file is looked for when it is needed."""
     device = check.device(estimator.device)
     if estimator.image_encoder_ is None:
-        estimator.image_encoder_ = _found(estimator.encoder, estimator._encoder_of_fit)
+        estimator.image_encoder_ = same_encoder(estimator.encoder, estimator._encoder_of_fit)
     return estimator.image_encoder_.to(device)
 
 
-def _found(given: Any, about: Mapping[str, Any]) -> Encoder:
+def same_encoder(given: Any, about: Mapping[str, Any]) -> Encoder:
     """The encoder that was given, if it is the one that the model was fitted with."""
     told = f"{about['name']} (sha256 {about['sha256'][:12]})"
     if given is None:
         raise InputError(
             f"this model was fitted with the encoder {told}; give it by set_params(encoder=...)."
         )
-    if isinstance(given, (str, os.PathLike)) and os.fspath(given).lower().endswith(".onnx"):
-        if not os.path.exists(given):
-            raise InputError(
-                f"the encoder {told} is no longer at {reason(os.fspath(given))}; say where it is "
-                "by --encoder, in Python by set_params(encoder=...)."
-            )
+    place = os.fspath(given) if isinstance(given, (str, os.PathLike)) else ""
+    if place.lower().endswith(".onnx") and not os.path.exists(place):
+        raise InputError(
+            f"the encoder {told} is no longer at {reason(place)}; say where it is by --encoder, in "
+            "Python by set_params(encoder=...)."
+        )
     # Not what a file beside it says now: what it said when the model was fitted.
     recorded = dict(about["preprocessing"])
-    if isinstance(given, Encoder):
-        found = given
-    else:
-        found = load_encoder(given, **recorded)
+    found = load_encoder(given, **recorded)  # an Encoder keeps its own, see below
     if found.sha256 != about["sha256"]:
         raise InputError(
             f"encoder={found.name} (sha256 {found.sha256[:12]}) is not the encoder that this model "

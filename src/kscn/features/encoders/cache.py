@@ -65,7 +65,8 @@ class Cache:
 
     def read(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float16]]:
         """The embeddings that are known, by the digests of their images."""
-        wanted, found = set(digests), {}
+        wanted = set(digests)
+        found: dict[bytes, NDArray[np.float16]] = {}
         for path in _shards(self._folder):
             with suppress(OSError, SafetensorError, ValueError, KeyError):
                 with safe_open(path, framework="numpy") as shard:
@@ -76,7 +77,9 @@ class Cache:
                     vectors = shard.get_tensor("embeddings")
                 if vectors.shape != (len(keys), self._dim) or vectors.dtype != np.float16:
                     continue  # a damaged shard: its images are computed again
-                found |= {keys[row]: vectors[row] for row in here if np.isfinite(vectors[row]).all()}
+                found |= {
+                    keys[row]: vectors[row] for row in here if np.isfinite(vectors[row]).all()
+                }
                 os.utime(path)  # used last
         return found
 

@@ -212,16 +212,12 @@ class Encoder:
         return halves
 
     def _pooled(self, raw: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Features (n, d) from vectors, maps or sequences."""
-        axes = pooled_axes(raw.ndim, self.preprocessing)
-        if axes is None:
+        if raw.ndim not in (2, 3, 4):
             raise InputError(
                 f"encoder={self.name} gives an output of shape {raw.shape} for one image; vectors "
                 "(n, d), maps (n, d, h, w) or sequences (n, t, d) are needed."
             )
-        if axes == FIRST_TOKEN:
-            return raw[:, 0]
-        return raw.mean(axis=axes, dtype=np.float32) if axes else raw
+        return pooled(raw, self.preprocessing)
 
     def _dim(self) -> int:
         """Try the network on one black image."""
@@ -241,18 +237,13 @@ class Encoder:
         return dim
 
 
-FIRST_TOKEN = "first"
-
-
-def pooled_axes(ndim: int, preprocessing: Preprocessing) -> tuple[int, ...] | str | None:
-    """The axes of an output that are averaged, `FIRST_TOKEN`, or None if it cannot be pooled."""
-    if ndim == 2:
-        return ()
-    if ndim == 3:
-        return (1,) if preprocessing.pool == "mean" else FIRST_TOKEN
-    if ndim == 4:
-        return (2, 3) if preprocessing.layout == "NCHW" else (1, 2)
-    return None
+def pooled(raw: Any, preprocessing: Preprocessing) -> Any:
+    """Features (n, d) from vectors, maps or sequences, an array or a tensor."""
+    if raw.ndim == 3:
+        return raw.mean(1) if preprocessing.pool == "mean" else raw[:, 0]
+    if raw.ndim == 4:
+        return raw.mean((2, 3)) if preprocessing.layout == "NCHW" else raw.mean((1, 2))
+    return raw
 
 
 def load_encoder(encoder: Any, **settings: Any) -> Encoder:

@@ -88,9 +88,9 @@ class OnnxNetwork:
                 f"{self.path} takes {shape[0]} images at a time; export it for one image or with a "
                 "first axis of any length."
             )
-        own = _layout(shape)
-        sides = shape[2:] if own[0] == "NCHW" else shape[1:3]
-        usual: dict[str, Any] = dict(own[1:] and {"layout": own[0], "channels": own[1]})
+        usual = _layout(shape)
+        layout = settings.get("layout", usual.get("layout"))
+        sides = shape[1:3] if layout == "NHWC" else shape[2:]
         if None not in sides:
             usual["size"] = sides
         elif "size" not in settings:
@@ -128,8 +128,8 @@ class OnnxNetwork:
             (made,) = self._session.run([self.output], {self.input.name: batch})
         except Exception as error:  # whatever the code of an operator met
             raise InputError(
-                f"{self.path} cannot take images of {images.shape[1:]} ({reason(error)}); correct the "
-                f"size in {self.path.with_suffix('.toml')}, or export it again."
+                f"{self.path} cannot take images of {images.shape[1:]} ({reason(error)}); correct "
+                f"the size in {self.path.with_suffix('.toml')}, or export it again."
             ) from None
         if not isinstance(made, np.ndarray) or made.dtype.kind != "f":
             raise InputError(
@@ -139,13 +139,12 @@ class OnnxNetwork:
         return np.asarray(made, dtype=np.float32)
 
 
-def _layout(shape: list[int | None]) -> tuple[str, ...]:
+def _layout(shape: list[int | None]) -> dict[str, Any]:
     """Layout and channels, as far as the shape of the input tells."""
-    if shape[1] in CHANNELS.values():
-        return ("NCHW", "RGB" if shape[1] == 3 else "L")
-    if shape[3] in CHANNELS.values():
-        return ("NHWC", "RGB" if shape[3] == 3 else "L")
-    return ("NCHW",)
+    for layout, axis in (("NCHW", 1), ("NHWC", 3)):
+        if shape[axis] in CHANNELS.values():
+            return {"layout": layout, "channels": "RGB" if shape[axis] == 3 else "L"}
+    return {}
 
 
 def require_onnx(module: str) -> Any:

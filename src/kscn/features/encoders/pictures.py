@@ -48,7 +48,7 @@ class Pictures:
         if self.files is None:
             pixels = np.ascontiguousarray(self.source[row])
             made = hashlib.sha256(f"{pixels.shape} {pixels.dtype.str}".encode())
-            made.update(pixels)
+            made.update(pixels.data)
             return made.digest()
         made = hashlib.sha256()
         with self.files[row].open("rb") as file:

@@ -81,9 +81,8 @@ class Preprocessing:
                 f"size={self.size!r} is not the size of an image; give pixels a side, or height "
                 f"and width, from 1 to {LARGEST}."
             )
-        if self.resize is not None and (
-            not _are_pixels((self.resize,) * 2) or self.resize < max(size)
-        ):
+        fits = self.resize is None or _are_pixels((self.resize,) * 2)
+        if not fits or int(self.resize or LARGEST) < max(map(int, size)):
             raise InputError(
                 f"resize={self.resize!r} must be a number of pixels that is not below the size "
                 f"{max(size)}, which is cut out of it."
@@ -135,7 +134,9 @@ class Preprocessing:
                 f"{where} has the setting {reason(unknown[0])!r}, which is not known; use "
                 f"{', '.join(sorted(known))}."
             )
-        listed = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
+        listed: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in table.items()
+        }
         try:
             return cls(**listed)
         except InputError as error:
@@ -170,7 +171,7 @@ class Preprocessing:
         pixels = pixels.reshape(*self.size, -1)
         if self.channels == "BGR":
             pixels = pixels[..., ::-1]
-        mean, std = np.float32(self.mean), np.float32(self.std)
+        mean, std = (np.asarray(values, np.float32) for values in (self.mean, self.std))
         values = (pixels / np.float32(255) - mean) / std
         if self.layout == "NCHW":
             values = values.transpose(2, 0, 1)
