@@ -89,6 +89,11 @@ class Source(ABC):
         for low in range(first, last, batch_size):
             yield low, self._read(low, min(low + batch_size, last))
 
+    @property
+    def pictures(self) -> Source:
+        """What pages show of the samples: themselves, or the images that vectors stand for."""
+        return self
+
     def stretches(self) -> np.ndarray | None:
         """Where to cut the samples into stretches that are best read whole, from 0 to the length.
 

@@ -79,7 +79,12 @@ def look(file: Path, measure: bool = False) -> Look:
             return seen._replace(extent=extent(file, image))
 
 
-def read_rgb(file: Path, values: Values | None = None) -> Any:
+def read_rgb(
+    file: Path,
+    values: Values | None = None,
+    least: int | None = None,
+    content: BinaryIO | None = None,
+) -> Any:
     """An image file at its own size, as an upright RGB image of Pillow.
 
     Parameters
@@ -90,13 +95,20 @@ def read_rgb(file: Path, values: Values | None = None) -> Any:
     values : tuple of float, optional
         The values that become black and white if it has 16 or 32 bits; by default a range that is
         found for this file alone.
+    least : int, optional
+        Pixels a side that are enough: a large JPEG image is decoded at a fraction of its size that
+        has as many, which is many times as fast.
+    content : stream, optional
+        What the file holds, if it does not come from the disk.
 
     Raises
     ------
     DataError
         If the file cannot be decoded, or would unpack to more than is allowed.
     """
-    with open_image(file) as image:
+    with open_image(file, content) as image:
+        if least is not None:
+            image.draft(None, (least, least))
         if values is None and is_deep(image):
             with _faults(file):
                 found = extent(file, image)

@@ -111,10 +111,10 @@ class ImageSource(Source):
         source._scratch = self._scratch
         return source
 
-    def original(self, row: int) -> Any:
-        """One image at its own size, as an upright RGB image of Pillow."""
+    def original(self, row: int, least: int | None = None) -> Any:
+        """One image at its own size, or at least so many pixels a side, upright and RGB."""
         values = None if self.preparation is None else self.preparation.values
-        return read_rgb(self.files[row], values)
+        return read_rgb(self.files[row], values, least)
 
     def pixels(self, file: Path) -> np.ndarray:
         """The sample in a file."""

@@ -133,16 +133,16 @@ class Illustrator:
         survey: Survey,
         colours: list[str],
     ) -> None:
-        self._source = data.samples
+        self._source = source = data.samples.pictures
         self._labels = labels
         self._space = space
         self._survey = survey
         self._colours = colours
         self._painter: Painter | None = None
-        if is_image(data.samples.shape):
-            self._painter = Painter(data.samples.shape, min(0.0, survey.low), survey.high)
+        if is_image(source.shape):
+            self._painter = Painter(source.shape, min(0.0, survey.low), survey.high)
         else:
-            self._names = feature_names(data.samples.name, int(np.prod(data.samples.shape)))
+            self._names = feature_names(source.name, int(np.prod(source.shape)))
         self._spectra = space.spectra if isinstance(space, SubspaceSpace) else None
 
     @staticmethod

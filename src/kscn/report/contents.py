@@ -167,7 +167,7 @@ def collect(
         map_count=len(survey.chosen),
         n_samples=len(labels),
         space=space.name,
-        pictures=is_image(data.samples.shape),
+        pictures=is_image(data.samples.pictures.shape),
         angles=_angles(space),
         confusion=confusion,
         scores=scores,
@@ -179,7 +179,7 @@ def collect(
 
 def _checked_labels(run: RunFacts, data: Dataset, n_clusters: int) -> NDArray:
     expected, shape = run.config["data"]["samples"], tuple(run.config["data"]["shape"])
-    source = data.samples
+    source = data.samples.pictures
     if len(source) != expected or tuple(source.shape) != shape:
         raise DataError(
             f"{source.name} has {len(source):,} samples of shape {tuple(source.shape)} and the run "
@@ -286,12 +286,13 @@ def _map(
         made["classes"] = [str(name) for name in classes]
         made["class"] = number[chosen].tolist()
         made["classColours"] = colours(len(classes))
-    if is_image(data.samples.shape):
-        painter = Painter(data.samples.shape, min(0.0, survey.low), survey.high, _HOVER_SIDE)
-        one = painter.pixels(data.samples.take(chosen[:1])).shape
+    pictures = data.samples.pictures
+    if is_image(pictures.shape):
+        painter = Painter(pictures.shape, min(0.0, survey.low), survey.high, _HOVER_SIDE)
+        one = painter.pixels(pictures.take(chosen[:1])).shape
         count = min(len(chosen), _PICTURES, max(1, _PIXELS // int(np.prod(one))))
         pictured = np.sort(np.random.default_rng(0).permutation(len(chosen))[:count])
-        pixels, columns = sheet(painter.pixels(data.samples.take(chosen[pictured])))
+        pixels, columns = sheet(painter.pixels(pictures.take(chosen[pictured])))
         made["sheet"] = {
             "uri": data_uri(pixels),
             "columns": columns,

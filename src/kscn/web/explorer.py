@@ -72,7 +72,7 @@ class Explorer:
         note: str = "",
     ) -> None:
         self._source = data.samples
-        self._labels = _checked(config, labels, n_clusters, data.samples)
+        self._labels = _checked(config, labels, n_clusters, data.samples.pictures)
         self._model = model
         self._nearness = measure(self._source, self._labels, model)
         self._gallery = Gallery(data, self._nearness.low, self._nearness.high)

@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscn.errors import InputError
+from kscn.estimators.embedding import encoder_of, has_encoder
 from kscn.export.graph import noise_scale
+from kscn.web.bodies import AT_ONCE, IMAGES, decode, decode_images
 
 # Residuals, samples times clusters, that are held at a time.
 _AT_ONCE = 2**22
@@ -32,6 +34,11 @@ class Predictor:
         self.shape = tuple(shape)
         self.kind = type(model).__name__
         self.n_clusters = int(model.n_clusters)
+        self._encoder = None
+        self.at_once = AT_ONCE  # bytes of a body that is decoded while everybody else waits
+        if has_encoder(model):
+            self._encoder = encoder_of(model)
+            model, self.at_once = model.on_embeddings(), 0  # images unpack to any size
         self._model = model
         self._scale = noise_scale(model)
         scaling = getattr(model, "scaling_", None)
@@ -39,6 +46,20 @@ class Predictor:
             white = 255.0 if scaling is None else 1 / float(scaling.factor)
         # A factor of 1 / 255 comes back with a rounding error.
         self.white = float(round(white)) if abs(white - round(white)) < 1e-9 * white else white
+
+    def read(self, kind: str, parts: list[bytes]) -> NDArray:
+        """Samples from the parts of a body, as calling this takes them.
+
+        An encoder takes images of any size, and arrays of the shape of the run's own.
+        """
+        if self._encoder is None:
+            return decode(kind, parts, self.shape, self.white)
+        steps = self._encoder.preprocessing
+        if kind in IMAGES:
+            return decode_images(parts, steps, steps.shape, steps.least)
+        pixels = decode(kind, parts, self.shape)
+        whole = pixels.dtype.kind == "f" and (pixels == np.rint(pixels)).all()
+        return self._encoder.prepare(pixels.astype(np.int64) if whole else pixels)
 
     def __call__(self, samples: NDArray) -> tuple[NDArray, NDArray, NDArray]:
         """Label, probability of that label, and squared distance to its subspace, each (n,)."""
@@ -48,6 +69,8 @@ class Predictor:
         return label, probability, least
 
     def _block(self, samples: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+        if self._encoder is not None:
+            samples = self._encoder.run(samples).astype(np.float32)
         with np.errstate(over="ignore", invalid="ignore"):
             residual = np.asarray(self._model.residuals(samples), dtype=np.float64)  # (n, k)
         if not np.isfinite(residual).all():
