@@ -68,9 +68,9 @@ def command(
 
     POST /predict takes JSON ({"samples": [...]}), a .npy file (application/octet-stream), or PNG
     and JPEG images (as the body, or as files of a form), and answers with the label, its
-    probability and the residual of every sample. GET /health, /metrics and /openapi.json tell the
-    rest. Without a token it answers only requests that name it by address, as localhost, or by
-    --host. Ctrl-C ends it.
+    probability and the residual of every sample. Images may have any size where those of the run
+    were brought to one. GET /health, /metrics and /openapi.json tell the rest. Without a token it
+    answers only requests that name it by address, as localhost, or by --host. Ctrl-C ends it.
     """
     opened = read_run(run)
     folder = opened.model  # says why there is none, before anything heavy is imported
@@ -86,7 +86,8 @@ def command(
 
     model = load_model(folder).set_params(device=device)
     chosen(device)  # which is refused before anybody is served
-    predictor = Predictor(model, tuple(opened.config["data"]["shape"]), white)
+    shape = tuple(opened.config["data"]["shape"])
+    predictor = Predictor(model, shape, white, opened.preparation())
     app = prediction_app(
         predictor,
         token=token,
