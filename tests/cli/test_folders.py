@@ -100,6 +100,16 @@ def test_a_run_that_is_replaced_takes_its_list_along(photos, sized, files, kscn,
     assert read_run(copy).names() is None
 
 
+def test_a_run_on_a_folder_goes_on_with_the_same_images(sized, kscn, tmp_path):
+    stage = tmp_path / "run" / ".unfinished"
+    stage.mkdir(parents=True)
+    shutil.copy(sized / "config.toml", stage)
+    result = kscn("fit", "--resume", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    for name in ("labels.csv", "left-out.csv", "config.toml"):
+        assert (tmp_path / "run" / name).read_bytes() == (sized / name).read_bytes()
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
