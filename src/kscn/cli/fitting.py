@@ -120,6 +120,7 @@ def _leave(run: RunWriter, code: int) -> NoReturn:
 
 
 def _config(loaded: Any, data: str, choice: Choice) -> dict[str, dict[str, Any]]:
+    from kscn.data.catalog import NAMES
     from kscn.experiments import methods
 
     parameters = methods.settings(choice.model)
@@ -133,7 +134,7 @@ def _config(loaded: Any, data: str, choice: Choice) -> dict[str, dict[str, Any]]
             "model": hasattr(choice.model, "save"),
         },
         "data": {
-            "source": data if data == loaded.name else str(Path(data).expanduser().absolute()),
+            "source": data if data in NAMES else str(Path(data).expanduser().absolute()),
             "name": loaded.name,
             "samples": len(loaded.samples),
             "shape": list(loaded.samples.shape),

@@ -23,8 +23,8 @@ _SUFFIXES = {
 # More would take hours to cluster and gigabytes to hold, and shapes are told apart with less.
 MOST_PIXELS = 1024
 _NAMED = 3  # files in a message
-_SIZE = "--size 64, in Python size=64"
-_SKIP = "--skip-broken, in Python skip_broken=True"
+_SIZE = "--size 64 (size=64 in Python)"
+_SKIP = "--skip-broken (skip_broken=True in Python)"
 
 Result = TypeVar("Result")
 
