@@ -1,17 +1,13 @@
 """`kscn explore`: look through all samples of a run and correct its clusters, in a browser."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from kscn import chosen
-from kscn.cli.rundir import Run, read_run
+from kscn.cli.rundata import run_data
+from kscn.cli.rundir import read_run
 from kscn.cli.serve import require_web
-from kscn.errors import DataError
-
-if TYPE_CHECKING:
-    from kscn.data import Dataset
 
 
 @click.command("explore", short_help="Browse and correct the clusters of a run.")
@@ -44,7 +40,7 @@ def command(run: Path, data: str | None, port: int, show: bool) -> None:
     from kscn.web.explorer import Explorer
     from kscn.web.exploring import explorer_app, page_path
 
-    loaded = _data(opened, data)
+    loaded = run_data(opened, data)
     model = load_model(opened.model) if opened.has_model else None
     with working(f"looking at {len(labels):,} samples"):
         sizes, note = opened.result["sizes"], chosen.confidence(opened.result)
@@ -62,18 +58,3 @@ def command(run: Path, data: str | None, port: int, show: bool) -> None:
         server.run(explorer_app(explorer, token), listening, ready)
     finally:
         explorer.close()
-
-
-def _data(run: Run, given: str | None) -> "Dataset":
-    from kscn.cli.progress import load_data
-
-    source = run.config["data"]["source"]
-    try:
-        return load_data(given or source)
-    except DataError as error:
-        if given is not None or Path(source).exists():
-            raise
-        raise DataError(
-            f"the data of {run.path} is no longer at {source} ({str(error).rstrip('.')}); say "
-            "where it is with --data."
-        ) from None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kscn.atomicfile import atomic_file
+from kscn.cli.rundata import run_data
 from kscn.cli.rundir import Run, read_run
 from kscn.cli.terminal import Terminal
 from kscn.errors import DataError, InputError
@@ -59,13 +60,12 @@ def _samples(run: Run, model: Any, data: str | None) -> "tuple[np.ndarray, Any, 
     """What to compare on, the type that holds it, and what it is called."""
     import numpy as np
 
-    from kscn.cli.progress import load_data
     from kscn.training.blocks import working_dtype
 
     shape, count = tuple(run.config["data"]["shape"]), run.config["data"]["samples"]
     own = str(getattr(model, "_dtype", "torch.float32")).removeprefix("torch.")
     try:
-        source = load_data(data or run.config["data"]["source"]).samples
+        source = run_data(run, data).samples
         if len(source) != count or tuple(source.shape) != shape:
             raise DataError(
                 f"{source.name} has {len(source):,} samples of shape {tuple(source.shape)} and the "

@@ -12,6 +12,7 @@ import click
 
 from kscn.cli.fitting import Choice, Done, fit_run, keeps_states, set_checkpoints, stopped
 from kscn.cli.interrupt import interruptible
+from kscn.cli.rundata import folder_options, open_data, say_photographs
 from kscn.cli.rundir import CONFIG, MODEL, read_unfinished
 from kscn.cli.summary import next_lines, run_lines
 from kscn.cli.terminal import Terminal
@@ -19,6 +20,10 @@ from kscn.errors import InputError, ModelFileError
 
 if TYPE_CHECKING:
     from kscn.training.distributed import Group
+
+
+# Options that say how to open a folder of images.
+_OF_FOLDERS = ["size", "skip_broken"]
 
 
 class SubspaceDim(click.ParamType):
@@ -119,6 +124,7 @@ class SubspaceDim(click.ParamType):
     type=float,
     help="Longest time that a kill can cost; 10 if not given.",
 )
+@folder_options
 @click.option("--overwrite", is_flag=True, help="Replace the run in the output directory.")
 def command(
     data: str | None,
@@ -133,10 +139,11 @@ def command(
 ) -> None:
     """Cluster DATA into K clusters and write a run directory.
 
-    DATA is a file (.npy .npz .csv .parquet .h5, idx), a folder of images, or a name from
-    `kscn data list`. Known labels never reach the fit; they only score its result. K is all that
-    the method needs to be told; it tries many clusterings and says which it took, why, and how
-    sure it is. Options that begin with the name of another method need that --method.
+    DATA is a file (.npy .npz .csv .parquet .h5, idx), a folder of images (of any sizes and modes
+    with --size), or a name from `kscn data list`. Known labels never reach the fit; they only score
+    its result. K is all that the method needs to be told; it tries many clusterings and says which
+    it took, why, and how sure it is. Options that begin with the name of another method need that
+    --method.
 
     Many processes share the work when torchrun starts them: torchrun --nproc-per-node 4 -m kscn
     fit ... A run that was stopped or killed goes on with --resume.
@@ -185,9 +192,10 @@ def _begin(
     """A new run."""
     if "pretrained" in chosen:
         chosen["pretrained"] = _model_of(chosen["pretrained"])
+    folder = {name: chosen.pop(name) for name in _OF_FOLDERS if name in chosen}
     # A seed of our own, so that config.toml can repeat the run even when none was given.
     seed = group.agree_int(secrets.randbelow(2**31) if seed is None else seed)
-    loaded = _load(data, group)
+    loaded = _load(data, group, folder)
     choice = choose(loaded, data, clusters, method, preset, seed, chosen)
     if group.size > 1 and not keeps_states(choice.model):
         raise InputError(
@@ -196,6 +204,8 @@ def _begin(
     if group.rank > 0:
         _assist(loaded, choice, output)
         return None
+    if "encoder" not in chosen:
+        say_photographs(loaded)
     return fit_run(loaded, data, choice, output, overwrite)
 
 
@@ -205,7 +215,9 @@ def _go_on(run: Path, device: str | None, group: "Group") -> Done | None:
 
     config = read_unfinished(run)
     described = config["data"]
-    loaded = _load(described["source"], group)
+    size = described.get("preparation", {}).get("size")
+    folder = {"size": size, "skip_broken": described.get("skip_broken", False)}
+    loaded = _load(described["source"], group, folder)
     found = (len(loaded.samples), list(loaded.samples.shape))
     if found != (described["samples"], described["shape"]):
         raise InputError(
@@ -232,14 +244,14 @@ def _go_on(run: Path, device: str | None, group: "Group") -> Done | None:
     return fit_run(loaded, described["source"], choice, run, False, config)
 
 
-def _load(data: str, group: "Group") -> Any:
+def _load(data: str, group: "Group", folder: dict[str, Any]) -> Any:
     """Open the data; where it has to be fetched first, one process of a machine does so."""
     from kscn.cli.progress import load_data
 
     first = int(os.environ.get("LOCAL_RANK", "0")) == 0
-    loaded = load_data(data) if first else None
+    loaded = open_data(data, **folder) if first else None
     group.any(False)  # the others come when it is there
-    return load_data(data) if loaded is None else loaded
+    return load_data(data, **folder) if loaded is None else loaded
 
 
 def _assist(loaded: Any, choice: Choice, output: Path) -> None:
@@ -356,6 +368,7 @@ def _estimator_options() -> list[str]:
     """The options of this command that are parameters of some estimator."""
     of_the_run = {
         "data", "clusters", "output", "resume", "method", "preset", "seed", "overwrite",
+        *_OF_FOLDERS,
     }  # fmt: skip
     return [p.name for p in command.params if p.name and p.name not in of_the_run]
 

@@ -2,6 +2,7 @@
 
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -83,7 +84,10 @@ def fit_run(
         result = _result(model, seconds, loaded.labels)
         if hasattr(model, "save"):
             model.save(run.stage / MODEL)
-        run.write_labels(model.labels_)
+        run.write_labels(model.labels_, loaded.samples.names)
+        left_out = getattr(loaded.samples, "left_out", {})
+        if left_out:
+            run.write_left_out(left_out)
         run.record(result)
     return model, config, result
 
@@ -133,9 +137,22 @@ def _config(loaded: Any, data: str, choice: Choice) -> dict[str, dict[str, Any]]
             "name": loaded.name,
             "samples": len(loaded.samples),
             "shape": list(loaded.samples.shape),
+            **_folder(loaded.samples),
         },
         # With the preset, they make the same model again: TOML leaves out what is None.
         "parameters": parameters | ({} if choice.preset is None else {"preset": choice.preset}),
+    }
+
+
+def _folder(samples: Any) -> dict[str, Any]:
+    """How a folder of images was opened, where anything was done to it."""
+    preparation = getattr(samples, "preparation", None)
+    left_out = len(getattr(samples, "left_out", ()))
+    return {
+        "files": None if samples.names is None else True,
+        "preparation": None if preparation is None else asdict(preparation),
+        "left_out": left_out or None,
+        "skip_broken": True if left_out else None,
     }
 
 

@@ -145,9 +145,9 @@ def working(text: str) -> AbstractContextManager[object]:
     return Console(stderr=True).status(Text(printable(text)))
 
 
-def load_data(name_or_path: str) -> "Dataset":
-    """Open a data set, with progress in case it has to be fetched first."""
+def load_data(name_or_path: str, **options: Any) -> "Dataset":
+    """Open a data set (see `kscn.data.load`), with progress in case it is fetched first."""
     from kscn import data
 
     with FetchProgress() as progress:
-        return data.load(name_or_path, progress)
+        return data.load(name_or_path, progress, **options)

@@ -9,9 +9,10 @@ import click
 
 from kscn.atomicfile import atomic_file
 from kscn.cli.labels import read_labels
+from kscn.cli.rundata import run_data
 from kscn.cli.rundir import Run, read_run
 from kscn.cli.terminal import Terminal
-from kscn.errors import DataError, InputError
+from kscn.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,20 +75,11 @@ def _page(run: Run, labels: "np.ndarray", data: str | None, labels_path: Path | 
     import torch
 
     from kscn import load_model
-    from kscn.cli.progress import load_data, working
+    from kscn.cli.progress import working
     from kscn.report.contents import RunFacts, collect
     from kscn.report.page import render
 
-    source = run.config["data"]["source"]
-    try:
-        loaded = load_data(data or source)
-    except DataError as error:
-        if data is not None or Path(source).exists():
-            raise
-        raise DataError(
-            f"the data of {run.path} is no longer at {source} ({str(error).rstrip('.')}); say "
-            "where it is with --data."
-        ) from None
+    loaded = run_data(run, data)
     model = load_model(run.model) if run.has_model else None
     facts = RunFacts(run.config, run.history, labels, model, _versions(run))
     true = _true(loaded, labels_path, len(labels))

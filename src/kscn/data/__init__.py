@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -9,13 +10,13 @@ from kscn.data.base import Source
 from kscn.data.catalog import NAMES, Progress
 from kscn.data.catalog import load as _load_named
 from kscn.data.dataset import Dataset
-from kscn.data.images import Preparation, open_image_folder
-from kscn.data.readers import only_for_images, open_path
+from kscn.data.images import ImageSource, Preparation, open_image_folder
+from kscn.data.readers import open_path
 from kscn.data.source import as_source
 from kscn.data.synthetic import make_union_of_subspaces
 from kscn.errors import DataError
 
-__all__ = ["Dataset", "Source", "as_source", "load", "make_union_of_subspaces"]
+__all__ = ["Dataset", "Source", "as_source", "load", "load_like", "make_union_of_subspaces"]
 
 # Pixels a side of what is shown of images that go to an encoder at their own size.
 _SHOWN = 96
@@ -46,7 +47,7 @@ def load(
     any_size : bool
         Open a folder of images for an encoder, which takes `samples.files` or
         `samples.original(row)` at their own sizes; as samples they are RGB of `size` pixels a
-        side, 96 by default, and are decoded when they are read.
+        side, 96 by default, and are decoded when they are read. Other data is opened as always.
     skip_broken : bool
         Leave out images that cannot be read; `samples.left_out` tells which and why.
 
@@ -75,10 +76,47 @@ def load(
         open_images = partial(
             open_image_folder, preparation=wanted, decode=decode, skip_broken=skip_broken
         )
+    found = _open(name_or_path, progress, open_images)
+    if (size is not None or skip_broken) and not isinstance(found.samples, ImageSource):
+        raise DataError(
+            f"{name_or_path} is no folder of images, and only those are brought to one size or may "
+            "have broken files; leave out --size and --skip-broken, in Python size and skip_broken."
+        )
+    return found
+
+
+def load_like(
+    name_or_path: str | Path,
+    preparation: Preparation | None,
+    *,
+    names: Sequence[str] | None = None,
+    skip_broken: bool = False,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Load data in the way in which that of an earlier fit was loaded.
+
+    Parameters
+    ----------
+    name_or_path, skip_broken, progress
+        See `load`.
+    preparation : Preparation or None
+        What a folder of images is prepared by, the `samples.preparation` of the earlier one.
+    names : sequence of str, optional
+        The files to take from a folder of images, instead of all of them.
+    """
+    open_images = partial(
+        open_image_folder, preparation=preparation, names=names, skip_broken=skip_broken
+    )
+    return _open(name_or_path, progress, open_images)
+
+
+def _open(
+    name_or_path: str | Path,
+    progress: Progress | None,
+    open_images: Callable[[Path], Dataset] | None,
+) -> Dataset:
     if isinstance(name_or_path, str):
         if name_or_path in NAMES:
-            if open_images is not None:
-                raise only_for_images(name_or_path)
             return _load_named(name_or_path, progress)
         bare = not any(mark in name_or_path for mark in "./\\~")
         if bare and not Path(name_or_path).exists():
@@ -86,4 +124,4 @@ def load(
                 f"{name_or_path!r} is neither a file nor a known data set; known ones are "
                 f"{', '.join(NAMES)}."
             )
-    return open_path(name_or_path, open_images)
+    return open_path(name_or_path, open_images or open_image_folder)

@@ -145,6 +145,12 @@ class Source(ABC):
             out[first : first + len(block)] = block
         return out
 
+    def called(self, row: int) -> str:
+        """What a sample is called on a page: its file, as far as that is text, or its number."""
+        if self.names is None:
+            return f"sample {row}"
+        return self.names[row].encode("utf-8", "replace").decode()
+
     @property
     def row_bytes(self) -> int:
         """Bytes of one sample."""

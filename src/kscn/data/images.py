@@ -78,8 +78,8 @@ class ImageSource(Source):
         The same, as they are called from the folder.
     preparation : Preparation or None
         How they are brought to one size, if they are.
-    left_out : dict of Path to str
-        Files of the folder that cannot be read, and why.
+    left_out : dict of str to str
+        Names of files that cannot be read, and why.
     """
 
     on_disk = True
@@ -93,17 +93,22 @@ class ImageSource(Source):
     ) -> None:
         super().__init__(str(folder), len(files), shape, np.dtype(np.uint8))
         self.files = list(files)
-        self.names = [file.relative_to(folder).as_posix() for file in files]
+        self.names = [self._name(file, folder) for file in files]
         self.preparation = preparation
-        self.left_out: dict[Path, str] = {}
+        self.left_out: dict[str, str] = {}
         self._folder = folder
         self._scratch = None if preparation is None else Scratch()
+
+    @staticmethod
+    def _name(file: Path, folder: Path) -> str:
+        return file.relative_to(folder).as_posix()
 
     def without(self, broken: Mapping[Path, str]) -> ImageSource:
         """The same source, but for some files."""
         good = [file for file in self.files if file not in broken]
         source = ImageSource(good, self._folder, self.shape, self.preparation)
-        source.left_out, source._scratch = dict(broken), self._scratch
+        source.left_out = {self._name(file, self._folder): why for file, why in broken.items()}
+        source._scratch = self._scratch
         return source
 
     def original(self, row: int, least: int | None = None) -> Any:
@@ -174,7 +179,15 @@ def open_image_folder(
     if not files:
         raise DataError(f"{folder} is a folder without images; give one that holds image files.")
     looks, faults = _tried(lambda file: look(file, preparation is not None), files)
-    source = _source(looks, folder, preparation) if looks else None
+    try:
+        source = _source(looks, folder, preparation) if looks else None
+    except DataError as error:
+        if not faults or skip_broken:
+            raise
+        raise DataError(  # both at once, so that nobody meets them one after the other
+            f"{str(error).rstrip('.')}; and leave out {len(faults)} of {len(files)} images, which "
+            f"cannot be read, by {_SKIP}."
+        ) from error
     if source is not None and (decode or skip_broken):
         faults |= _tried(source.pixels, source.files)[1]
     broken = {file: faults[file] for file in files if file in faults}

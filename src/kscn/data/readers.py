@@ -31,7 +31,9 @@ _READERS: dict[str, Callable[[Path], Dataset]] = {
 }
 
 
-def open_path(path: str | Path, open_images: Callable[[Path], Dataset] | None = None) -> Dataset:
+def open_path(
+    path: str | Path, open_images: Callable[[Path], Dataset] = open_image_folder
+) -> Dataset:
     """Open a file or folder of samples.
 
     Parameters
@@ -40,7 +42,7 @@ def open_path(path: str | Path, open_images: Callable[[Path], Dataset] | None = 
         A .npy, .npz, .csv, .parquet, .h5 or idx (also .gz) file, a folder of .npy or .parquet
         files that hold one part each, or a folder of images.
     open_images : callable, optional
-        How to open a folder of images; given one, nothing else is opened.
+        How to open a folder of images.
 
     Raises
     ------
@@ -53,8 +55,6 @@ def open_path(path: str | Path, open_images: Callable[[Path], Dataset] | None = 
             return _open_folder(path, open_images)
         if not path.exists():
             raise DataError(f"{path} does not exist; check the path.")
-        if open_images is not None:
-            raise only_for_images(str(path))
         check_regular(path)
         return _reader(path)(path)
     except InputError as error:
@@ -64,21 +64,11 @@ def open_path(path: str | Path, open_images: Callable[[Path], Dataset] | None = 
         raise DataError(f"{path} cannot be read ({why}); check the file.") from error
 
 
-def only_for_images(name: str) -> DataError:
-    """What to raise where data that is no folder of images should be opened like one."""
-    return DataError(
-        f"{name} is no folder of images, and only those are brought to one size or may have broken "
-        "files; leave out --size and --skip-broken, in Python size and skip_broken."
-    )
-
-
-def _open_folder(folder: Path, open_images: Callable[[Path], Dataset] | None) -> Dataset:
+def _open_folder(folder: Path, open_images: Callable[[Path], Dataset]) -> Dataset:
     files = list(folder.iterdir())
     shards = [file for file in files if is_shard(file)]
     if not any(is_samples(file) for file in shards):  # labels.npy may well lie beside images
-        return (open_images or open_image_folder)(folder)
-    if open_images is not None:
-        raise only_for_images(str(folder))
+        return open_images(folder)
     image = next((file for file in files if is_image_name(file)), None)
     if image is not None:
         raise DataError(

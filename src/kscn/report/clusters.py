@@ -39,6 +39,8 @@ class Member:
     ----------
     index : int
         Of the sample.
+    name : str
+        What it is called.
     picture : str
         Empty for vectors.
     note, mark : str
@@ -46,6 +48,7 @@ class Member:
     """
 
     index: int
+    name: str
     picture: str
     note: str = ""
     mark: str = ""
@@ -207,7 +210,8 @@ class Illustrator:
             pixels = self._painter.pixels(self._source.take(indices))
             pictures = [data_uri(picture) for picture in pixels]
         return tuple(
-            Member(int(index), picture) for index, picture in zip(indices, pictures, strict=True)
+            Member(int(index), self._source.called(index), picture)
+            for index, picture in zip(indices.tolist(), pictures, strict=True)
         )
 
     def _some(self, cluster: int) -> tuple[NDArray, NDArray]:

@@ -66,6 +66,7 @@ class Contents:
 
     title: str
     headline: str
+    caution: str
     choice: dict[str, str]
     tried: list[tuple[str, str]]
     facts: list[tuple[str, str]]
@@ -152,6 +153,7 @@ def collect(
     return Contents(
         title=f"{name}, {about.get('method', '')}",
         headline=_headline(run, scores, survey, space),
+        caution=chosen.caution(result),
         choice=chosen.told(result),
         tried=_tried(result),
         facts=_facts(run, scores),
@@ -277,6 +279,8 @@ def _map(
         "colours": colour,
         "sheet": None,
     }
+    if data.samples.names is not None:
+        made["names"] = [data.samples.called(row) for row in made["index"]]
     if true is not None:
         classes, number = np.unique(true, return_inverse=True)
         made["classes"] = [str(name) for name in classes]
