@@ -233,12 +233,16 @@ def _posted(host: str, files: list[Path]) -> list[int]:
     mark = "photographs"
     body = b"".join(
         f'--{mark}\r\nContent-Disposition: form-data; name="files"; filename="{file.name}"\r\n'
-        "Content-Type: image/png\r\n\r\n".encode() + file.read_bytes() + b"\r\n"
+        "Content-Type: image/png\r\n\r\n".encode()
+        + file.read_bytes()
+        + b"\r\n"
         for file in files
     )
     connection = http.client.HTTPConnection(host, timeout=600)
     kind = f"multipart/form-data; boundary={mark}"
-    connection.request("POST", "/predict", body + f"--{mark}--\r\n".encode(), {"Content-Type": kind})
+    connection.request(
+        "POST", "/predict", body + f"--{mark}--\r\n".encode(), {"Content-Type": kind}
+    )
     answer = json.loads(connection.getresponse().read())
     return [one["label"] for one in answer["predictions"]]
 

@@ -1,21 +1,18 @@
 """Runs with an encoder on the command line: images come in, and embeddings go to the model."""
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kscn.cli.rundir import ENCODER, Run
+from kscn.cli.rundir import ENCODER, UNFINISHED, Run
 from kscn.errors import InputError, ModelFileError
 
 if TYPE_CHECKING:
     from kscn.data import Dataset
     from kscn.features.encoders import Encoder
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 encoder_option = click.option(
     "--encoder", help="The encoder of the run, if it is no longer where it was."
@@ -63,8 +60,8 @@ def embedded(model: Any, loaded: "Dataset") -> "tuple[Any, Dataset]":
     return model.on_embeddings(), replace(loaded, samples=samples)
 
 
-def resumed_encoder(run: Path, config: dict[str, Any]) -> "Encoder | None":
-    """The encoder of a run that did not finish, None if it has none."""
+def resumed_encoder(run: Path, config: dict[str, Any], given: str | None) -> "Encoder | None":
+    """The encoder of a run that did not finish, `given` if it was moved; None if it has none."""
     from kscn.estimators.embedding import checked_about, same_encoder
 
     try:
@@ -72,9 +69,11 @@ def resumed_encoder(run: Path, config: dict[str, Any]) -> "Encoder | None":
     except ValueError as error:
         raise ModelFileError(f"{run} cannot go on: {error}; begin anew.") from None
     if about is None:
+        if given is not None:
+            raise InputError(f"{run} was begun without an encoder; leave out --encoder.")
         return None
-    given = copied(run / UNFINISHED) or config["parameters"].get("encoder")
-    return same_encoder(given, about)
+    own = copied(run / UNFINISHED) or config["parameters"].get("encoder")
+    return same_encoder(given or own, about)
 
 
 def copy_encoder(encoder: "Encoder", stage: Path) -> None:
@@ -88,7 +87,8 @@ def copy_encoder(encoder: "Encoder", stage: Path) -> None:
         )
     folder = stage / ENCODER
     folder.mkdir(exist_ok=True)
-    for file in encoder.network.files:
+    beside = encoder.network.path.with_suffix(".toml")
+    for file in [*encoder.network.files, *([beside] if beside.exists() else [])]:
         shutil.copyfile(file, folder / file.name)
 
 

@@ -63,6 +63,7 @@ class _TimeLeftColumn(TimeRemainingColumn):
 
 # What a stage of the history is called on screen; a stage that is not here goes by its own name.
 _STAGES = {
+    "embed": "embedding",
     "pretrain": "pretraining",
     "search": "trying starts",
     "settle": "comparing the best starts",
@@ -122,6 +123,24 @@ def _note(record: dict[str, Any]) -> str:
     if record.get("changed") is not None:
         parts.append(f"{record['changed']:.1%} moved")
     return "  ".join(parts)
+
+
+class CountProgress(_LiveBars):
+    """Progress of work on things that are counted, called with how many are done and of how many.
+
+    Parameters
+    ----------
+    what : str
+        What is done with them.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(TextColumn("{task.fields[note]}", markup=False), TimeRemainingColumn())
+        self._task = self.bars.add_task(what, total=None, note="")
+
+    def __call__(self, done: int, total: int) -> None:
+        """Draw how far it is."""
+        self.bars.update(self._task, completed=done, total=total, note=f"{done:,} of {total:,}")
 
 
 class FetchProgress(_LiveBars):

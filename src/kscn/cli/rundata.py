@@ -33,21 +33,25 @@ def folder_options(command: Function) -> Function:
     return size(skip_broken_option(command))
 
 
-def open_data(data: str, size: int | None = None, skip_broken: bool = False) -> "Dataset":
-    """Open data for a fit, and say which files of it are left out."""
+def open_data(
+    data: str, size: int | None = None, skip_broken: bool = False, any_size: bool = False
+) -> "Dataset":
+    """Open data for a fit, and say which files of it are left out; see `kscn.data.load`."""
     from kscn.cli.progress import load_data, working
     from kscn.data import load
 
     if size is None and not skip_broken:
-        return load_data(data)
+        return load_data(data, any_size=any_size)
     with working(f"decoding the images of {data}"):
-        loaded = load(data, size=size, skip_broken=skip_broken)
+        loaded = load(data, size=size, skip_broken=skip_broken, any_size=any_size)
     _say_left_out(loaded)
     return loaded
 
 
 def new_data(run: Run, data: str, skip_broken: bool = False) -> "Dataset":
     """Other data than that of a run, prepared in the same way."""
+    if "encoder" in run.config and run.preparation() is None:  # fitted on an array
+        return open_data(data, skip_broken=skip_broken, any_size=True)
     from kscn.cli.progress import FetchProgress
     from kscn.data import load_like
 
