@@ -66,6 +66,16 @@ def told(result: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+def encoder(config: Mapping[str, Any]) -> str:
+    """The encoder of a run, by its name and the start of its checksum; "" if it has none."""
+    about = config.get("encoder")
+    if about is None:
+        return ""
+    name = about["name"]
+    short = name.replace("\\", "/").rpartition("/")[2] if name.lower().endswith(".onnx") else name
+    return f"{short}, sha256 {about['sha256'][:12]}"
+
+
 def called(entry: Mapping[str, Any]) -> str:
     """A clustering by the method and the space that it comes from."""
     method = ", ".join(_WORDS.get(part, part) for part in entry["method"].split(", "))

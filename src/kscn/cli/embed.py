@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from kscn.atomicfile import atomic_file
+from kscn.cli.rundata import open_data, say_left_out, skip_broken_option
 from kscn.cli.terminal import Terminal
 from kscn.errors import InputError
 
@@ -27,7 +28,7 @@ from kscn.errors import InputError
 @click.option(
     "--no-cache", is_flag=True, help="Neither read embeddings from the cache nor keep them."
 )
-@click.option("--skip-broken", is_flag=True, help="Leave out images that cannot be read.")
+@skip_broken_option
 def command(
     data: str, encoder: str, output: Path, device: str, no_cache: bool, skip_broken: bool
 ) -> None:
@@ -42,14 +43,15 @@ def command(
     with atomic_file(output) as file:
         import numpy as np
 
-        from kscn.cli.encoding import CountProgress, open_images
+        from kscn.cli.progress import CountProgress
         from kscn.features.encoders import load_encoder
         from kscn.training.device import chosen
 
         loaded = load_encoder(encoder).to(chosen(device))
-        samples = open_images(data, skip_broken).samples
+        images = open_data(data, skip_broken=skip_broken, any_size=True)
+        say_left_out(images)
         with CountProgress("embedding") as progress:
-            found = loaded.embed(samples, cache=not no_cache, progress=progress)
+            found = loaded.embed(images.samples, cache=not no_cache, progress=progress)
         np.save(file, found)
     n, dim = found.shape
     Terminal.beside(output).say(f"wrote {n:,} embeddings of {dim:,} numbers to {output}")

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from kscn import chosen
+from kscn.cli.encoding import embedded, encoder_option, open_model
 from kscn.cli.rundata import run_data
 from kscn.cli.rundir import read_run
 from kscn.cli.serve import require_web
@@ -19,8 +20,9 @@ from kscn.cli.serve import require_web
     default=0,
     help="The port on 127.0.0.1; by default any free one.",
 )
+@encoder_option
 @click.option("--open/--no-browser", "show", default=False, help="Open the page in a browser.")
-def command(run: Path, data: str | None, port: int, show: bool) -> None:
+def command(run: Path, data: str | None, port: int, encoder: str | None, show: bool) -> None:
     """Serve a page on this machine to look through the clusters of RUN and to correct them.
 
     Clusters are browsed page by page over all samples, compared, named, merged and split, and
@@ -34,14 +36,13 @@ def command(run: Path, data: str | None, port: int, show: bool) -> None:
 
     import secrets
 
-    from kscn import load_model
     from kscn.cli.progress import working
     from kscn.web import server
     from kscn.web.explorer import Explorer
     from kscn.web.exploring import explorer_app, page_path
 
-    loaded = run_data(opened, data)
-    model = load_model(opened.model) if opened.has_model else None
+    model = open_model(opened, encoder) if opened.has_model else None
+    model, loaded = embedded(model, run_data(opened, data))
     with working(f"looking at {len(labels):,} samples"):
         sizes, note = opened.result["sizes"], chosen.confidence(opened.result)
         explorer = Explorer(opened.path, opened.config, labels, len(sizes), model, loaded, note)

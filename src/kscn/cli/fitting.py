@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from kscn import __version__
+from kscn.cli.encoding import copy_encoder
 from kscn.cli.interrupt import interruptible
 from kscn.cli.rundir import CHECKPOINTS, MODEL, RunWriter
 from kscn.cli.terminal import complain
@@ -35,6 +36,7 @@ def fit_run(
     output: Path,
     overwrite: bool,
     resumed: dict[str, Any] | None = None,
+    copy: bool = False,
 ) -> Done:
     """Fit and write the run directory; also what `kscn demo` does.
 
@@ -48,6 +50,8 @@ def fit_run(
         Whether a run that is there may be replaced.
     resumed : dict, optional
         The config of the run in `output` that is gone on with.
+    copy : bool
+        Whether a copy of the encoder is kept in the run.
 
     Returns
     -------
@@ -66,6 +70,8 @@ def fit_run(
         interruptible(keeps_states(model)) as interruption,
         RunWriter(output, overwrite, resumed is not None) as run,
     ):
+        if copy:
+            copy_encoder(model.encoder, run.stage)
         run.write_config(config)
         set_checkpoints(model, output)
         started = time.perf_counter()
@@ -125,6 +131,9 @@ def _config(loaded: Any, data: str, choice: Choice) -> dict[str, dict[str, Any]]
 
     parameters = methods.settings(choice.model)
     parameters.pop("device", None)  # where a run is computed is no setting of it
+    encoder = getattr(choice.model, "encoder", None)
+    if encoder is not None:
+        parameters["encoder"] = encoder.name
     return {
         "run": {
             "kscn": __version__,
@@ -134,6 +143,7 @@ def _config(loaded: Any, data: str, choice: Choice) -> dict[str, dict[str, Any]]
             "model": hasattr(choice.model, "save"),
         },
         "data": {
+            # A folder may well have the name under which it was given.
             "source": data if data in NAMES else str(Path(data).expanduser().absolute()),
             "name": loaded.name,
             "samples": len(loaded.samples),
@@ -142,6 +152,7 @@ def _config(loaded: Any, data: str, choice: Choice) -> dict[str, dict[str, Any]]
         },
         # With the preset, they make the same model again: TOML leaves out what is None.
         "parameters": parameters | ({} if choice.preset is None else {"preset": choice.preset}),
+        **({} if encoder is None else {"encoder": encoder.about}),
     }
 
 

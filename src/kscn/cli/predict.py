@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from kscn.atomicfile import atomic_file
+from kscn.cli.encoding import embedded, encoder_option, open_model
 from kscn.cli.labels import write_labels
 from kscn.cli.rundata import new_data, skip_broken_option
 from kscn.cli.rundir import read_run
@@ -25,11 +26,15 @@ from kscn.errors import InputError
     help="The .csv file to write: a header, then index,label, or file,label for a folder of "
     "images. A pipe or /dev/stdout will do.",
 )
+@encoder_option
 @skip_broken_option
-def command(run: Path, data: str, device: str, output: Path, skip_broken: bool) -> None:
+def command(
+    run: Path, data: str, device: str, output: Path, encoder: str | None, skip_broken: bool
+) -> None:
     """Assign every sample of DATA to a subspace of RUN, the directory `kscn fit` wrote.
 
-    Images in a folder are brought to the size of the run if its own were.
+    Images in a folder are brought to the size of the run if its own were; a run with an encoder
+    takes images of any size.
     """
     if output.exists() and Path(data).exists() and output.samefile(data):
         raise InputError(f"{output} is the data itself; give -o another name.")
@@ -38,11 +43,11 @@ def command(run: Path, data: str, device: str, output: Path, skip_broken: bool) 
     with atomic_file(output) as file:
         import numpy as np
 
-        from kscn import load_model
         from kscn.cli.progress import working
 
-        model = load_model(opened.model).set_params(device=device)
-        samples = new_data(opened, data, skip_broken).samples
+        model = open_model(opened, encoder, device)
+        model, loaded = embedded(model, new_data(opened, data, skip_broken))
+        samples = loaded.samples
         with working(f"assigning {len(samples):,} samples"):
             labels = model.predict(samples)
         write_labels(file, labels, samples.names)

@@ -34,15 +34,17 @@ def folder_options(command: Function) -> Function:
     return size(skip_broken_option(command))
 
 
-def open_data(data: str, size: int | None = None, skip_broken: bool = False) -> "Dataset":
-    """Open data for a fit."""
+def open_data(
+    data: str, size: int | None = None, skip_broken: bool = False, any_size: bool = False
+) -> "Dataset":
+    """Open data for a fit; see `kscn.data.load`."""
     from kscn.cli.progress import load_data, working
     from kscn.data import load
 
     if size is None and not skip_broken:
-        return load_data(data)
+        return load_data(data, any_size=any_size)
     with working(f"decoding the images of {data}"):
-        return load(data, size=size, skip_broken=skip_broken)
+        return load(data, size=size, skip_broken=skip_broken, any_size=any_size)
 
 
 def data_again(config: Mapping[str, Any]) -> "Dataset":
@@ -54,7 +56,10 @@ def data_again(config: Mapping[str, Any]) -> "Dataset":
 
 def new_data(run: Run, data: str, skip_broken: bool = False) -> "Dataset":
     """Other data than that of a run, prepared in the same way."""
-    loaded = _load_like(data, run.preparation(), skip_broken=skip_broken)
+    if "encoder" in run.config and run.preparation() is None:  # fitted on an array
+        loaded = open_data(data, skip_broken=skip_broken, any_size=True)
+    else:
+        loaded = _load_like(data, run.preparation(), skip_broken=skip_broken)
     say_left_out(loaded)
     return loaded
 

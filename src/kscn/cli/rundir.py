@@ -1,6 +1,7 @@
 """The run directory of `kscn fit`: config.toml, history.jsonl, model/ and labels.csv.
 
-Where files of a folder of images were left out, left-out.csv lists them.
+Where files of a folder of images were left out, left-out.csv lists them; encoder/ is a copy of the
+encoder, if one was asked for.
 
 Everything is written into `.unfinished/` inside the run directory first and moved to its final
 name when the fit is done. Until then an older run in the same directory is untouched, and a kill
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
     from kscn.data.images import Preparation
 
 CONFIG, HISTORY, MODEL, LABELS = "config.toml", "history.jsonl", "model", "labels.csv"
-LEFT_OUT = "left-out.csv"
+LEFT_OUT, ENCODER = "left-out.csv", "encoder"
 UNFINISHED, CHECKPOINTS, LOCK = ".unfinished", "checkpoints", ".lock"
 # In `.unfinished/`, a list of what the run consists of, written when all of that is there.
 COMPLETE = "complete"
 # config.toml moves last: a directory that has it has everything else.
-_ENTRIES = (MODEL, LABELS, LEFT_OUT, HISTORY, CONFIG)
+_ENTRIES = (MODEL, ENCODER, LABELS, LEFT_OUT, HISTORY, CONFIG)
 
 
 class BusyError(ModelFileError):

@@ -90,6 +90,12 @@ def _config(text: str) -> dict[str, Any]:
     )
     if "preparation" in data:
         data["preparation"] = _preparation(data["preparation"], shape)
+    encoder = config.get("encoder", {"name": "", "sha256": ""})
+    _require(
+        isinstance(encoder, dict)
+        and all(isinstance(encoder.get(name), str) for name in ("name", "sha256")),
+        "encoder is no table with name and sha256",
+    )
     _require(isinstance(data.get("skip_broken", False), bool), "skip_broken is not true or false")
     _require(_is_count(data.get("left_out", 0)), "left_out is no number of files")
     return config

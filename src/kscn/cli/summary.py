@@ -25,10 +25,12 @@ def run_lines(
     data, about, sizes = config["data"], config["run"], result["sizes"]
     shape = data["shape"]
     sample = f"{shape[0]} features" if len(shape) == 1 else " x ".join(map(str, shape))
+    encoder = chosen.encoder(config)
+    samples = "images" if encoder else f"samples of {sample}"
     preset = f", preset {about['preset']}" if about.get("preset") else ""
     lines = [
         terminal.style(
-            f"{data['name']}: {data['samples']:,} samples of {sample} in "
+            f"{data['name']}: {data['samples']:,} {samples} in "
             f"{_found(len(sizes), result['dims'])}",
             bold=True,
         ),
@@ -37,6 +39,7 @@ def run_lines(
         "",
         *_empty_lines(terminal, sizes),
         *_caution_lines(terminal, result),
+        *([printable(f"  encoder    {encoder}")] if encoder else []),
         printable(f"  method     {about['method']}{preset}"),
         *chosen_lines(terminal, result),
     ]

@@ -118,7 +118,10 @@ class ImageSource(Source):
     def original(self, row: int, least: int | None = None) -> Any:
         """One image at its own size, or at least so many pixels a side, upright and RGB."""
         values = None if self.preparation is None else self.preparation.values
-        return read_rgb(self.files[row], values, least)
+        try:
+            return read_rgb(self.files[row], values, least)
+        except DataError as error:
+            raise _refused({self.files[row]: str(error)}, 1, self.name) from error
 
     def pixels(self, file: Path) -> np.ndarray:
         """The sample in a file."""

@@ -240,11 +240,13 @@ def _tried(result: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _facts(run: RunFacts, scores: Mapping[str, float] | None) -> list[tuple[str, str]]:
     data, about, result = run.config["data"], run.config["run"], run.history[-1]
     shape = " × ".join(map(str, data["shape"]))
-    dims = result["dims"]
+    dims, encoder = result["dims"], chosen.encoder(run.config)
     facts = [
         ("Data", str(data["name"])),
         ("Samples", f"{data['samples']:,}"),
-        ("Shape", f"{shape} features" if len(data["shape"]) == 1 else shape),
+        ("Encoder", encoder)
+        if encoder
+        else ("Shape", f"{shape} features" if len(data["shape"]) == 1 else shape),
         ("Method", ", ".join([about["method"], *_preset(about)])),
         ("Clusters", _clusters(result["sizes"]).replace(" clusters", "")),
     ]

@@ -40,6 +40,8 @@ class OnnxNetwork:
         The path, absolute.
     sha256 : str
         Of the file, followed by the files that hold its weights, if there are any.
+    files : list of Path
+        All of these.
     """
 
     def __init__(self, path: Path) -> None:
@@ -52,6 +54,7 @@ class OnnxNetwork:
         content = path.read_bytes()
         parts = _weight_files(path, content)
         self.sha256 = _sha256(content, parts)
+        self.files = [path, *parts]
         # By its name only where weights lie beside it, so that what runs is what was hashed.
         self._session = _session(path, str(path) if parts else content)
         if len(self._session.get_inputs()) != 1:
