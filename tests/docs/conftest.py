@@ -26,8 +26,8 @@ def few_digits(monkeypatch):
     """In Python and on the command line, `digits` are the first 200, and fits are short."""
     load, parameters = kscn.data.load, presets.parameters
 
-    def load_few(name, *rest):
-        loaded = load(name, *rest)
+    def load_few(name, *rest, **options):
+        loaded = load(name, *rest, **options)
         if name != "digits":
             return loaded
         few = as_source(np.asarray(loaded.samples)[:FEW], name="digits")
