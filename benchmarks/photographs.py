@@ -163,32 +163,38 @@ class Bench:
     def kills(self, count: int, seconds: float, expected: np.ndarray) -> dict[str, Any]:
         """Kill fits at random moments, resume them, and compare what comes out."""
         rng, labels = np.random.default_rng(0), read_run(self.place / "run0").labels()
-        moments, same = [], []
-        cache = os.environ["KSCN_CACHE"]
-        for first in range(0, count, KILLS_PER_RUN):
-            run = self.place / f"killed{first}"
-            os.environ["KSCN_CACHE"] = str(self.place / f"cache{first}")
-            for _ in range(min(KILLS_PER_RUN, count - first)):
-                args = ["fit", "--resume", run] if is_unfinished(run) else self.fit(run, 0)
-                if (run / "config.toml").exists():
-                    break  # it was done before the kill
-                process = subprocess.Popen(
-                    self.command(*args), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-                )
-                moments.append(float(rng.uniform(0, seconds)))
-                try:
-                    process.wait(moments[-1])
-                except subprocess.TimeoutExpired:
-                    process.send_signal(signal.SIGKILL)
-                    process.wait()
+        cache, killed, same = os.environ["KSCN_CACHE"], 0, []
+        while killed < count:
+            run = self.place / f"killed{len(same)}"
+            os.environ["KSCN_CACHE"] = str(self.place / f"cache{len(same)}")
+            for _ in range(KILLS_PER_RUN):
+                if (run / "config.toml").exists() or killed == count:
+                    break
+                killed += self.killed(self.begun(run), float(rng.uniform(0, seconds)))
             if not (run / "config.toml").exists():
-                self.kscn(*(["fit", "--resume", run] if is_unfinished(run) else self.fit(run, 0)))
+                self.kscn(*self.begun(run))
             found = load_encoder(self.file).embed(self.folder)
             same.append(
                 bool((read_run(run).labels() == labels).all() and (found == expected).all())
             )
         os.environ["KSCN_CACHE"] = cache
-        return {"kills": len(moments), "runs": len(same), "runs with the same result": sum(same)}
+        return {"kills": killed, "runs": len(same), "runs with the same result": sum(same)}
+
+    def begun(self, run: Path) -> list[object]:
+        return ["fit", "--resume", run] if is_unfinished(run) else self.fit(run, 0)
+
+    def killed(self, args: list[object], after: float) -> bool:
+        """Start a command and kill it; whether it was still at work."""
+        process = subprocess.Popen(
+            self.command(*args), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            process.wait(after)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            return True
+        return False
 
     def elsewhere(self, encoder: Encoder) -> dict[str, int]:
         """Images that get another label than in labels.csv by predict, serve and the graph."""
