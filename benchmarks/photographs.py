@@ -96,7 +96,7 @@ class Bench:
 
     def rate(self, encoder: Encoder, repeats: int) -> dict[str, float]:
         """Images per second of the network alone, however it is fastest, and from the files."""
-        pictures = Pictures(self.folder)
+        pictures = Pictures(self.folder)  # opened once, as a fit does
         few = np.stack([encoder._prepared(pictures, row) for row in range(min(512, len(pictures)))])
         found: dict[str, list[float]] = {}
         import onnxruntime
@@ -114,14 +114,18 @@ class Bench:
                 ("bare, side by side", lambda: encoder.run(few), len(few)),
                 ("bare, batches of 1", lambda: batched(1), len(few)),
                 ("bare, batches of 32", lambda: batched(32), len(few)),
-                ("folder", lambda: encoder.embed(self.folder, cache=False), len(pictures)),
+                ("folder", lambda: encoder.embed(pictures.source, cache=False), len(pictures)),
             ):
                 began = time.perf_counter()
                 work()
                 found.setdefault(name, []).append(count / (time.perf_counter() - began))
         rates = {name: float(np.median(values)) for name, values in found.items()}
-        bare = max(value for name, value in rates.items() if name.startswith("bare"))
-        return {**rates, "share of the bare network": rates["folder"] / bare}
+        shares = {
+            f"share of {name}": rates["folder"] / rate
+            for name, rate in rates.items()
+            if name.startswith("bare")
+        }
+        return rates | shares
 
     def fits(self, seeds: int) -> dict[str, Any]:
         """`best` with each seed; all but the first read the cache."""
