@@ -100,6 +100,16 @@ def test_a_run_that_is_replaced_takes_its_list_along(photos, sized, files, kscn,
     assert read_run(copy).names() is None
 
 
+def test_a_run_on_a_folder_goes_on_with_the_same_images(sized, kscn, tmp_path):
+    stage = tmp_path / "run" / ".unfinished"
+    stage.mkdir(parents=True)
+    shutil.copy(sized / "config.toml", stage)
+    result = kscn("fit", "--resume", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    for name in ("labels.csv", "left-out.csv", "config.toml"):
+        assert (tmp_path / "run" / name).read_bytes() == (sized / name).read_bytes()
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -196,3 +206,15 @@ def test_a_low_self_consistency_is_said_in_the_summary_and_at_the_top_of_the_rep
         assert ("Caution:" in page) == low
         if low:
             assert page.index("Caution:") < page.index('class="facts"')
+
+
+def test_a_run_finds_a_folder_that_was_given_by_its_bare_name(paint, kscn, tmp_path, monkeypatch):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    for number in range(6):
+        paint(tmp_path / "photos" / f"{number}.png", number, (20, 20))
+    monkeypatch.chdir(tmp_path)
+    assert kscn("fit", "photos", "-k", 2, "-o", "run", *LINEAR).exit_code == 0
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    result = kscn("sort", tmp_path / "run", "-o", "sorted")
+    assert result.exit_code == 0, result.output

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from kscn.atomicfile import atomic_file
-from kscn.cli.rundata import open_data, skip_broken_option
+from kscn.cli.rundata import open_data, say_left_out, skip_broken_option
 from kscn.cli.terminal import Terminal
 from kscn.errors import InputError
 
@@ -48,9 +48,10 @@ def command(
         from kscn.training.device import chosen
 
         loaded = load_encoder(encoder).to(chosen(device))
-        samples = open_data(data, skip_broken=skip_broken, any_size=True).samples
+        images = open_data(data, skip_broken=skip_broken, any_size=True)
+        say_left_out(images)
         with CountProgress("embedding") as progress:
-            found = loaded.embed(samples, cache=not no_cache, progress=progress)
+            found = loaded.embed(images.samples, cache=not no_cache, progress=progress)
         np.save(file, found)
     n, dim = found.shape
     Terminal.beside(output).say(f"wrote {n:,} embeddings of {dim:,} numbers to {output}")

@@ -3,7 +3,7 @@
 import os
 import secrets
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import click
 from kscn.cli.encoding import resumed_encoder
 from kscn.cli.fitting import Choice, Done, fit_run, keeps_states, set_checkpoints, stopped
 from kscn.cli.interrupt import interruptible
-from kscn.cli.rundata import folder_options, open_data, say_photographs
+from kscn.cli.rundata import data_again, folder_options, open_data, say_left_out, say_photographs
 from kscn.cli.rundir import CONFIG, MODEL, read_unfinished
 from kscn.cli.summary import next_lines, run_lines
 from kscn.cli.terminal import Terminal
@@ -210,7 +210,7 @@ def _begin(
         chosen["encoder"] = _encoder(chosen["encoder"], folder)
     # A seed of our own, so that config.toml can repeat the run even when none was given.
     seed = group.agree_int(secrets.randbelow(2**31) if seed is None else seed)
-    loaded = _load(data, group, folder)
+    loaded = _load(group, lambda: open_data(data, **folder))
     choice = choose(loaded, data, clusters, method, preset, seed, chosen)
     if group.size > 1 and not keeps_states(choice.model):
         raise InputError(
@@ -219,6 +219,7 @@ def _begin(
     if group.rank > 0:
         _assist(loaded, choice, output)
         return None
+    say_left_out(loaded)
     if "encoder" not in chosen:
         say_photographs(loaded)
     return fit_run(loaded, data, choice, output, overwrite, copy=copy)
@@ -230,12 +231,8 @@ def _go_on(run: Path, device: str | None, encoder: str | None, group: "Group") -
 
     config = read_unfinished(run)
     described = config["data"]
-    size = described.get("preparation", {}).get("size")
-    folder = {"size": size, "skip_broken": described.get("skip_broken", False)}
     network = resumed_encoder(run, config, encoder)
-    if network is not None:
-        folder |= {"size": None, "any_size": True}
-    loaded = _load(described["source"], group, folder)
+    loaded = _load(group, lambda: data_again(config))
     found = (len(loaded.samples), list(loaded.samples.shape))
     if found != (described["samples"], described["shape"]):
         raise InputError(
@@ -277,14 +274,12 @@ def _encoder(name: str, folder: dict[str, Any]) -> Any:
     return load_encoder(name)
 
 
-def _load(data: str, group: "Group", folder: dict[str, Any]) -> Any:
+def _load(group: "Group", opened: Callable[[], Any]) -> Any:
     """Open the data; where it has to be fetched first, one process of a machine does so."""
-    from kscn.cli.progress import load_data
-
     first = int(os.environ.get("LOCAL_RANK", "0")) == 0
-    loaded = open_data(data, **folder) if first else None
+    loaded = opened() if first else None
     group.any(False)  # the others come when it is there
-    return load_data(data, **folder) if loaded is None else loaded
+    return opened() if loaded is None else loaded
 
 
 def _assist(loaded: Any, choice: Choice, output: Path) -> None:

@@ -299,10 +299,15 @@ class Run:
 
     def preparation(self) -> "Preparation | None":
         """How the images of the run were brought to one size, None if they were not."""
-        from kscn.data.images import Preparation
+        return prepared_by(self.config)
 
-        found = self.config["data"].get("preparation")
-        return None if found is None else Preparation(**found)
+
+def prepared_by(config: Mapping[str, Any]) -> "Preparation | None":
+    """How the images of a run with that config were brought to one size, if they were."""
+    from kscn.data.images import Preparation
+
+    found = config["data"].get("preparation")
+    return None if found is None else Preparation(**found)
 
 
 def _is_inside(name: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from kscn.atomicfile import atomic_file
-from kscn.cli.rundata import folder_options, open_data
+from kscn.cli.rundata import folder_options, open_data, say_left_out
 from kscn.cli.terminal import Terminal, duration, table
 from kscn.errors import InputError
 
@@ -148,6 +148,7 @@ def _scan(
     from kscn.experiments.scan import scan
 
     loaded = open_data(data, **folder)
+    say_left_out(loaded)
     with FitProgress() as bar:
         found = scan(
             loaded.samples,

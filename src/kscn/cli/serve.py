@@ -70,10 +70,10 @@ def command(
     """Label new samples by the model of RUN, the directory `kscn fit` wrote.
 
     POST /predict takes JSON ({"samples": [...]}), a .npy file (application/octet-stream), or PNG
-    and JPEG images (as the body, or as files of a form; of any size where the run has an encoder),
-    and answers with the label, its probability and the residual of every sample. GET /health,
-    /metrics and /openapi.json tell the rest. Without a token it answers only requests that name it
-    by address, as localhost, or by --host. Ctrl-C ends it.
+    and JPEG images (as the body, or as files of a form; of any size where the run has an encoder or
+    a --size), and answers with the label, its probability and the residual of every sample. GET
+    /health, /metrics and /openapi.json tell the rest. Without a token it answers only requests that
+    name it by address, as localhost, or by --host. Ctrl-C ends it.
     """
     opened = read_run(run)
     _ = opened.model  # says why there is none, before anything heavy is imported
@@ -88,7 +88,8 @@ def command(
 
     chosen(device)  # which is refused before anybody is served
     model = open_model(opened, encoder, device)
-    predictor = Predictor(model, tuple(opened.config["data"]["shape"]), white)
+    shape = tuple(opened.config["data"]["shape"])
+    predictor = Predictor(model, shape, white, opened.preparation())
     app = prediction_app(
         predictor,
         token=token,

@@ -16,7 +16,7 @@ from kscn.data.source import as_source
 from kscn.data.synthetic import make_union_of_subspaces
 from kscn.errors import DataError
 
-__all__ = ["Dataset", "Source", "as_source", "load", "load_like", "make_union_of_subspaces"]
+__all__ = ["Dataset", "Source", "as_source", "load", "make_union_of_subspaces"]
 
 # Pixels a side of what is shown of images that go to an encoder at their own size.
 _SHOWN = 96

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
@@ -23,8 +23,8 @@ _SUFFIXES = {
 # More would take hours to cluster and gigabytes to hold, and shapes are told apart with less.
 MOST_PIXELS = 1024
 _NAMED = 3  # files in a message
-_SIZE = "--size 64, in Python size=64"
-_SKIP = "--skip-broken, in Python skip_broken=True"
+_SIZE = "--size 64 (size=64 in Python)"
+_SKIP = "--skip-broken (skip_broken=True in Python)"
 
 Result = TypeVar("Result")
 
@@ -52,6 +52,10 @@ class Preparation:
             raise DataError(f"size is {self.size} pixels a side; give 1 to {MOST_PIXELS}.")
         if self.values is not None:
             check_values(self.values)
+
+    def read(self, file: Path, content: BinaryIO | None = None) -> np.ndarray:
+        """The sample that an image file becomes; `content` is what it holds, if not on disk."""
+        return _channels_first(read_square(file, self.size, self.mode, self.values, content))
 
     @property
     def mode(self) -> str:
@@ -142,15 +146,17 @@ class ImageSource(Source):
         return out
 
     def _decode(self, file: Path) -> np.ndarray:
-        wanted = self.preparation
-        if wanted is None:
-            pixels = read_plain(file, "L" if len(self.shape) == 2 else "RGB")
-        else:
-            pixels = np.asarray(read_square(file, wanted.size, wanted.mode, wanted.values))
-        pixels = pixels if pixels.ndim == 2 else np.moveaxis(pixels, -1, 0)
+        if self.preparation is not None:
+            return self.preparation.read(file)
+        pixels = _channels_first(read_plain(file, "L" if len(self.shape) == 2 else "RGB"))
         if pixels.shape != self.shape:
             raise DataError(f"{file} changed its size since it was opened; open the folder again.")
         return pixels
+
+
+def _channels_first(image: Any) -> np.ndarray:
+    pixels = np.asarray(image)
+    return pixels if pixels.ndim == 2 else np.moveaxis(pixels, -1, 0)
 
 
 def open_image_folder(

@@ -12,14 +12,13 @@ import math
 import re
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartParser
 
-from kscn.data.decoding import read_rgb
 from kscn.errors import DataError
 from kscn.web.refusals import RefusalError
 
@@ -93,7 +92,7 @@ def decode(kind: str, parts: list[bytes], shape: tuple[int, ...], white: float =
 
 
 def decode_images(
-    parts: list[bytes], prepare: Callable[[Any], NDArray], shape: tuple[int, ...], least: int
+    parts: list[bytes], read: Callable[[Path, BinaryIO], NDArray], shape: tuple[int, ...]
 ) -> NDArray:
     """PNG and JPEG images of any size, each made into an array of a shape.
 
@@ -101,12 +100,10 @@ def decode_images(
     ----------
     parts : list of bytes
         The files.
-    prepare : callable
-        From an RGB image of Pillow to an array of the shape.
+    read : callable
+        From the name of a file and what it holds to an array of the shape.
     shape : tuple of int
         Of one array.
-    least : int
-        Pixels a side that are enough for it; see `read_rgb`.
     """
     if len(parts) * math.prod(shape) > _MOST_PIXELS:
         raise _too_many(len(parts), _MOST_PIXELS // math.prod(shape))
@@ -115,10 +112,9 @@ def decode_images(
         if not part.startswith(_STARTS):
             raise RefusalError(400, f"image {number} is no PNG or JPEG file; send those.")
         try:
-            image = read_rgb(Path(f"image {number}"), None, least, io.BytesIO(part))
+            made.append(read(Path(f"image {number}"), io.BytesIO(part)))
         except DataError as error:
             raise RefusalError(400, str(error).replace("repair or remove", "send")) from None
-        made.append(prepare(image))
     return np.stack(made)
 
 
