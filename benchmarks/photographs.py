@@ -96,7 +96,7 @@ class Bench:
 
     def rate(self, encoder: Encoder, repeats: int) -> dict[str, float]:
         """Images per second of the network alone, however it is fastest, and from the files."""
-        pictures = Pictures(self.folder)
+        pictures = Pictures(self.folder)  # opened once, as a fit does
         few = np.stack([encoder._prepared(pictures, row) for row in range(min(512, len(pictures)))])
         found: dict[str, list[float]] = {}
         import onnxruntime
@@ -114,14 +114,18 @@ class Bench:
                 ("bare, side by side", lambda: encoder.run(few), len(few)),
                 ("bare, batches of 1", lambda: batched(1), len(few)),
                 ("bare, batches of 32", lambda: batched(32), len(few)),
-                ("folder", lambda: encoder.embed(self.folder, cache=False), len(pictures)),
+                ("folder", lambda: encoder.embed(pictures.source, cache=False), len(pictures)),
             ):
                 began = time.perf_counter()
                 work()
                 found.setdefault(name, []).append(count / (time.perf_counter() - began))
         rates = {name: float(np.median(values)) for name, values in found.items()}
-        bare = max(value for name, value in rates.items() if name.startswith("bare"))
-        return {**rates, "share of the bare network": rates["folder"] / bare}
+        shares = {
+            f"share of {name}": rates["folder"] / rate
+            for name, rate in rates.items()
+            if name.startswith("bare")
+        }
+        return rates | shares
 
     def fits(self, seeds: int) -> dict[str, Any]:
         """`best` with each seed; all but the first read the cache."""
@@ -163,32 +167,38 @@ class Bench:
     def kills(self, count: int, seconds: float, expected: np.ndarray) -> dict[str, Any]:
         """Kill fits at random moments, resume them, and compare what comes out."""
         rng, labels = np.random.default_rng(0), read_run(self.place / "run0").labels()
-        moments, same = [], []
-        cache = os.environ["KSCN_CACHE"]
-        for first in range(0, count, KILLS_PER_RUN):
-            run = self.place / f"killed{first}"
-            os.environ["KSCN_CACHE"] = str(self.place / f"cache{first}")
-            for _ in range(min(KILLS_PER_RUN, count - first)):
-                args = ["fit", "--resume", run] if is_unfinished(run) else self.fit(run, 0)
-                if (run / "config.toml").exists():
-                    break  # it was done before the kill
-                process = subprocess.Popen(
-                    self.command(*args), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-                )
-                moments.append(float(rng.uniform(0, seconds)))
-                try:
-                    process.wait(moments[-1])
-                except subprocess.TimeoutExpired:
-                    process.send_signal(signal.SIGKILL)
-                    process.wait()
+        cache, killed, same = os.environ["KSCN_CACHE"], 0, []
+        while killed < count:
+            run = self.place / f"killed{len(same)}"
+            os.environ["KSCN_CACHE"] = str(self.place / f"cache{len(same)}")
+            for _ in range(KILLS_PER_RUN):
+                if (run / "config.toml").exists() or killed == count:
+                    break
+                killed += self.killed(self.begun(run), float(rng.uniform(0, seconds)))
             if not (run / "config.toml").exists():
-                self.kscn(*(["fit", "--resume", run] if is_unfinished(run) else self.fit(run, 0)))
+                self.kscn(*self.begun(run))
             found = load_encoder(self.file).embed(self.folder)
             same.append(
                 bool((read_run(run).labels() == labels).all() and (found == expected).all())
             )
         os.environ["KSCN_CACHE"] = cache
-        return {"kills": len(moments), "runs": len(same), "runs with the same result": sum(same)}
+        return {"kills": killed, "runs": len(same), "runs with the same result": sum(same)}
+
+    def begun(self, run: Path) -> list[object]:
+        return ["fit", "--resume", run] if is_unfinished(run) else self.fit(run, 0)
+
+    def killed(self, args: list[object], after: float) -> bool:
+        """Start a command and kill it; whether it was still at work."""
+        process = subprocess.Popen(
+            self.command(*args), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            process.wait(after)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            return True
+        return False
 
     def elsewhere(self, encoder: Encoder) -> dict[str, int]:
         """Images that get another label than in labels.csv by predict, serve and the graph."""

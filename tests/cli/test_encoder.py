@@ -207,13 +207,13 @@ import os, short
 short.choices()
 from kscn.features.encoders import encoder
 encoder.BATCH, encoder.SHARD = 8, 16
-run, count = encoder.Encoder.run, [0]
-def slow(self, batch):
+run, count = encoder.Encoder._made, [0]
+def slow(self, batch, apply):
     count[0] += len(batch)
     if count[0] > 30:
         os.kill(os.getpid(), int(os.environ["WITH"]))
-    return run(self, batch)
-encoder.Encoder.run = slow
+    return run(self, batch, apply)
+encoder.Encoder._made = slow
 """
 
 

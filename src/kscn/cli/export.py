@@ -84,7 +84,8 @@ def _joined(model: Any, samples: "np.ndarray") -> "tuple[bytes, Agreement, str, 
     steps = encoder.preprocessing
     agreement = compare(content, inner, embeddings, prepared)
     assert isinstance(encoder.network, OnnxNetwork)  # joined_bytes takes no other kind
-    takes = f"{encoder.network.input.name} {_told(steps.shape)}, {steps.channels}, as the encoder takes them"
+    name = encoder.network.input.name
+    takes = f"{name} {_told(steps.shape)}, {steps.channels}, as the encoder takes them"
     pixels = f"(value / 255 - {list(steps.mean or ())}) / {list(steps.std or ())}"
     return content, agreement, takes, pixels
 

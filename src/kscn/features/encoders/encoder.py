@@ -24,7 +24,7 @@ from kscn.features.encoders.onnxnetwork import OnnxNetwork
 from kscn.features.encoders.pictures import Pictures
 from kscn.features.encoders.preprocessing import Preprocessing, read_toml
 from kscn.features.encoders.torchnetwork import TorchNetwork
-from kscn.parallel import side_by_side
+from kscn.parallel import Apply, workers
 
 # Images that are decoded while as many go through the network.
 BATCH = 32
@@ -178,15 +178,16 @@ class Encoder:
                 yield np.stack(list(pool.map(partial(self._prepared, pictures), some)))
 
         try:
-            for batch in read_ahead(prepared()):
-                for vector in self.run(batch):
-                    known[todo[done]] = vector
-                    done += 1
-                if done - written >= SHARD or time.monotonic() - began >= SHARD_SECONDS:
-                    write()
-                    written, began = done, time.monotonic()
-                if progress is not None:
-                    progress(total - len(todo) + done, total)
+            with workers(self._device) as apply:
+                for batch in read_ahead(prepared()):
+                    for vector in self._made(batch, apply):
+                        known[todo[done]] = vector
+                        done += 1
+                    if done - written >= SHARD or time.monotonic() - began >= SHARD_SECONDS:
+                        write()
+                        written, began = done, time.monotonic()
+                    if progress is not None:
+                        progress(total - len(todo) + done, total)
         finally:
             write()
 
@@ -196,12 +197,16 @@ class Encoder:
         On the CPU every image goes alone, side by side with others: that is faster than batches,
         and what becomes of an image does not depend on those beside it.
         """
+        with workers(self._device, len(prepared)) as apply:
+            return self._made(prepared, apply)
+
+    def _made(self, prepared: NDArray[np.float32], apply: Apply) -> NDArray[np.float16]:
         if self._device.type != "cpu":
             made = self._pooled(self.network(prepared))
         else:
             alone = [image[None] for image in prepared]
-            raw = side_by_side(lambda image: self._pooled(self.network(image)), alone, self._device)
-            made = np.concatenate(list(raw)) if alone else np.empty((0, self.dim), np.float32)
+            found = list(apply(lambda image: self._pooled(self.network(image)), alone))
+            made = np.concatenate(found) if found else np.empty((0, self.dim), np.float32)
         with np.errstate(over="ignore"):
             halves = made.astype(np.float16)
         if not np.isfinite(halves).all():

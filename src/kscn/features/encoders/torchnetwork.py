@@ -51,7 +51,7 @@ class TorchNetwork:
         like = next(self.module.parameters(), torch.empty(0))
         batch = torch.from_numpy(images).to(self.device, like.dtype)
         try:
-            with torch.inference_mode():
+            with torch.no_grad():
                 made = self.module(batch)
         except (RuntimeError, TypeError, ValueError, IndexError, AssertionError) as error:
             raise InputError(
