@@ -93,6 +93,16 @@ def test_names_that_point_elsewhere_are_refused(sized, kscn, one_sentence, tmp_p
         assert "is damaged" in one_sentence(kscn("report", copy))
 
 
+@pytest.mark.parametrize("content", ["file,label\n\0", f"file,label\n{'a' * 200_000},0\n", None])
+def test_damaged_names_are_told_in_one_sentence(sized, content, kscn, one_sentence, tmp_path):
+    copy = shutil.copytree(sized, tmp_path / "copy")
+    if content is None:
+        (copy / "labels.csv").unlink()
+    else:
+        (copy / "labels.csv").write_text(content)
+    assert "labels.csv" in one_sentence(kscn("sort", copy, "-o", tmp_path / "sorted"))
+
+
 def test_a_run_that_is_replaced_takes_its_list_along(photos, sized, files, kscn, tmp_path):
     copy = shutil.copytree(sized, tmp_path / "copy")
     again = kscn("fit", files / "x.npy", "-k", 2, "-o", copy, "--overwrite", *LINEAR)
@@ -119,6 +129,9 @@ def test_a_run_on_a_folder_goes_on_with_the_same_images(sized, kscn, tmp_path):
         ("grey = false", "grey = 3"),
         ("grey = false", "grey = false, values = [3, 1]"),
         ("grey = false", 'grey = false, values = ["a", 1]'),
+        ("grey = false", f"grey = false, values = [0, {10**400}]"),
+        ("grey = false", "grey = false, values = [nan, 1.0]"),
+        ("left_out = 2", "left_out = -2"),
         ("preparation = {", "preparation = [] #"),
     ],
 )
