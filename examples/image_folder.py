@@ -3,12 +3,11 @@
     python examples/image_folder.py [FOLDER] [-k 10]
 
 Without FOLDER, a small one is made of the digits that come with scikit-learn. Needs the extra
-`images`. All images must have one size, and be all grey or all in colour.
+`images`. Images may have any size and mode; here they become 16 x 16 pixels.
 """
 
 import argparse
 import csv
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,9 +18,11 @@ from PIL import Image
 
 from kscn import data, load_model
 
+SIZE = 16  # pixels a side
+
 
 def main() -> None:
-    """Cluster with `kscn fit`, then sort the images into folders by cluster with the model."""
+    """Cluster with `kscn fit`, then sort the images into folders with `kscn sort`."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("folder", type=Path, nargs="?")
     options.add_argument("-k", "--clusters", type=int, default=10)
@@ -31,23 +32,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = given.folder or make_folder(Path(scratch) / "images", given.images)
         run = Path(scratch) / "run"
-        # The command line: labels.csv has one line for every image, in alphabetical order.
-        kscn("fit", folder, "-k", given.clusters, "-o", run, "--seed", 0)
+        # The command line: labels.csv has the name of every image and its cluster.
+        kscn("fit", folder, "-k", given.clusters, "-o", run, "--size", SIZE, "--seed", 0)
         with (run / "labels.csv").open(newline="") as file:
-            labels = [int(row["label"]) for row in csv.DictReader(file)]
+            labels = {row["file"]: int(row["label"]) for row in csv.DictReader(file)}
 
-        # The same from Python: the folder is read lazily, the model is the one of the run.
-        samples = data.load(folder).samples
+        # The same from Python: the model is the one of the run.
+        samples = data.load(folder, size=SIZE).samples
         model = load_model(run / "model")
-        assert model.predict(samples).tolist() == labels
+        assert dict(zip(samples.names, model.predict(samples).tolist(), strict=True)) == labels
 
-        files = sorted(folder.glob("*.png"))
-        for file, label in zip(files, labels, strict=True):
-            place = Path(scratch) / "sorted" / f"cluster-{label}"
-            place.mkdir(parents=True, exist_ok=True)
-            shutil.copy(file, place)
-        for place in sorted((Path(scratch) / "sorted").iterdir()):
-            print(f"{place.name}: {len(list(place.iterdir()))} images")
+        kscn("sort", run, "-o", Path(scratch) / "sorted")
 
 
 def make_folder(folder: Path, count: int) -> Path:

@@ -35,6 +35,11 @@ def test_the_confidence_is_put_into_words(value, words):
     assert chosen.told(result(value))["confidence"] == said
 
 
+def test_only_a_low_value_is_a_reason_for_caution():
+    assert "0.31 of 1" in chosen.caution(result(0.31))
+    assert chosen.caution(result(0.5)) == chosen.caution({}) == ""
+
+
 def test_what_was_tried_and_why_one_was_taken():
     told = chosen.told(result())
     assert told["tried"] == "31 clusterings in 4 representations"

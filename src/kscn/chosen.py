@@ -42,6 +42,17 @@ def confidence(result: Mapping[str, Any]) -> str:
     return f"members find back to their cluster: {value:.2f}; {meaning(value)}"
 
 
+def caution(result: Mapping[str, Any]) -> str:
+    """That the clusters of a run may mean little, without a full stop; "" unless it is so."""
+    choice = result.get("chosen")
+    if choice is None or choice["consistency"] >= MODERATE:
+        return ""
+    return (
+        f"low self-consistency, {choice['consistency']:.2f} of 1: members often do not find back "
+        "to their cluster, so the groups may mean little; look at them before you rely on them"
+    )
+
+
 def told(result: Mapping[str, Any]) -> dict[str, str]:
     """What was tried, what was chosen and why, and how sure that is, by name; {} if not known."""
     choice = result.get("chosen")
@@ -53,6 +64,16 @@ def told(result: Mapping[str, Any]) -> dict[str, str]:
         "because": _reason(choice),
         "confidence": confidence(result),
     }
+
+
+def encoder(config: Mapping[str, Any]) -> str:
+    """The encoder of a run, by its name and the start of its checksum; "" if it has none."""
+    about = config.get("encoder")
+    if about is None:
+        return ""
+    name = about["name"]
+    short = name.replace("\\", "/").rpartition("/")[2] if name.lower().endswith(".onnx") else name
+    return f"{short}, sha256 {about['sha256'][:12]}"
 
 
 def called(entry: Mapping[str, Any]) -> str:

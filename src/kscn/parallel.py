@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from threadpoolctl import threadpool_limits
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Apply = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
 
 
 @contextmanager
@@ -37,12 +38,27 @@ def side_by_side(
     As many are worked on at a time as torch has threads, each by one thread. On a device other
     than the CPU they follow one another.
     """
+    with workers(device, len(items)) as apply:
+        yield from apply(work, items)
+
+
+@contextmanager
+def workers(device: torch.device, most: int | None = None) -> Iterator[Apply]:
+    """What `side_by_side` does, for items that come in many lots: threads are started once.
+
+    Parameters
+    ----------
+    device : torch.device
+        Where work is done.
+    most : int, optional
+        How many items there are at a time, if that is known.
+    """
     threads = torch.get_num_threads()
-    workers = min(threads, len(items)) if device.type == "cpu" else 1
-    if workers <= 1:
-        yield from map(work, items)
+    count = 1 if device.type != "cpu" else threads if most is None else min(threads, most)
+    if count <= 1:
+        yield map
         return
-    each = threads // workers
+    each = threads // count
     inference = torch.is_inference_mode_enabled()  # which holds for the caller's thread
     gradients = torch.is_grad_enabled()
 
@@ -51,16 +67,22 @@ def side_by_side(
         torch.set_num_threads(each)
         threadpool_limits(each, user_api="openmp")
 
-    def alone(item: Item) -> Result:
-        with torch.inference_mode(inference), torch.set_grad_enabled(gradients and not inference):
-            return work(item)
+    def apply(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+        def alone(item: Item) -> Result:
+            with (
+                torch.inference_mode(inference),
+                torch.set_grad_enabled(gradients and not inference),
+            ):
+                return work(item)
+
+        return pool.map(alone, items)
 
     try:
         # The threads of numpy's products are those of the whole process.
         with (
             threadpool_limits(each, user_api="blas"),
-            ThreadPoolExecutor(workers, initializer=begin) as pool,
+            ThreadPoolExecutor(count, initializer=begin) as pool,
         ):
-            yield from pool.map(alone, items)
+            yield apply
     finally:
         torch.set_num_threads(threads)  # new threads take the number that was set last

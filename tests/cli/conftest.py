@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 
 from kscn.cli import cli
 
@@ -16,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # for `import warm`
 import warm
 
 LINEAR = ("--method", "k-subspaces", "--subspace-dim", 2)
+SIZES = [(40, 60), (60, 40), (33, 33), (20, 90), (64, 48), (50, 50)]
 
 
 @pytest.fixture(scope="session")
@@ -55,6 +57,49 @@ def finished(files, kscn, tmp_path_factory):
     run = tmp_path_factory.mktemp("runs") / "run"
     result = kscn("fit", files / "x.npy", "-k", 3, "-o", run, *LINEAR, "--seed", 1)
     assert result.exit_code == 0, result.output
+    return run
+
+
+@pytest.fixture(scope="session")
+def paint():
+    """Write a picture of one of two kinds: a bright middle, or bright borders."""
+
+    def write(path, number, shape):
+        height, width = shape
+        rows, columns = np.mgrid[-1 : 1 : height * 1j, -1 : 1 : width * 1j]
+        far = np.maximum(abs(rows) * height, abs(columns) * width) / min(height, width)
+        bright = (far < 0.5) == bool(number % 2)
+        pixels = np.where(bright[..., None], (230, 200, 20 * (number % 5)), (20, 30, 60 + number))
+        Image.fromarray(pixels.astype(np.uint8)).save(path)
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def photos(paint, tmp_path_factory):
+    """Thirteen images of many sizes, formats and modes, two broken files and a text."""
+    folder = tmp_path_factory.mktemp("data") / "photos"
+    folder.mkdir()
+    for number in range(12):
+        kind = ("png", "jpg", "webp", "tiff")[number % 4]
+        paint(folder / f"{number:02}.{kind}", number, SIZES[number % len(SIZES)])
+    paint(folder / "glass, clear.png", 12, (30, 31))
+    Image.open(folder / "glass, clear.png").convert("RGBA").save(folder / "glass, clear.png")
+    (folder / "broken.jpg").write_bytes((folder / "01.jpg").read_bytes()[:300])
+    (folder / "empty.png").write_bytes(b"")
+    (folder / "notes.txt").write_text("holidays")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sized(photos, kscn, tmp_path_factory):
+    """A run on them, brought to 16 x 16 pixels; do not write to it."""
+    run = tmp_path_factory.mktemp("runs") / "run"
+    fit = ("fit", photos, "-k", 2, "-o", run, "--size", 16, "--skip-broken", *LINEAR)
+    result = kscn(*fit, "--seed", 0)
+    assert result.exit_code == 0, result.output
+    assert "left out 2 of 15 images, which cannot be read: broken.jpg, empty.png" in result.stderr
+    assert "left out   2 files that cannot be read, see left-out.csv" in result.stdout
     return run
 
 

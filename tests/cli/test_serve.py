@@ -9,6 +9,8 @@ import urllib.request
 import numpy as np
 import pytest
 
+from kscn.cli.rundir import read_run
+
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
@@ -93,3 +95,24 @@ def test_a_missing_package_is_named(one_sentence, kscn, finished, monkeypatch):
     )
     words = one_sentence(kscn("serve", finished))
     assert "uvicorn" in words and "kscn[serve]" in words
+
+
+def test_images_of_any_size_are_taken_where_those_of_the_run_were(sized, photos, kscn, monkeypatch):
+    testclient = pytest.importorskip("fastapi.testclient")
+    apps = []
+    monkeypatch.setattr("kscn.web.server.run", lambda app, listening, ready: apps.append(app))
+    assert kscn("serve", sized, "--port", 0).exit_code == 0
+    run = read_run(sized)
+    labels = dict(zip(run.names(), run.labels().tolist(), strict=True))
+    with testclient.TestClient(apps[0], base_url="http://127.0.0.1") as client:
+        for name in ("00.png", "01.jpg", "glass, clear.png"):
+            kind = {"Content-Type": "image/jpeg" if name.endswith("jpg") else "image/png"}
+            answer = client.post("/predict", content=(photos / name).read_bytes(), headers=kind)
+            assert answer.status_code == 200, answer.text
+            assert [row["label"] for row in answer.json()["predictions"]] == [labels[name]]
+        refused = client.post(
+            "/predict",
+            content=(photos / "broken.jpg").read_bytes(),
+            headers={"Content-Type": "image/jpeg"},
+        )
+        assert refused.status_code == 400 and "not a readable image" in refused.json()["error"]

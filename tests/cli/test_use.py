@@ -171,7 +171,7 @@ def test_images_of_many_sizes_are_brought_to_one(kscn, tmp_path):
         Image.new("RGB", (20 + i, 30), (40 * i, 0, 0)).save(folder / f"{i}.jpg")
     refused = kscn("fit", folder, "-k", "2", "-o", tmp_path / "run")
     assert refused.exit_code == 2
-    assert "kscn data resize" in refused.output
+    assert "--size 64" in refused.output
     done = kscn("data", "resize", folder, "-o", tmp_path / "new", "--size", "8")
     assert done.exit_code == 0
     assert "wrote 6 images of 8 x 8" in done.output

@@ -161,3 +161,111 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "PIL.Image", None)
     with pytest.raises(DataError, match=r"pip install 'kscn\[images\]'"):
         load(tmp_path)
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """Photographs as people have them, two broken files and a text among them."""
+    folder = tmp_path / "mixed"
+    save(folder, "a.png", COLOUR[0])
+    save(folder, "b.jpg", rng.integers(0, 256, (90, 40, 3), dtype=np.uint8))
+    save(folder, "c.png", np.dstack([COLOUR[1], GREY[1]]))
+    save(folder, "d.tif", np.full((9, 9), 4000, np.uint16))
+    save(folder, "e.png", rng.integers(0, 256, (200, 200), dtype=np.uint8))
+    whole = (folder / "e.png").read_bytes()
+    (folder / "e.png").write_bytes(whole[: len(whole) // 2])
+    (folder / "f.webp").write_text("no image")
+    (folder / "notes.txt").write_text("not an image")
+    return folder
+
+
+def test_images_of_any_size_and_mode_become_one_shape(mixed):
+    found = load(mixed, size=8, skip_broken=True)
+    assert found.samples.names == ["a.png", "b.jpg", "c.png", "d.tif"]
+    assert [file.name for file in found.samples.files] == found.samples.names
+    assert np.asarray(found.samples).shape == (4, 3, 8, 8)
+    assert found.samples.preparation.values == (0, 4095)
+    assert found.samples[3].min() == round(255 * 4000 / 4095)
+    assert list(found.samples.left_out) == ["e.png", "f.webp"]
+    assert all("not a readable image" in why for why in found.samples.left_out.values())
+
+
+def test_broken_images_are_counted_and_named(mixed):
+    with pytest.raises(DataError, match=r"2 of 6 images .*e\.png, f\.webp\).*--skip-broken"):
+        load(mixed, size=8)
+    (mixed / "f.webp").unlink()
+    with pytest.raises(DataError, match=r"e\.png is not a readable image .*--skip-broken"):
+        load(mixed, size=8)
+    for name in ("a.png", "b.jpg", "c.png", "d.tif"):
+        (mixed / name).unlink()
+    with pytest.raises(DataError, match=r"e\.png is not a readable image"):
+        load(mixed, size=8, skip_broken=True)
+
+
+def test_broken_images_are_left_out_of_a_folder_of_one_size(tmp_path):
+    for number, pixels in enumerate(GREY):
+        save(tmp_path, f"{number}.png", pixels)
+    (tmp_path / "2.png").write_bytes((tmp_path / "2.png").read_bytes()[:50])
+    found = load(tmp_path, skip_broken=True).samples
+    np.testing.assert_array_equal(found, GREY[[0, 1, 3]])
+    assert found.names == ["0.png", "1.png", "3.png"]
+
+
+def test_grey_images_stay_grey_if_all_of_them_are(tmp_path):
+    save(tmp_path, "a.png", GREY[0])
+    save(tmp_path, "b.png", np.dstack([GREY[0], GREY[1]]), mode="LA")
+    save(tmp_path, "c.tif", np.full((9, 12), 4000, np.uint16))
+    assert load(tmp_path, size=4).samples.shape == (4, 4)
+    save(tmp_path, "d.png", COLOUR[0])
+    assert load(tmp_path, size=4).samples.shape == (3, 4, 4)
+
+
+def test_sizes_become_one_as_by_resizing(mixed, tmp_path):
+    from kscn.data.resizing import resize_images
+
+    for name in ("e.png", "f.webp"):
+        (mixed / name).unlink()
+    resize_images(mixed, tmp_path / "resized", 7)
+    np.testing.assert_array_equal(load(mixed, size=7).samples, load(tmp_path / "resized").samples)
+
+
+def test_images_are_decoded_once(mixed, monkeypatch):
+    samples = load(mixed, size=8, skip_broken=True).samples
+    first = np.asarray(samples)
+    monkeypatch.setattr("kscn.data.images.read_square", lambda *rest: pytest.fail("decoded"))
+    np.testing.assert_array_equal(samples.take([3, 0]), first[[3, 0]])
+
+
+def test_a_full_disk_costs_time_and_nothing_else(mixed, monkeypatch):
+    def full(*rest):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.pwrite", full)
+    samples = load(mixed, size=8, skip_broken=True).samples
+    np.testing.assert_array_equal(samples.take([3, 0]), np.asarray(samples)[[3, 0]])
+
+
+def test_an_encoder_gets_images_at_their_own_size(mixed, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("kscn.data.images.read_square", lambda *rest: pytest.fail("decoded"))
+        (mixed / "f.webp").unlink()
+        samples = load(mixed, any_size=True).samples
+    assert samples.original(1).size == (40, 90)
+    assert samples.original(3).getpixel((0, 0)) == (249, 249, 249)
+    assert samples[0].shape == (3, 96, 96)
+    with pytest.raises(DataError, match=r"e\.png is not a readable image"):
+        samples.original(4)
+
+
+@pytest.mark.parametrize("size", [0, 5000])
+def test_sizes_that_cannot_be_are_refused(mixed, size):
+    with pytest.raises(DataError, match=f"size is {size} .* 1 to 1024"):
+        load(mixed, size=size)
+
+
+def test_only_folders_of_images_have_a_size_or_broken_files(tmp_path):
+    np.save(tmp_path / "x.npy", GREY)
+    for name in ("digits", tmp_path / "x.npy", tmp_path):
+        for options in ({"size": 8}, {"skip_broken": True}):
+            with pytest.raises(DataError, match=r"no folder of images.*--size"):
+                load(name, **options)

@@ -183,7 +183,7 @@ def test_a_picture_is_turned_alike_by_resizing_and_by_reading(tmp_path):
 
 
 def test_who_has_images_of_many_sizes_is_told(mixed):
-    with pytest.raises(DataError, match="kscn data resize"):
+    with pytest.raises(DataError, match="--size 64"):
         data.load(str(mixed))
 
 

@@ -24,10 +24,10 @@ FEW, FEW_EPOCHS = 200, 3
 @pytest.fixture
 def few_digits(monkeypatch):
     """In Python and on the command line, `digits` are the first 200, and fits are short."""
-    load, parameters = kscn.data.load, presets.parameters
+    opened, parameters = kscn.data._open, presets.parameters
 
-    def load_few(name, *rest):
-        loaded = load(name, *rest)
+    def open_few(name, *rest):
+        loaded = opened(name, *rest)
         if name != "digits":
             return loaded
         few = as_source(np.asarray(loaded.samples)[:FEW], name="digits")
@@ -38,7 +38,7 @@ def few_digits(monkeypatch):
         few = dict.fromkeys(("pretrain_epochs", "epochs"), FEW_EPOCHS)
         return found | few | {"n_init": 1, "restarts": 1}
 
-    monkeypatch.setattr(kscn.data, "load", load_few)
+    monkeypatch.setattr(kscn.data, "_open", open_few)
     monkeypatch.setattr(presets, "parameters", few_epochs)
     short.choices(monkeypatch.setattr)
 

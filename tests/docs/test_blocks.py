@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import tinyencoder
 from blocks import Block, blocks, commands
 from click.testing import CliRunner
 
@@ -26,6 +27,10 @@ def runnable(page):
 @pytest.mark.parametrize("page", [p for p in PAGES if runnable(p)], ids=lambda page: page.stem)
 def test_blocks_run(page, few_digits, server, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    if page.stem == "photographs":  # which begins with a folder and an encoder of the reader's
+        monkeypatch.setenv("KSCN_CACHE", str(tmp_path / "cache"))
+        tinyencoder.write_folder("photos", tinyencoder.photographs()[0])
+        tinyencoder.write("encoder.onnx")
     names, address = {"__name__": page.stem}, ADDRESS
     for block in runnable(page):
         if block.language == "python":
@@ -44,6 +49,7 @@ def test_blocks_run(page, few_digits, server, tmp_path, monkeypatch):
 def test_pages_have_blocks_to_run():
     with_blocks = {page.stem for page in PAGES if runnable(page)}
     assert {"README", "quickstart", "after-a-run", "choosing", "data", "coming-from"} <= with_blocks
+    assert "photographs" in with_blocks
 
 
 def test_blocks_are_found_with_language_line_and_mark():

@@ -16,7 +16,7 @@ CALLS = {
         ["--samples", 80, "--pretrain-epochs", 1, "--epochs", 1],
         "kSCN-S, loaded, on new digits",
     ),
-    "image_folder.py": (["--images", 60, "-k", 3], "cluster-0: "),
+    "image_folder.py": (["--images", 60, "-k", 3], "wrote copies of 60 files"),
     "parquet_embeddings.py": (["--samples", 600], "600 rows in clusters of"),
 }
 

@@ -27,6 +27,9 @@ def images(n, *shape, seed=0):
         ((1, 16, 11), 2, 81 * 4 * 3),  # 16 x 12
         ((4, 6), 1, 9 * 2 * 3),
         ((2, 2), 1, 9),
+        ((64, 64), 4, 417 * 16),
+        ((3, 64, 64), 5, 3 * 681 * 4),  # with 4 scales more than PCAFeatures takes
+        ((3, 100, 100), 6, 3 * 1009 * 4),  # 128 x 128
     ],
 )
 def test_scales_follow_the_size_of_the_images(shape, J, width):

@@ -263,9 +263,16 @@ def test_values_that_cannot_be_squared_are_refused():
 
 
 def test_too_many_features_are_refused_before_anything_is_read():
-    wide = np.broadcast_to(np.float32(0), (10, 20_000))
+    wide = np.broadcast_to(np.float32(0), (10_000, 20_000))
     with pytest.raises(InputError, match="would take 3 GiB"):
         PCAFeatures(2).fit(wide)
+
+
+def test_few_samples_may_have_any_number_of_features():
+    x = np.random.default_rng(0).standard_normal((10, 20_000))
+    z = PCAFeatures(9, unit_norm=False).fit_transform(x)
+    centred = x - x.mean(axis=0)
+    np.testing.assert_allclose(z @ z.T, centred @ centred.T, atol=1e-6)
 
 
 def test_samples_of_another_width_are_refused():

@@ -1,4 +1,4 @@
-"""`kscn data`: the data sets that go by name, and images of one size."""
+"""`kscn data`: the data sets that go by name, images of one size, embeddings that are kept."""
 
 import click
 
@@ -7,7 +7,7 @@ from kscn.cli.terminal import Terminal, table
 
 @click.group("data")
 def command() -> None:
-    """List and fetch the data sets that go by name; bring images to one size."""
+    """List and fetch the data sets that go by name; bring images to one size; kept embeddings."""
 
 
 @command.command("list")
@@ -79,3 +79,34 @@ def resize_command(
             f"images of more than 8 bits: {low} became black and {high} white; for new images "
             f"give --range {low} {high}"
         )
+
+
+@command.command("cache")
+@click.option("--clear", is_flag=True, help="Remove all of them.")
+def cache_command(clear: bool) -> None:
+    """Show the embeddings that encoders made, which are kept so that no image is computed twice.
+
+    They are removed by themselves, those not used for longest first, when they take more than
+    20 GiB; the environment variable KSCN_EMBEDDING_BYTES sets another limit, KSCN_CACHE another
+    place.
+    """
+    from kscn.features.encoders import cache
+
+    terminal = Terminal.of()
+    if clear:
+        terminal.say(f"removed {cache.clear() / 1e6:,.1f} MB of embeddings from {cache.place()}")
+        return
+    rows = [
+        [entry.name, entry.sha256[:12], f"{entry.images:,}", f"{entry.bytes / 1e6:,.1f}"]
+        for entry in cache.entries()
+    ]
+    if not rows:
+        terminal.say(f"no embeddings in {cache.place()}")
+        return
+    for line in table(["encoder", "sha256", "images", "MB"], rows, indent=""):
+        terminal.say(line)
+    total = sum(entry.bytes for entry in cache.entries())
+    terminal.say(
+        f"{total / 1e6:,.1f} MB of at most {cache.limit() / 1e6:,.0f} in {cache.place()}; "
+        "`kscn data cache --clear` removes them"
+    )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kscn.cli.labels import read_labels
+from kscn.cli.rundata import new_data, run_data
 from kscn.cli.rundir import Run, read_run
 from kscn.cli.summary import confusion_lines, score_line
 from kscn.cli.terminal import Terminal
@@ -40,7 +41,7 @@ def command(run: Path, labels_path: Path | None, data: str | None, as_json: bool
     if labels_path is not None:
         true = read_labels(labels_path, len(found))
     else:
-        true = _labels_of(data or opened.config["data"]["source"], opened)
+        true = _labels_of(data, opened)
     scores, confusion = metrics.scores(true, found), metrics.confusion_matrix(true, found)
     if as_json:
         table = {
@@ -57,13 +58,12 @@ def command(run: Path, labels_path: Path | None, data: str | None, as_json: bool
         terminal.say(line)
 
 
-def _labels_of(source: str, run: Run) -> "np.ndarray":
+def _labels_of(data: str | None, run: Run) -> "np.ndarray":
     import numpy as np
 
-    from kscn.cli.progress import load_data
-
-    loaded = load_data(source)
-    labels = loaded.labels
+    skip_broken = run.config["data"].get("skip_broken", False)
+    loaded = run_data(run) if data is None else new_data(run, data, skip_broken)
+    labels, source = loaded.labels, loaded.samples.name
     if labels is None:
         raise InputError(f"{source} has no labels; give the true classes with --labels.")
     n_samples = run.config["data"]["samples"]

@@ -1,17 +1,14 @@
 """`kscn explore`: look through all samples of a run and correct its clusters, in a browser."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from kscn import chosen
-from kscn.cli.rundir import Run, read_run
+from kscn.cli.encoding import embedded, encoder_option, open_model
+from kscn.cli.rundata import run_data
+from kscn.cli.rundir import read_run
 from kscn.cli.serve import require_web
-from kscn.errors import DataError
-
-if TYPE_CHECKING:
-    from kscn.data import Dataset
 
 
 @click.command("explore", short_help="Browse and correct the clusters of a run.")
@@ -23,8 +20,9 @@ if TYPE_CHECKING:
     default=0,
     help="The port on 127.0.0.1; by default any free one.",
 )
+@encoder_option
 @click.option("--open/--no-browser", "show", default=False, help="Open the page in a browser.")
-def command(run: Path, data: str | None, port: int, show: bool) -> None:
+def command(run: Path, data: str | None, port: int, encoder: str | None, show: bool) -> None:
     """Serve a page on this machine to look through the clusters of RUN and to correct them.
 
     Clusters are browsed page by page over all samples, compared, named, merged and split, and
@@ -38,14 +36,13 @@ def command(run: Path, data: str | None, port: int, show: bool) -> None:
 
     import secrets
 
-    from kscn import load_model
     from kscn.cli.progress import working
     from kscn.web import server
     from kscn.web.explorer import Explorer
     from kscn.web.exploring import explorer_app, page_path
 
-    loaded = _data(opened, data)
-    model = load_model(opened.model) if opened.has_model else None
+    model = open_model(opened, encoder) if opened.has_model else None
+    model, loaded = embedded(model, run_data(opened, data))
     with working(f"looking at {len(labels):,} samples"):
         sizes, note = opened.result["sizes"], chosen.confidence(opened.result)
         explorer = Explorer(opened.path, opened.config, labels, len(sizes), model, loaded, note)
@@ -62,18 +59,3 @@ def command(run: Path, data: str | None, port: int, show: bool) -> None:
         server.run(explorer_app(explorer, token), listening, ready)
     finally:
         explorer.close()
-
-
-def _data(run: Run, given: str | None) -> "Dataset":
-    from kscn.cli.progress import load_data
-
-    source = run.config["data"]["source"]
-    try:
-        return load_data(given or source)
-    except DataError as error:
-        if given is not None or Path(source).exists():
-            raise
-        raise DataError(
-            f"the data of {run.path} is no longer at {source} ({str(error).rstrip('.')}); say "
-            "where it is with --data."
-        ) from None

@@ -1,17 +1,22 @@
 """`kscn export`: the model of a run as one ONNX graph."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kscn.atomicfile import atomic_file
+from kscn.cli.encoding import encoder_option, open_model
+from kscn.cli.rundata import run_data
 from kscn.cli.rundir import Run, read_run
 from kscn.cli.terminal import Terminal
 from kscn.errors import DataError, InputError
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from kscn.export.onnxfile import Agreement
 
 # Samples on which the file is compared with the model before it gets its name.
 _COMPARED = 256
@@ -22,27 +27,37 @@ _NUMBERS = 2**26  # in all random samples together
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("output", type=click.Path(path_type=Path))
 @click.option("--data", help="The data of the run, if it is no longer where it was.")
-def command(run: Path, output: Path, data: str | None) -> None:
+@encoder_option
+def command(run: Path, output: Path, data: str | None, encoder: str | None) -> None:
     """Write the model of RUN, the directory `kscn fit` wrote, to OUTPUT, a .onnx file.
 
     The graph takes samples as the data stores them, any number at a time, and gives their label,
     residuals and probabilities. Before it gets its name it is run beside the model on some samples
-    of the data, or on random ones where the data is gone.
+    of the data, or on random ones where the data is gone. That of a run with an encoder, an .onnx
+    file, is both in one: it takes images as the encoder does, of its size and with mean and
+    standard deviation applied, as is printed.
     """
     if output.suffix.lower() != ".onnx":
         raise InputError(f"{output} should end in .onnx; that is what is written.")
     opened = read_run(run)
-    folder = opened.model  # says why there is none, before torch is imported
+    _ = opened.model  # says why there is none, before torch is imported
     with atomic_file(output) as file:
-        from kscn import load_model
         from kscn.cli.progress import working
+        from kscn.estimators.embedding import has_encoder
         from kscn.export.onnxfile import INPUT, OUTPUTS, compare, onnx_bytes
 
-        model = load_model(folder)
+        model = open_model(opened, encoder)
         samples, dtype, which = _samples(opened, model, data)
         with working("exporting"):
-            content = onnx_bytes(model, tuple(opened.config["data"]["shape"]), dtype)
-            agreement = compare(content, model, samples)
+            if has_encoder(model):
+                content, agreement, *takes = _joined(model, samples)
+            else:
+                shape = tuple(opened.config["data"]["shape"])
+                content, takes = (
+                    onnx_bytes(model, shape, dtype),
+                    [f"{INPUT} {_told(shape)}, {dtype}"],
+                )
+                agreement = compare(content, model, samples)
         file.write(content)
     ties = f" ({agreement.ties} of them ties)" if agreement.ties else ""
     terminal = Terminal.beside(output)
@@ -50,22 +65,45 @@ def command(run: Path, output: Path, data: str | None) -> None:
         f"wrote {output} ({len(content) / 1e6:.2f} MB): the clusters of {agreement.samples} {which}"
         f"{ties} agree, residuals within {agreement.error:.0e}"
     )
-    shape = ", ".join(["n", *map(str, opened.config["data"]["shape"])])
-    terminal.say(f"  input   {INPUT} ({shape}), {dtype}")
+    for name, line in zip(("input", "pixels"), takes, strict=False):
+        terminal.say(f"  {name:<6}  {line}")
     terminal.say(f"  output  {', '.join(OUTPUTS)}")
+
+
+def _joined(model: Any, samples: "np.ndarray") -> "tuple[bytes, Agreement, str, str]":
+    """The graph of encoder and assignment, how it compares on images, its input, its pixels."""
+    from kscn.estimators.embedding import encoder_of
+    from kscn.export.joined import joined_bytes
+    from kscn.export.onnxfile import compare
+    from kscn.features.encoders.onnxnetwork import OnnxNetwork
+
+    encoder, inner = encoder_of(model), model.on_embeddings()
+    content = joined_bytes(inner, encoder)
+    prepared = encoder.prepare(samples)
+    embeddings = encoder.run(prepared).astype("float32")
+    steps = encoder.preprocessing
+    agreement = compare(content, inner, embeddings, prepared)
+    assert isinstance(encoder.network, OnnxNetwork)  # joined_bytes takes no other kind
+    name = encoder.network.input.name
+    takes = f"{name} {_told(steps.shape)}, {steps.channels}, as the encoder takes them"
+    pixels = f"(value / 255 - {list(steps.mean or ())}) / {list(steps.std or ())}"
+    return content, agreement, takes, pixels
+
+
+def _told(shape: Iterable[int]) -> str:
+    return f"({', '.join(['n', *map(str, shape)])})"
 
 
 def _samples(run: Run, model: Any, data: str | None) -> "tuple[np.ndarray, Any, str]":
     """What to compare on, the type that holds it, and what it is called."""
     import numpy as np
 
-    from kscn.cli.progress import load_data
     from kscn.training.blocks import working_dtype
 
     shape, count = tuple(run.config["data"]["shape"]), run.config["data"]["samples"]
     own = str(getattr(model, "_dtype", "torch.float32")).removeprefix("torch.")
     try:
-        source = load_data(data or run.config["data"]["source"]).samples
+        source = run_data(run, data).samples
         if len(source) != count or tuple(source.shape) != shape:
             raise DataError(
                 f"{source.name} has {len(source):,} samples of shape {tuple(source.shape)} and the "

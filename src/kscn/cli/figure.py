@@ -9,6 +9,7 @@ import click
 
 from kscn.atomicfile import atomic_file
 from kscn.cli.labels import read_labels
+from kscn.cli.rundata import new_data, run_data
 from kscn.cli.rundir import CONFIG, MODEL, UNFINISHED, Run, read_run
 from kscn.cli.terminal import Terminal
 from kscn.errors import InputError
@@ -185,13 +186,13 @@ def _load(path: Path) -> Any:
 
 def _repeated(run: Run, loaded: Any) -> Any:
     """The pretraining of a run done again; `loaded` may be its data, or other samples."""
-    from kscn.cli.progress import FitProgress, load_data
+    from kscn.cli.progress import FitProgress
     from kscn.experiments import pretraining
 
     labels = run.labels()
     about = run.config["data"]
     own = len(loaded.samples) == len(labels) and list(loaded.samples.shape) == about["shape"]
-    fitted = loaded if own else load_data(about["source"])
+    fitted = loaded if own else run_data(run)
     with FitProgress() as progress:
         return pretraining.repeat(
             run.config["parameters"], fitted.samples, labels, run.history, [progress]
@@ -262,11 +263,10 @@ def _latent_figure(view: View, labels_path: Path | None, n_samples: int) -> "Fig
 def _opened(path: Path, data: str | None) -> tuple[Run, Any, Any]:
     """A run, its model, and the samples to look at: its own, or others."""
     from kscn import load_model
-    from kscn.cli.progress import load_data
 
     run = read_run(path)
     model = load_model(run.model)
-    return run, model, load_data(run.config["data"]["source"] if data is None else data)
+    return run, model, run_data(run) if data is None else new_data(run, data)
 
 
 def _drawn(samples: Any, count: int) -> "tuple[np.ndarray, np.ndarray]":

@@ -3,15 +3,17 @@
 import os
 import secrets
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from kscn.cli.encoding import resumed_encoder
 from kscn.cli.fitting import Choice, Done, fit_run, keeps_states, set_checkpoints, stopped
 from kscn.cli.interrupt import interruptible
+from kscn.cli.rundata import data_again, folder_options, open_data, say_left_out, say_photographs
 from kscn.cli.rundir import CONFIG, MODEL, read_unfinished
 from kscn.cli.summary import next_lines, run_lines
 from kscn.cli.terminal import Terminal
@@ -19,6 +21,10 @@ from kscn.errors import InputError, ModelFileError
 
 if TYPE_CHECKING:
     from kscn.training.distributed import Group
+
+
+# Options that say how to open a folder of images.
+_OF_FOLDERS = ["size", "skip_broken"]
 
 
 class SubspaceDim(click.ParamType):
@@ -57,7 +63,8 @@ class SubspaceDim(click.ParamType):
     "--resume",
     type=click.Path(path_type=Path),
     metavar="RUN",
-    help="Go on with a run that did not finish, instead of all other arguments but --device.",
+    help="Go on with a run that did not finish, instead of all other arguments but --device and "
+    "--encoder.",
 )
 @click.option(
     "--method",
@@ -119,6 +126,13 @@ class SubspaceDim(click.ParamType):
     type=float,
     help="Longest time that a kill can cost; 10 if not given.",
 )
+@folder_options
+@click.option(
+    "--encoder",
+    help="best: a pretrained network that images go through first, an .onnx file or timm:NAME, "
+    "open_clip:NAME/WEIGHTS, torchvision:NAME.",
+)
+@click.option("--copy-encoder", is_flag=True, help="Keep a copy of the .onnx file in the run.")
 @click.option("--overwrite", is_flag=True, help="Replace the run in the output directory.")
 def command(
     data: str | None,
@@ -133,10 +147,11 @@ def command(
 ) -> None:
     """Cluster DATA into K clusters and write a run directory.
 
-    DATA is a file (.npy .npz .csv .parquet .h5, idx), a folder of images, or a name from
-    `kscn data list`. Known labels never reach the fit; they only score its result. K is all that
-    the method needs to be told; it tries many clusterings and says which it took, why, and how
-    sure it is. Options that begin with the name of another method need that --method.
+    DATA is a file (.npy .npz .csv .parquet .h5, idx), a folder of images (of any sizes and modes
+    with --size or --encoder), or a name from `kscn data list`. Known labels never reach the fit;
+    they only score its result. K is all that the method needs to be told; it tries many clusterings
+    and says which it took, why, and how sure it is. Options that begin with the name of another
+    method need that --method. Photographs need an --encoder.
 
     Many processes share the work when torchrun starts them: torchrun --nproc-per-node 4 -m kscn
     fit ... A run that was stopped or killed goes on with --resume.
@@ -145,10 +160,12 @@ def command(
     chosen = {name: v for name, v in options.items() if v is not None and v is not False}
     if resume is not None:
         device = chosen.pop("device", None)  # a run may go on elsewhere
+        encoder = chosen.pop("encoder", None)  # which may have been moved
         others = [data, clusters, output, method, preset, seed, *chosen.values()]
         if overwrite or any(other is not None for other in others):
             raise click.UsageError(
-                "--resume takes no other arguments but --device: those of the run count."
+                "--resume takes no other arguments but --device and --encoder: those of the run "
+                "count."
             )
         output = resume
     elif data is None or clusters is None or output is None:
@@ -156,7 +173,7 @@ def command(
         raise click.UsageError(f"Missing {next(n for n, v in missing.items() if v is None)}.")
     with _together(output) as group:
         if resume is not None:
-            done = _go_on(resume, device, group)
+            done = _go_on(resume, device, encoder, group)
         else:
             assert data is not None and clusters is not None
             done = _begin(data, clusters, output, method, preset, seed, overwrite, chosen, group)
@@ -185,9 +202,15 @@ def _begin(
     """A new run."""
     if "pretrained" in chosen:
         chosen["pretrained"] = _model_of(chosen["pretrained"])
+    folder = {name: chosen.pop(name) for name in _OF_FOLDERS if name in chosen}
+    copy = chosen.pop("copy_encoder", False)
+    if copy and "encoder" not in chosen:
+        raise InputError("--copy-encoder has nothing to copy; add --encoder.")
+    if "encoder" in chosen:
+        chosen["encoder"] = _encoder(chosen["encoder"], folder)
     # A seed of our own, so that config.toml can repeat the run even when none was given.
     seed = group.agree_int(secrets.randbelow(2**31) if seed is None else seed)
-    loaded = _load(data, group)
+    loaded = _load(group, lambda: open_data(data, **folder))
     choice = choose(loaded, data, clusters, method, preset, seed, chosen)
     if group.size > 1 and not keeps_states(choice.model):
         raise InputError(
@@ -196,16 +219,20 @@ def _begin(
     if group.rank > 0:
         _assist(loaded, choice, output)
         return None
-    return fit_run(loaded, data, choice, output, overwrite)
+    say_left_out(loaded)
+    if "encoder" not in chosen:
+        say_photographs(loaded)
+    return fit_run(loaded, data, choice, output, overwrite, copy=copy)
 
 
-def _go_on(run: Path, device: str | None, group: "Group") -> Done | None:
+def _go_on(run: Path, device: str | None, encoder: str | None, group: "Group") -> Done | None:
     """A run that did not finish, with its own settings."""
     from kscn.experiments import methods
 
     config = read_unfinished(run)
     described = config["data"]
-    loaded = _load(described["source"], group)
+    network = resumed_encoder(run, config, encoder)
+    loaded = _load(group, lambda: data_again(config))
     found = (len(loaded.samples), list(loaded.samples.shape))
     if found != (described["samples"], described["shape"]):
         raise InputError(
@@ -225,6 +252,8 @@ def _go_on(run: Path, device: str | None, group: "Group") -> Done | None:
         ) from None
     if device is not None:
         model.set_params(device=device)
+    if network is not None:
+        model.set_params(encoder=network)
     choice = Choice(model, method, config["run"].get("preset"))
     if group.rank > 0:
         _assist(loaded, choice, run)
@@ -232,14 +261,25 @@ def _go_on(run: Path, device: str | None, group: "Group") -> Done | None:
     return fit_run(loaded, described["source"], choice, run, False, config)
 
 
-def _load(data: str, group: "Group") -> Any:
-    """Open the data; where it has to be fetched first, one process of a machine does so."""
-    from kscn.cli.progress import load_data
+def _encoder(name: str, folder: dict[str, Any]) -> Any:
+    """The encoder of that name, for images at their own sizes, as `folder` is told."""
+    from kscn.features.encoders import load_encoder
 
+    if "size" in folder:
+        raise InputError(
+            "--size cannot be used with --encoder, which brings images to its own size; leave it "
+            "out."
+        )
+    folder["any_size"] = True
+    return load_encoder(name)
+
+
+def _load(group: "Group", opened: Callable[[], Any]) -> Any:
+    """Open the data; where it has to be fetched first, one process of a machine does so."""
     first = int(os.environ.get("LOCAL_RANK", "0")) == 0
-    loaded = load_data(data) if first else None
+    loaded = opened() if first else None
     group.any(False)  # the others come when it is there
-    return load_data(data) if loaded is None else loaded
+    return opened() if loaded is None else loaded
 
 
 def _assist(loaded: Any, choice: Choice, output: Path) -> None:
@@ -356,6 +396,7 @@ def _estimator_options() -> list[str]:
     """The options of this command that are parameters of some estimator."""
     of_the_run = {
         "data", "clusters", "output", "resume", "method", "preset", "seed", "overwrite",
+        "copy_encoder", *_OF_FOLDERS,
     }  # fmt: skip
     return [p.name for p in command.params if p.name and p.name not in of_the_run]
 

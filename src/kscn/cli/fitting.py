@@ -2,11 +2,13 @@
 
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from kscn import __version__
+from kscn.cli.encoding import copy_encoder
 from kscn.cli.interrupt import interruptible
 from kscn.cli.rundir import CHECKPOINTS, MODEL, RunWriter
 from kscn.cli.terminal import complain
@@ -34,6 +36,7 @@ def fit_run(
     output: Path,
     overwrite: bool,
     resumed: dict[str, Any] | None = None,
+    copy: bool = False,
 ) -> Done:
     """Fit and write the run directory; also what `kscn demo` does.
 
@@ -47,6 +50,8 @@ def fit_run(
         Whether a run that is there may be replaced.
     resumed : dict, optional
         The config of the run in `output` that is gone on with.
+    copy : bool
+        Whether a copy of the encoder is kept in the run.
 
     Returns
     -------
@@ -65,6 +70,8 @@ def fit_run(
         interruptible(keeps_states(model)) as interruption,
         RunWriter(output, overwrite, resumed is not None) as run,
     ):
+        if copy:
+            copy_encoder(model.encoder, run.stage)
         run.write_config(config)
         set_checkpoints(model, output)
         started = time.perf_counter()
@@ -83,7 +90,10 @@ def fit_run(
         result = _result(model, seconds, loaded.labels)
         if hasattr(model, "save"):
             model.save(run.stage / MODEL)
-        run.write_labels(model.labels_)
+        run.write_labels(model.labels_, loaded.samples.names)
+        left_out = getattr(loaded.samples, "left_out", {})
+        if left_out:
+            run.write_left_out(left_out)
         run.record(result)
     return model, config, result
 
@@ -116,10 +126,14 @@ def _leave(run: RunWriter, code: int) -> NoReturn:
 
 
 def _config(loaded: Any, data: str, choice: Choice) -> dict[str, dict[str, Any]]:
+    from kscn.data.catalog import NAMES
     from kscn.experiments import methods
 
     parameters = methods.settings(choice.model)
     parameters.pop("device", None)  # where a run is computed is no setting of it
+    encoder = getattr(choice.model, "encoder", None)
+    if encoder is not None:
+        parameters["encoder"] = encoder.name
     return {
         "run": {
             "kscn": __version__,
@@ -129,13 +143,28 @@ def _config(loaded: Any, data: str, choice: Choice) -> dict[str, dict[str, Any]]
             "model": hasattr(choice.model, "save"),
         },
         "data": {
-            "source": data if data == loaded.name else str(Path(data).expanduser().absolute()),
+            # A folder may well have the name under which it was given.
+            "source": data if data in NAMES else str(Path(data).expanduser().absolute()),
             "name": loaded.name,
             "samples": len(loaded.samples),
             "shape": list(loaded.samples.shape),
+            **_folder(loaded.samples),
         },
         # With the preset, they make the same model again: TOML leaves out what is None.
         "parameters": parameters | ({} if choice.preset is None else {"preset": choice.preset}),
+        **({} if encoder is None else {"encoder": encoder.about}),
+    }
+
+
+def _folder(samples: Any) -> dict[str, Any]:
+    """How a folder of images was opened, where anything was done to it."""
+    preparation = getattr(samples, "preparation", None)
+    left_out = len(getattr(samples, "left_out", ()))
+    return {
+        "files": None if samples.names is None else True,
+        "preparation": None if preparation is None else asdict(preparation),
+        "left_out": left_out or None,
+        "skip_broken": True if left_out else None,
     }
 
 

@@ -5,7 +5,9 @@ from pathlib import Path
 import click
 
 from kscn.atomicfile import atomic_file
+from kscn.cli.encoding import embedded, encoder_option, open_model
 from kscn.cli.labels import write_labels
+from kscn.cli.rundata import new_data, skip_broken_option
 from kscn.cli.rundir import read_run
 from kscn.cli.summary import size_lines
 from kscn.cli.terminal import Terminal
@@ -21,10 +23,19 @@ from kscn.errors import InputError
     "--output",
     type=click.Path(path_type=Path),
     required=True,
-    help="The .csv file to write: a header, then index,label. A pipe or /dev/stdout will do.",
+    help="The .csv file to write: a header, then index,label, or file,label for a folder of "
+    "images. A pipe or /dev/stdout will do.",
 )
-def command(run: Path, data: str, device: str, output: Path) -> None:
-    """Assign every sample of DATA to a subspace of RUN, the directory `kscn fit` wrote."""
+@encoder_option
+@skip_broken_option
+def command(
+    run: Path, data: str, device: str, output: Path, encoder: str | None, skip_broken: bool
+) -> None:
+    """Assign every sample of DATA to a subspace of RUN, the directory `kscn fit` wrote.
+
+    Images in a folder are brought to the size of the run if its own were; a run with an encoder
+    takes images of any size.
+    """
     if output.exists() and Path(data).exists() and output.samefile(data):
         raise InputError(f"{output} is the data itself; give -o another name.")
     opened = read_run(run)
@@ -32,14 +43,14 @@ def command(run: Path, data: str, device: str, output: Path) -> None:
     with atomic_file(output) as file:
         import numpy as np
 
-        from kscn import load_model
-        from kscn.cli.progress import load_data, working
+        from kscn.cli.progress import working
 
-        model = load_model(opened.model).set_params(device=device)
-        samples = load_data(data).samples
+        model = open_model(opened, encoder, device)
+        model, loaded = embedded(model, new_data(opened, data, skip_broken))
+        samples = loaded.samples
         with working(f"assigning {len(samples):,} samples"):
             labels = model.predict(samples)
-        write_labels(file, labels)
+        write_labels(file, labels, samples.names)
     terminal = Terminal.beside(output)
     for line in size_lines(terminal, np.bincount(labels, minlength=model.n_clusters).tolist()):
         terminal.say(line)

@@ -63,6 +63,7 @@ class _TimeLeftColumn(TimeRemainingColumn):
 
 # What a stage of the history is called on screen; a stage that is not here goes by its own name.
 _STAGES = {
+    "embed": "embedding",
     "pretrain": "pretraining",
     "search": "trying starts",
     "settle": "comparing the best starts",
@@ -124,6 +125,24 @@ def _note(record: dict[str, Any]) -> str:
     return "  ".join(parts)
 
 
+class CountProgress(_LiveBars):
+    """Progress of work on things that are counted, called with how many are done and of how many.
+
+    Parameters
+    ----------
+    what : str
+        What is done with them.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(TextColumn("{task.fields[note]}", markup=False), TimeRemainingColumn())
+        self._task = self.bars.add_task(what, total=None, note="")
+
+    def __call__(self, done: int, total: int) -> None:
+        """Draw how far it is."""
+        self.bars.update(self._task, completed=done, total=total, note=f"{done:,} of {total:,}")
+
+
 class FetchProgress(_LiveBars):
     """Progress of a fetched data set, one bar per file."""
 
@@ -145,9 +164,9 @@ def working(text: str) -> AbstractContextManager[object]:
     return Console(stderr=True).status(Text(printable(text)))
 
 
-def load_data(name_or_path: str) -> "Dataset":
-    """Open a data set, with progress in case it has to be fetched first."""
+def load_data(name_or_path: str, **options: Any) -> "Dataset":
+    """Open a data set (see `kscn.data.load`), with progress in case it is fetched first."""
     from kscn import data
 
     with FetchProgress() as progress:
-        return data.load(name_or_path, progress)
+        return data.load(name_or_path, progress, **options)

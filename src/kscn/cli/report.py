@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kscn.atomicfile import atomic_file
+from kscn.cli.encoding import embedded, encoder_option, open_model
 from kscn.cli.labels import read_labels
+from kscn.cli.rundata import run_data
 from kscn.cli.rundir import Run, read_run
 from kscn.cli.terminal import Terminal
-from kscn.errors import DataError, InputError
+from kscn.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,9 +36,15 @@ REPORT = "report.html"
     type=click.Path(path_type=Path),
     help=f"The page to write; by default {REPORT} in the run directory.",
 )
+@encoder_option
 @click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
 def command(
-    run: Path, data: str | None, labels_path: Path | None, output: Path | None, show: bool
+    run: Path,
+    data: str | None,
+    labels_path: Path | None,
+    output: Path | None,
+    encoder: str | None,
+    show: bool,
 ) -> None:
     """Write one HTML page about RUN, the directory `kscn fit` wrote.
 
@@ -51,7 +59,7 @@ def command(
     output = opened.path / REPORT if output is None else output
     # The place for the page is checked before the work, and torch is imported after it.
     with atomic_file(output) as file:
-        page = _page(opened, labels, data, labels_path)
+        page = _page(opened, labels, data, labels_path, encoder)
         file.write(page.encode("utf-8", "replace"))
         size = file.tell()
     advice = "" if show else "; open it in a browser"
@@ -70,25 +78,21 @@ def _require_templates() -> None:
         ) from None
 
 
-def _page(run: Run, labels: "np.ndarray", data: str | None, labels_path: Path | None) -> str:
+def _page(
+    run: Run,
+    labels: "np.ndarray",
+    data: str | None,
+    labels_path: Path | None,
+    encoder: str | None,
+) -> str:
     import torch
 
-    from kscn import load_model
-    from kscn.cli.progress import load_data, working
+    from kscn.cli.progress import working
     from kscn.report.contents import RunFacts, collect
     from kscn.report.page import render
 
-    source = run.config["data"]["source"]
-    try:
-        loaded = load_data(data or source)
-    except DataError as error:
-        if data is not None or Path(source).exists():
-            raise
-        raise DataError(
-            f"the data of {run.path} is no longer at {source} ({str(error).rstrip('.')}); say "
-            "where it is with --data."
-        ) from None
-    model = load_model(run.model) if run.has_model else None
+    model = open_model(run, encoder) if run.has_model else None
+    model, loaded = embedded(model, run_data(run, data))
     facts = RunFacts(run.config, run.history, labels, model, _versions(run))
     true = _true(loaded, labels_path, len(labels))
     with working(f"looking at {len(labels):,} samples"):

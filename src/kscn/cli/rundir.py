@@ -1,5 +1,8 @@
 """The run directory of `kscn fit`: config.toml, history.jsonl, model/ and labels.csv.
 
+Where files of a folder of images were left out, left-out.csv lists them; encoder/ is a copy of the
+encoder, if one was asked for.
+
 Everything is written into `.unfinished/` inside the run directory first and moved to its final
 name when the fit is done. Until then an older run in the same directory is untouched, and a kill
 at any moment never leaves a half file under a final name; what an interrupted run needs to go on
@@ -12,7 +15,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,19 +24,22 @@ from typing import TYPE_CHECKING, Any
 
 from kscn.atomicfile import atomic_file
 from kscn.cli.history import HistoryFile
-from kscn.cli.labels import read_labels, write_labels
+from kscn.cli.labels import read_labels, read_names, write_labels, write_left_out
 from kscn.cli.runfiles import AGAIN, read_config, read_entries, read_history
 from kscn.errors import ModelFileError
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from kscn.data.images import Preparation
+
 CONFIG, HISTORY, MODEL, LABELS = "config.toml", "history.jsonl", "model", "labels.csv"
+LEFT_OUT, ENCODER = "left-out.csv", "encoder"
 UNFINISHED, CHECKPOINTS, LOCK = ".unfinished", "checkpoints", ".lock"
 # In `.unfinished/`, a list of what the run consists of, written when all of that is there.
 COMPLETE = "complete"
 # config.toml moves last: a directory that has it has everything else.
-_ENTRIES = (MODEL, LABELS, HISTORY, CONFIG)
+_ENTRIES = (MODEL, ENCODER, LABELS, LEFT_OUT, HISTORY, CONFIG)
 
 
 class BusyError(ModelFileError):
@@ -125,10 +131,15 @@ class RunWriter:
         """Begin history.jsonl again, with these records: those that a state brought along."""
         self._history.rewrite(records)
 
-    def write_labels(self, labels: "np.ndarray") -> None:
-        """Write labels.csv."""
+    def write_labels(self, labels: "np.ndarray", names: Sequence[str] | None = None) -> None:
+        """Write labels.csv, with the names of the samples if they have any."""
         with atomic_file(self.stage / LABELS) as file:
-            write_labels(file, labels)
+            write_labels(file, labels, names)
+
+    def write_left_out(self, left_out: Mapping[str, str]) -> None:
+        """Write left-out.csv: files that cannot be read, and why."""
+        with atomic_file(self.stage / LEFT_OUT) as file:
+            write_left_out(file, left_out)
 
     def __enter__(self) -> "RunWriter":
         return self
@@ -199,8 +210,10 @@ def finish_moves(path: Path) -> None:
     for name in _ENTRIES:
         new, final = stage / name, path / name
         if name not in entries:
-            # A method without a model: that of an older run must not stay beside its labels.
+            # Such as a model: that of an older run must not stay beside labels of this one.
             shutil.rmtree(final, ignore_errors=True)
+            with suppress(OSError):
+                final.unlink(missing_ok=True)
         elif new.is_dir():
             replace_directory(new, final)
         elif new.exists():  # else it was moved already
@@ -271,6 +284,36 @@ class Run:
                 f"{path} is damaged (other labels than the numbers 0 to {n_clusters - 1}); {AGAIN}"
             )
         return labels
+
+    def names(self) -> list[str] | None:
+        """The file of every training sample, as it is called from the folder; None if not known."""
+        path, count = self.path / LABELS, self.config["data"]["samples"]
+        names = read_names(path, count)
+        if names is None:
+            return None
+        outside = next((name for name in names if not _is_inside(name)), None)
+        if outside is not None or len(names) != count:
+            fault = f"{len(names)} names" if outside is None else f"{outside!r} is no file name"
+            raise ModelFileError(f"{path} is damaged ({fault}); {AGAIN}")
+        return names
+
+    def preparation(self) -> "Preparation | None":
+        """How the images of the run were brought to one size, None if they were not."""
+        return prepared_by(self.config)
+
+
+def prepared_by(config: Mapping[str, Any]) -> "Preparation | None":
+    """How the images of a run with that config were brought to one size, if they were."""
+    from kscn.data.images import Preparation
+
+    found = config["data"].get("preparation")
+    return None if found is None else Preparation(**found)
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a name is one of a file below a folder; a run may come from a stranger."""
+    parts = Path(name).parts
+    return bool(parts) and ".." not in parts and not Path(name).is_absolute()
 
 
 def read_run(path: Path) -> Run:

@@ -25,6 +25,7 @@ _SAMPLE_NUMBERS = 2**26  # numbers in one sample
 _DEPTH = 20  # of tables and lists in each other
 _DOTS = 2000
 _LONGEST_FIT = 1e10  # seconds
+_LARGEST_VALUE = 1e39  # of a pixel: those of images are float32 at most
 
 AGAIN = "run `kscn fit` again."
 
@@ -88,7 +89,35 @@ def _config(text: str) -> dict[str, Any]:
         and math.prod(shape) <= _SAMPLE_NUMBERS,
         "shape is missing or not that of a sample",
     )
+    if "preparation" in data:
+        data["preparation"] = _preparation(data["preparation"], shape)
+    encoder = config.get("encoder", {"name": "", "sha256": ""})
+    _require(
+        isinstance(encoder, dict)
+        and all(isinstance(encoder.get(name), str) for name in ("name", "sha256")),
+        "encoder is no table with name and sha256",
+    )
+    _require(isinstance(data.get("skip_broken", False), bool), "skip_broken is not true or false")
+    _require(_is_count(data.get("left_out", 0)), "left_out is no number of files")
     return config
+
+
+def _preparation(found: Any, shape: list[int]) -> dict[str, Any]:
+    """How images were brought to the shape of a sample: the fields of `Preparation`."""
+    _require(isinstance(found, dict) and isinstance(found.get("grey"), bool), "no preparation")
+    size, values = found.get("size"), found.get("values")
+    _require(shape == ([size] * 2 if found["grey"] else [3, size, size]), "another size than shape")
+    _require(
+        values is None
+        or (
+            isinstance(values, list)
+            and len(values) == 2
+            and all(map(_is_number, values))
+            and -_LARGEST_VALUE < values[0] < values[1] < _LARGEST_VALUE  # nor NaN
+        ),
+        "values are no range",
+    )
+    return {"size": size, "grey": found["grey"], "values": values and tuple(values)}
 
 
 def _history(text: str, n_samples: int) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from kscn.atomicfile import atomic_file
+from kscn.cli.rundata import folder_options, open_data, say_left_out
 from kscn.cli.terminal import Terminal, duration, table
 from kscn.errors import InputError
 
@@ -73,6 +74,7 @@ class Span(click.ParamType):
 )
 @click.option("--device", default="auto", help="Where to compute: cpu, cuda, cuda:1.")
 @click.option("--seed", type=int, default=0, show_default=True, help="For the same result again.")
+@folder_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     data: str,
@@ -84,6 +86,7 @@ def command(
     device: str,
     seed: int,
     as_json: bool,
+    **folder: Any,
 ) -> None:
     """Recommend a number of subspaces and their dimension for DATA, and say how sure that is.
 
@@ -94,7 +97,7 @@ def command(
     first only; both are for --method k-subspaces.
     """
     with _place(output) as file:
-        found, name = _scan(data, clusters, dims, n_samples, seconds, device, seed)
+        found, name = _scan(data, clusters, dims, n_samples, seconds, device, seed, folder)
         if file is not None and output is not None:
             from kscn.report import figures
 
@@ -139,11 +142,13 @@ def _scan(
     seconds: float,
     device: str,
     seed: int,
+    folder: dict[str, Any],
 ) -> "tuple[Scan, str]":
-    from kscn.cli.progress import FitProgress, load_data
+    from kscn.cli.progress import FitProgress
     from kscn.experiments.scan import scan
 
-    loaded = load_data(data)
+    loaded = open_data(data, **folder)
+    say_left_out(loaded)
     with FitProgress() as bar:
         found = scan(
             loaded.samples,

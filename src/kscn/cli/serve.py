@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from kscn.cli.encoding import encoder_option, open_model
 from kscn.cli.rundir import read_run
 from kscn.errors import InputError
 
@@ -53,6 +54,7 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
     type=click.FloatRange(min=0, min_open=True),
     help="What a white pixel is in the data of the run, for images sent as files.",
 )
+@encoder_option
 def command(
     run: Path,
     device: str,
@@ -63,30 +65,31 @@ def command(
     max_mb: float,
     max_wait: float,
     white: float | None,
+    encoder: str | None,
 ) -> None:
     """Label new samples by the model of RUN, the directory `kscn fit` wrote.
 
     POST /predict takes JSON ({"samples": [...]}), a .npy file (application/octet-stream), or PNG
-    and JPEG images (as the body, or as files of a form), and answers with the label, its
-    probability and the residual of every sample. GET /health, /metrics and /openapi.json tell the
-    rest. Without a token it answers only requests that name it by address, as localhost, or by
-    --host. Ctrl-C ends it.
+    and JPEG images (as the body, or as files of a form; of any size where the run has an encoder or
+    a --size), and answers with the label, its probability and the residual of every sample. GET
+    /health, /metrics and /openapi.json tell the rest. Without a token it answers only requests that
+    name it by address, as localhost, or by --host. Ctrl-C ends it.
     """
     opened = read_run(run)
-    folder = opened.model  # says why there is none, before anything heavy is imported
+    _ = opened.model  # says why there is none, before anything heavy is imported
     if token is not None and (not token or not token.isascii() or not token.isprintable()):
         raise InputError("the token must be one or more printable ASCII characters; choose one.")
     require_web()
 
-    from kscn import load_model
     from kscn.training.device import chosen
     from kscn.web import server
     from kscn.web.predicting import Predictor
     from kscn.web.serving import MEGABYTE, prediction_app
 
-    model = load_model(folder).set_params(device=device)
     chosen(device)  # which is refused before anybody is served
-    predictor = Predictor(model, tuple(opened.config["data"]["shape"]), white)
+    model = open_model(opened, encoder, device)
+    shape = tuple(opened.config["data"]["shape"])
+    predictor = Predictor(model, shape, white, opened.preparation())
     app = prediction_app(
         predictor,
         token=token,

@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from kscn import chosen
-from kscn.cli.rundir import CONFIG, HISTORY, LABELS, MODEL
+from kscn.cli.rundir import CONFIG, HISTORY, LABELS, LEFT_OUT, MODEL
 from kscn.cli.terminal import Terminal, duration, printable, table
 
 if TYPE_CHECKING:
@@ -25,10 +25,12 @@ def run_lines(
     data, about, sizes = config["data"], config["run"], result["sizes"]
     shape = data["shape"]
     sample = f"{shape[0]} features" if len(shape) == 1 else " x ".join(map(str, shape))
+    encoder = chosen.encoder(config)
+    samples = "images" if encoder else f"samples of {sample}"
     preset = f", preset {about['preset']}" if about.get("preset") else ""
     lines = [
         terminal.style(
-            f"{data['name']}: {data['samples']:,} samples of {sample} in "
+            f"{data['name']}: {data['samples']:,} {samples} in "
             f"{_found(len(sizes), result['dims'])}",
             bold=True,
         ),
@@ -36,6 +38,8 @@ def run_lines(
         *size_lines(terminal, sizes),
         "",
         *_empty_lines(terminal, sizes),
+        *_caution_lines(terminal, result),
+        *([printable(f"  encoder    {encoder}")] if encoder else []),
         printable(f"  method     {about['method']}{preset}"),
         *chosen_lines(terminal, result),
     ]
@@ -45,6 +49,8 @@ def run_lines(
         after = f" after {count} {unit}" if count else ""
         lines.append(f"  objective  {result['objective']:.6g}{after}")
     lines.append(f"  time       {duration(result['seconds'])}")
+    if data.get("left_out"):
+        lines.append(f"  left out   {data['left_out']} files that cannot be read, see {LEFT_OUT}")
     if result["seed"] is not None:
         lines.append(f"  seed       {result['seed']}")
     if result["scores"] is not None:
@@ -56,9 +62,20 @@ def chosen_lines(terminal: Terminal, result: Mapping[str, Any]) -> list[str]:
     """What was tried and taken, where a method chooses by itself, and how sure that is."""
     lines = []
     for name, text in chosen.told(result).items():
-        first, *rest = wrap(printable(text), max(40, terminal.width - _LABEL))
-        lines += [f"  {name:<{_LABEL - 2}}{first}", *(" " * _LABEL + line for line in rest)]
+        lines += _told_lines(terminal, name, text)
     return lines
+
+
+def _told_lines(terminal: Terminal, name: str, text: str) -> list[str]:
+    first, *rest = wrap(printable(text), max(40, terminal.width - _LABEL))
+    return [f"  {name:<{_LABEL - 2}}{first}", *(" " * _LABEL + line for line in rest)]
+
+
+def _caution_lines(terminal: Terminal, result: Mapping[str, Any]) -> list[str]:
+    """That the clusters may mean little, where it is so."""
+    text = chosen.caution(result)
+    lines = _told_lines(terminal, "caution", text) if text else []
+    return [terminal.style(line, fg="yellow") for line in lines]
 
 
 def _empty_lines(terminal: Terminal, sizes: Sequence[int]) -> list[str]:
@@ -130,6 +147,8 @@ def next_lines(output: Path, config: Mapping[str, Any], result: Mapping[str, Any
         (f"explore {run}", "browse and correct the clusters"),
         (f"evaluate {run}{labels}", "scores against known classes"),
     ]
+    if config["data"].get("files"):
+        steps.insert(2, (f"sort {run} -o sorted", "the files in one folder per cluster"))
     if config["run"]["model"]:
         wrote = [f"wrote {output}/: {MODEL}/  {LABELS}  {HISTORY}  {CONFIG}"]
         steps.append((f"predict {run} NEW_DATA -o labels.csv", "clusters of new samples"))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from kscn.data.base import Source
 from kscn.data.catalog import NAMES, Progress
 from kscn.data.catalog import load as _load_named
 from kscn.data.dataset import Dataset
+from kscn.data.images import ImageSource, Preparation, open_image_folder
 from kscn.data.readers import open_path
 from kscn.data.source import as_source
 from kscn.data.synthetic import make_union_of_subspaces
@@ -15,8 +18,18 @@ from kscn.errors import DataError
 
 __all__ = ["Dataset", "Source", "as_source", "load", "make_union_of_subspaces"]
 
+# Pixels a side of what is shown of images that go to an encoder at their own size.
+_SHOWN = 96
 
-def load(name_or_path: str | Path, progress: Progress | None = None) -> Dataset:
+
+def load(
+    name_or_path: str | Path,
+    progress: Progress | None = None,
+    *,
+    size: int | None = None,
+    any_size: bool = False,
+    skip_broken: bool = False,
+) -> Dataset:
     """Load a named data set or open a file or folder.
 
     Parameters
@@ -28,6 +41,15 @@ def load(name_or_path: str | Path, progress: Progress | None = None) -> Dataset:
         writing it as a path, ./mnist.
     progress : callable, optional
         Called as ``progress(file, done_bytes, total_bytes)`` while a data set is fetched.
+    size : int, optional
+        Bring the images of a folder, of any size and mode, to so many pixels a side. The longer
+        side is cut at both ends; grey images stay grey if all of them are.
+    any_size : bool
+        Open a folder of images for an encoder, which takes `samples.files` or
+        `samples.original(row)` at their own sizes; as samples they are RGB of `size` pixels a
+        side, 96 by default, and are decoded when they are read. Other data is opened as always.
+    skip_broken : bool
+        Leave out images that cannot be read; `samples.left_out` tells which and why.
 
     Returns
     -------
@@ -45,6 +67,59 @@ def load(name_or_path: str | Path, progress: Progress | None = None) -> Dataset:
     other way, are unpacked to memory. A file that would unpack to more than 4 GiB at once is
     refused; the environment variable KSCN_MAX_BYTES sets another limit.
     """
+    open_images = _image_opener(size, any_size, skip_broken)
+    found = _open(name_or_path, progress, open_images)
+    if (size is not None or skip_broken) and not isinstance(found.samples, ImageSource):
+        raise DataError(
+            f"{name_or_path} is no folder of images, and only those are brought to one size or may "
+            "have broken files; leave out --size and --skip-broken, in Python size and skip_broken."
+        )
+    return found
+
+
+def _image_opener(size: int | None, any_size: bool, skip_broken: bool) -> Callable[[Path], Dataset]:
+    """How `load` opens a folder of images."""
+    wanted = None
+    if size is not None or any_size:
+        wanted = Preparation(_SHOWN if size is None else size, grey=False if any_size else None)
+    return partial(
+        open_image_folder,
+        preparation=wanted,
+        decode=size is not None and not any_size,
+        skip_broken=skip_broken,
+    )
+
+
+def load_like(
+    name_or_path: str | Path,
+    preparation: Preparation | None,
+    *,
+    names: Sequence[str] | None = None,
+    skip_broken: bool = False,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Load data in the way in which that of an earlier fit was loaded.
+
+    Parameters
+    ----------
+    name_or_path, skip_broken, progress
+        See `load`.
+    preparation : Preparation or None
+        What a folder of images is prepared by, the `samples.preparation` of the earlier one.
+    names : sequence of str, optional
+        The files to take from a folder of images, instead of all of them.
+    """
+    open_images = partial(
+        open_image_folder, preparation=preparation, names=names, skip_broken=skip_broken
+    )
+    return _open(name_or_path, progress, open_images)
+
+
+def _open(
+    name_or_path: str | Path,
+    progress: Progress | None,
+    open_images: Callable[[Path], Dataset],
+) -> Dataset:
     if isinstance(name_or_path, str):
         if name_or_path in NAMES:
             return _load_named(name_or_path, progress)
@@ -54,4 +129,4 @@ def load(name_or_path: str | Path, progress: Progress | None = None) -> Dataset:
                 f"{name_or_path!r} is neither a file nor a known data set; known ones are "
                 f"{', '.join(NAMES)}."
             )
-    return open_path(name_or_path)
+    return open_path(name_or_path, open_images)

@@ -38,9 +38,12 @@ class Source(ABC):
         The type of the values as stored; it may have a foreign byte order.
     on_disk : bool
         Whether reading waits for a file, so that reading ahead in the background pays.
+    names : list of str, or None
+        What the samples are called one by one, where each has a file of its own.
     """
 
     on_disk = False
+    names: list[str] | None = None
 
     def __init__(self, name: str, length: int, shape: tuple[int, ...], dtype: np.dtype) -> None:
         check_shape(name, (length, *shape))
@@ -85,6 +88,11 @@ class Source(ABC):
         first, last, _ = slice(start, stop).indices(len(self))
         for low in range(first, last, batch_size):
             yield low, self._read(low, min(low + batch_size, last))
+
+    @property
+    def pictures(self) -> Source:
+        """What pages show of the samples: themselves, or the images that vectors stand for."""
+        return self
 
     def stretches(self) -> np.ndarray | None:
         """Where to cut the samples into stretches that are best read whole, from 0 to the length.
@@ -136,6 +144,12 @@ class Source(ABC):
         for first, block in self.batches(rows):
             out[first : first + len(block)] = block
         return out
+
+    def called(self, row: int) -> str:
+        """What a sample is called on a page: its file, as far as that is text, or its number."""
+        if self.names is None:
+            return f"sample {row}"
+        return self.names[row].encode("utf-8", "replace").decode()
 
     @property
     def row_bytes(self) -> int:

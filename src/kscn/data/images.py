@@ -3,84 +3,170 @@
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
 from kscn.data.base import Source
-from kscn.data.dataset import Dataset, make_dataset, reason, require
-from kscn.data.limits import check_bytes
+from kscn.data.dataset import Dataset, make_dataset, require
+from kscn.data.decoding import Look, look, read_plain, read_rgb, read_square
+from kscn.data.depth import Values, check_values, value_range
+from kscn.data.scratch import Scratch
 from kscn.errors import DataError
 
 _SUFFIXES = {
     ".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp",
 }  # fmt: skip
-# What these files hold. Pillow knows more formats, some of which start other programs.
-_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-# What each mode of Pillow is read as; the others would lose depth, transparency or colour.
-_READ_AS = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB"}
-# EXIF's orientations, by what turns the stored pixels upright; from 5 on, sides change places.
-_ORIENTATION = 0x0112
-_TURNS = {
-    2: "FLIP_LEFT_RIGHT",
-    3: "ROTATE_180",
-    4: "FLIP_TOP_BOTTOM",
-    5: "TRANSPOSE",
-    6: "ROTATE_270",
-    7: "TRANSVERSE",
-    8: "ROTATE_90",
-}
+# More would take hours to cluster and gigabytes to hold, and shapes are told apart with less.
+MOST_PIXELS = 1024
+_NAMED = 3  # files in a message
+_SIZE = "--size 64 (size=64 in Python)"
+_SKIP = "--skip-broken (skip_broken=True in Python)"
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How images of any size and mode become samples of one shape.
+
+    Attributes
+    ----------
+    size : int
+        Pixels a side; the longer side of an image is cut at both ends.
+    grey : bool or None
+        Whether colours are left out; None leaves them out if no image has any.
+    values : tuple of float, or None
+        The values that become black and white in images of 16 or 32 bits; None finds them.
+    """
+
+    size: int
+    grey: bool | None = None
+    values: Values | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.size <= MOST_PIXELS:
+            raise DataError(f"size is {self.size} pixels a side; give 1 to {MOST_PIXELS}.")
+        if self.values is not None:
+            check_values(self.values)
+
+    def read(self, file: Path, content: BinaryIO | None = None) -> np.ndarray:
+        """The sample that an image file becomes; `content` is what it holds, if not on disk."""
+        return _channels_first(read_square(file, self.size, self.mode, self.values, content))
+
+    @property
+    def mode(self) -> str:
+        """Pillow's mode of what comes out."""
+        return "L" if self.grey else "RGB"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a sample."""
+        return (self.size, self.size) if self.grey else (3, self.size, self.size)
 
 
 class ImageSource(Source):
-    """Images in files of one size and mode, decoded and turned upright when they are read.
+    """Images in files, decoded and turned upright when they are read.
 
-    Greyscale images have the shape (h, w), coloured ones (3, h, w).
+    Greyscale images have the shape (h, w), coloured ones (3, h, w). Those that are brought to one
+    size are decoded once and kept in a temporary file.
+
+    Attributes
+    ----------
+    files : list of Path
+        Where they are.
+    names : list of str
+        The same, as they are called from the folder.
+    preparation : Preparation or None
+        How they are brought to one size, if they are.
+    left_out : dict of str to str
+        Names of files that cannot be read, and why.
     """
 
     on_disk = True
 
-    def __init__(self, files: list[Path], name: str) -> None:
-        size, self._mode = _look(files[0])
-        width, height = size
-        for file in files[1:]:
-            if _look(file) != (size, self._mode):
-                (other_width, other_height), mode = _look(file)
-                raise DataError(
-                    f"{file} is {other_width} x {other_height} {mode}, but {files[0]} is "
-                    f"{width} x {height} {self._mode}; bring all images to one size and mode, "
-                    f"for instance by: kscn data resize {shlex.quote(name)} -o resized/ --size 64"
-                )
-        shape = (height, width) if self._mode == "L" else (3, height, width)
-        super().__init__(name, len(files), shape, np.dtype(np.uint8))
-        self._files = files
+    def __init__(
+        self,
+        files: Sequence[Path],
+        folder: Path,
+        shape: tuple[int, ...],
+        preparation: Preparation | None = None,
+    ) -> None:
+        super().__init__(str(folder), len(files), shape, np.dtype(np.uint8))
+        self.files = list(files)
+        self.names = [self._name(file, folder) for file in files]
+        self.preparation = preparation
+        self.left_out: dict[str, str] = {}
+        self._folder = folder
+        self._scratch = None if preparation is None else Scratch()
+
+    @staticmethod
+    def _name(file: Path, folder: Path) -> str:
+        return file.relative_to(folder).as_posix()
+
+    def without(self, broken: Mapping[Path, str]) -> ImageSource:
+        """The same source, but for some files."""
+        good = [file for file in self.files if file not in broken]
+        source = ImageSource(good, self._folder, self.shape, self.preparation)
+        source.left_out = {self._name(file, self._folder): why for file, why in broken.items()}
+        source._scratch = self._scratch
+        return source
+
+    def original(self, row: int, least: int | None = None) -> Any:
+        """One image at its own size, or at least so many pixels a side, upright and RGB."""
+        values = None if self.preparation is None else self.preparation.values
+        try:
+            return read_rgb(self.files[row], values, least)
+        except DataError as error:
+            raise _refused({self.files[row]: str(error)}, 1, self.name) from error
+
+    def pixels(self, file: Path) -> np.ndarray:
+        """The sample in a file."""
+        kept = None if self._scratch is None else self._scratch.get(file)
+        if kept is not None:
+            return np.frombuffer(kept, dtype=np.uint8).reshape(self.shape)
+        pixels = self._decode(file)
+        if self._scratch is not None:
+            self._scratch.put(file, pixels.tobytes())
+        return pixels
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         return self._gather(np.arange(start, stop))
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         out = np.empty((len(rows), *self.shape), dtype=self.dtype)
-        for place, row in enumerate(rows):
-            out[place] = self._decode(self._files[row])
+        for place, row in enumerate(rows.tolist()):
+            try:
+                out[place] = self.pixels(self.files[row])
+            except DataError as error:
+                raise _refused({self.files[row]: str(error)}, 1, self.name) from error
         return out
 
     def _decode(self, file: Path) -> np.ndarray:
-        with open_image(file) as image:
-            try:
-                pixels = np.asarray(upright(image).convert(self._mode))
-            except Exception as error:  # see open_image
-                raise broken(file, error) from error
-        pixels = pixels if pixels.ndim == 2 else np.moveaxis(pixels, -1, 0)
+        if self.preparation is not None:
+            return self.preparation.read(file)
+        pixels = _channels_first(read_plain(file, "L" if len(self.shape) == 2 else "RGB"))
         if pixels.shape != self.shape:
             raise DataError(f"{file} changed its size since it was opened; open the folder again.")
         return pixels
 
 
-def open_image_folder(folder: Path) -> Dataset:
+def _channels_first(image: Any) -> np.ndarray:
+    pixels = np.asarray(image)
+    return pixels if pixels.ndim == 2 else np.moveaxis(pixels, -1, 0)
+
+
+def open_image_folder(
+    folder: Path,
+    preparation: Preparation | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    decode: bool = False,
+    skip_broken: bool = False,
+) -> Dataset:
     """All images in a folder, in alphabetical order.
 
     Parameters
@@ -88,17 +174,107 @@ def open_image_folder(folder: Path) -> Dataset:
     folder : Path
         Either the images themselves (no labels) or sub-folders of them, one per class. Hidden
         files, files of other kinds and links to folders, which may run in circles, are passed over.
+    preparation : Preparation, optional
+        How to bring images to one shape; without it they must have one.
+    names : sequence of str, optional
+        The files to open, as they are called from the folder, instead of looking for them.
+    decode : bool
+        Decode all of them now, so that broken ones are known before any is needed.
+    skip_broken : bool
+        Leave those out, instead of refusing the folder.
     """
-    files = sorted(images_below(folder))
+    require("PIL.Image", "images", "images")  # or else every single file would seem broken
+    files = sorted(images_below(folder)) if names is None else [folder / name for name in names]
     if not files:
         raise DataError(f"{folder} is a folder without images; give one that holds image files.")
+    looks, faults = _tried(lambda file: look(file, preparation is not None), files)
+    try:
+        source = _source(looks, folder, preparation) if looks else None
+    except DataError as error:
+        if not faults or skip_broken:
+            raise
+        raise DataError(  # both at once, so that nobody meets them one after the other
+            f"{str(error).rstrip('.')}; and leave out {len(faults)} of {len(files)} images, which "
+            f"cannot be read, by {_SKIP}."
+        ) from error
+    if source is not None and (decode or skip_broken):
+        faults |= _tried(source.pixels, source.files)[1]
+    broken = {file: faults[file] for file in files if file in faults}
+    if broken and names is not None:
+        raise DataError(
+            f"{len(broken)} of the {len(files)} images that were fitted are not in {folder} or "
+            f"cannot be read ({_few(broken)}); give the folder that holds them with --data."
+        )
+    if source is None or len(broken) == len(files) or (broken and not skip_broken):
+        raise _refused(broken, len(files), str(folder))
+    source = source.without(broken) if broken else source
+    return make_dataset(source, _classes(source.files, folder), folder.resolve().name)
+
+
+def _classes(files: Sequence[Path], folder: Path) -> list[str] | None:
+    """The sub-folder of every file, None if they are in the folder itself."""
     classes = [file.relative_to(folder).parts[0] for file in files if file.parent != folder]
     if classes and len(classes) < len(files):
         raise DataError(
             f"{folder} has images both beside and inside its sub-folders; keep either a flat "
             "folder or one sub-folder per class."
         )
-    return make_dataset(ImageSource(files, str(folder)), classes or None, folder.resolve().name)
+    return classes or None
+
+
+def _tried(
+    read: Callable[[Path], Result], files: Iterable[Path]
+) -> tuple[dict[Path, Result], dict[Path, str]]:
+    """What was read from the files, and what is wrong with the others."""
+    results, faults = {}, {}
+    for file in files:
+        try:
+            results[file] = read(file)
+        except DataError as error:
+            faults[file] = str(error)
+    return results, faults
+
+
+def _refused(broken: Mapping[Path, str], count: int, folder: str) -> DataError:
+    """Say which files cannot be read, and that they can be left out."""
+    if len(broken) == 1:
+        (fault,) = broken.values()
+        return DataError(f"{fault.rstrip('.')}, or leave it out by {_SKIP}.")
+    return DataError(
+        f"{len(broken)} of {count} images in {folder} cannot be read ({_few(broken)}); repair or "
+        f"remove them, or leave them out by {_SKIP}."
+    )
+
+
+def _few(files: Iterable[Path]) -> str:
+    """The first of some files by their names."""
+    names = [file.name for file in files]
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+
+
+def _source(
+    looks: Mapping[Path, Look], folder: Path, preparation: Preparation | None
+) -> ImageSource:
+    """Images of which the headers are known, as samples of one shape."""
+    if preparation is not None:
+        grey, values = preparation.grey, preparation.values
+        if grey is None:
+            grey = all(seen.grey for seen in looks.values())
+        if values is None:
+            values = value_range(seen.extent for seen in looks.values() if seen.extent)
+        preparation = replace(preparation, grey=grey, values=values)
+        return ImageSource(list(looks), folder, preparation.shape, preparation)
+    first, wanted = next(iter(looks.items()))
+    for file, seen in looks.items():
+        if seen.read_as is None:
+            raise DataError(f"{file} is a {seen.mode} image; read images of any mode by {_SIZE}.")
+        if str(seen) != str(wanted):
+            raise DataError(
+                f"{file} is {seen}, but {first} is {wanted}; bring all images to one size and mode "
+                f"by {_SIZE}."
+            )
+    sides = (wanted.height, wanted.width)
+    return ImageSource(list(looks), folder, sides if wanted.read_as == "L" else (3, *sides))
 
 
 def is_image_name(path: Path) -> bool:
@@ -118,65 +294,3 @@ def images_below(folder: Path) -> Iterator[Path]:
                     waiting.append(Path(entry.path))
                 elif is_image_name(Path(entry.name)) and entry.is_file():
                     yield Path(entry.path)
-
-
-def _look(file: Path) -> tuple[tuple[int, int], str]:
-    """Size, once upright, and mode of an image from its header, without decoding it."""
-    with open_image(file) as image:
-        if image.mode not in _READ_AS:
-            raise DataError(
-                f"{file} is a {image.mode} image; convert it to greyscale or RGB, as kscn data "
-                "resize does."
-            )
-        width, height = image.size
-        # Pillow gives the size of a TIFF image as it will be once upright.
-        if image.format != "TIFF" and _orientation(image) >= 5:
-            width, height = height, width
-        return (width, height), _READ_AS[image.mode]
-
-
-def upright(image: Any) -> Any:
-    """An open image, decoded, as its camera was held."""
-    image.load()  # which turns a TIFF image
-    turn = _TURNS.get(_orientation(image))
-    transpose = require("PIL.Image", "images", "images").Transpose
-    return image if turn is None else image.transpose(transpose[turn])
-
-
-def _orientation(image: Any) -> int:
-    """What EXIF says about an image, 1 (upright) if it says nothing that can be understood."""
-    general = require("PIL.Image", "images", "images").Image
-    try:
-        # That of PNG images would decode them in search of EXIF behind the pixels.
-        found = general.getexif(image).get(_ORIENTATION)
-    except Exception:  # see `open_image`; damaged EXIF is no reason to refuse good pixels
-        return 1
-    return found if found in _TURNS else 1
-
-
-@contextmanager
-def open_image(file: Path) -> Iterator[Any]:
-    """An image of which only the header has been read, after a look at what it would unpack to."""
-    pillow = require("PIL.Image", "images", "images")
-    with ExitStack() as stack:
-        try:
-            # Not by its name: Pillow would map the file, and mix up the pixels of a turned TIFF.
-            stream = stack.enter_context(file.open("rb"))
-            image = stack.enter_context(pillow.open(stream, formats=_FORMATS))
-        # Pillow passes faults of a file on as whatever the code for its format met.
-        except Exception as error:
-            raise broken(file, error) from error
-        pixels = image.width * image.height
-        check_bytes(str(file), 3 * pixels)
-        if pillow.MAX_IMAGE_PIXELS is not None and pixels > pillow.MAX_IMAGE_PIXELS:
-            raise DataError(
-                f"{file} has {pixels} pixels, above Pillow's limit of {pillow.MAX_IMAGE_PIXELS}; "
-                "make it smaller."
-            )
-        yield image
-
-
-def broken(file: Path, error: Exception) -> DataError:
-    """What to raise where a file cannot be decoded."""
-    why = reason(error).split(" <_io.")[0]  # the name has been said
-    return DataError(f"{file} is not a readable image ({why}); repair or remove it.")

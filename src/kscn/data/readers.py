@@ -31,7 +31,9 @@ _READERS: dict[str, Callable[[Path], Dataset]] = {
 }
 
 
-def open_path(path: str | Path) -> Dataset:
+def open_path(
+    path: str | Path, open_images: Callable[[Path], Dataset] = open_image_folder
+) -> Dataset:
     """Open a file or folder of samples.
 
     Parameters
@@ -39,6 +41,8 @@ def open_path(path: str | Path) -> Dataset:
     path : str or Path
         A .npy, .npz, .csv, .parquet, .h5 or idx (also .gz) file, a folder of .npy or .parquet
         files that hold one part each, or a folder of images.
+    open_images : callable, optional
+        How to open a folder of images.
 
     Raises
     ------
@@ -48,7 +52,7 @@ def open_path(path: str | Path) -> Dataset:
     path = as_path(path)
     try:
         if path.is_dir():
-            return _open_folder(path)
+            return _open_folder(path, open_images)
         if not path.exists():
             raise DataError(f"{path} does not exist; check the path.")
         check_regular(path)
@@ -60,11 +64,11 @@ def open_path(path: str | Path) -> Dataset:
         raise DataError(f"{path} cannot be read ({why}); check the file.") from error
 
 
-def _open_folder(folder: Path) -> Dataset:
+def _open_folder(folder: Path, open_images: Callable[[Path], Dataset]) -> Dataset:
     files = list(folder.iterdir())
     shards = [file for file in files if is_shard(file)]
     if not any(is_samples(file) for file in shards):  # labels.npy may well lie beside images
-        return open_image_folder(folder)
+        return open_images(folder)
     image = next((file for file in files if is_image_name(file)), None)
     if image is not None:
         raise DataError(

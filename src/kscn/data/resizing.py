@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
-from kscn.data.dataset import require
-from kscn.data.images import broken, images_below, open_image, upright
+from kscn.data.decoding import look, read_square
+from kscn.data.depth import value_range
+from kscn.data.images import Preparation, images_below
 from kscn.data.limits import as_path
 from kscn.errors import DataError
-
-# More would take hours to cluster and gigabytes to hold, and shapes are told apart with less.
-MOST_PIXELS = 1024
-# How many bits of a deeper file instruments fill, beside any number of more than 16.
-_BITS = (8, 10, 12, 14, *range(16, 33))
 
 
 class Resized(NamedTuple):
@@ -61,14 +54,7 @@ def resize_images(
         suffices; in fractions from 0 to 1 or 255; otherwise from the least to the greatest value.
     """
     folder, output = as_path(folder), as_path(output)
-    if not 1 <= size <= MOST_PIXELS:
-        raise DataError(
-            f"images of {size} pixels a side cannot be written; give 1 to {MOST_PIXELS}."
-        )
-    if values is not None and not (math.isfinite(values[1] - values[0]) and values[0] < values[1]):
-        raise DataError(
-            f"a range from {values[0]} to {values[1]} cannot be used; give the lower value first."
-        )
+    wanted = Preparation(size, grey, values)
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; give one that holds image files.")
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
@@ -78,82 +64,14 @@ def resize_images(
         raise DataError(f"{folder} is a folder without images; give one that holds image files.")
     if output.resolve().is_relative_to(folder.resolve()):
         raise DataError(f"{output} lies inside {folder}; give a folder outside of it.")
-    found = _value_range(files)
+    extents = [look(file, measure=True).extent for file in files]
+    found = value_range(extent for extent in extents if extent is not None)
     values = None if found is None else values or found
     for file in files:
         target = output / file.relative_to(folder).with_name(f"{file.name}.png")
         target.parent.mkdir(parents=True, exist_ok=True)
         # Only whole images have the final name, whenever this is interrupted.
         part = target.with_name(f".{target.name}.part")
-        _squared(file, size, "L" if grey else "RGB", values).save(part, format="PNG")
+        read_square(file, size, wanted.mode, values).save(part, format="PNG")
         os.replace(part, target)
     return Resized(len(files), values)
-
-
-def _value_range(files: list[Path]) -> tuple[float, float] | None:
-    """The range of all images of more than 8 bits, None if there are none.
-
-    One for all, so that a dark image stays darker than a bright one.
-    """
-    low, high, first = math.inf, -math.inf, None
-    halved, brightest = None, 0
-    for file in files:
-        with open_image(file) as image:
-            deep, colour = _is_deep(image), ";16" in str(image.tile)
-            if not (deep or colour):
-                continue
-            try:
-                pixels = np.asarray(image if deep else image.convert("RGB"))
-            except Exception as error:  # see `open_image`
-                raise broken(file, error) from error
-        if not deep:
-            halved, brightest = file, max(brightest, int(pixels.max()))
-            continue
-        if not np.isfinite(pixels).all():
-            raise DataError(f"{file} has values that are no finite numbers; repair or remove it.")
-        first = first or (file, pixels.dtype.kind)
-        if (first[1] == "f") != (pixels.dtype.kind == "f"):
-            raise DataError(
-                f"{file} and {first[0]} hold whole numbers and fractions; put them into folders of "
-                "their own."
-            )
-        low, high = min(low, pixels.min().item()), max(high, pixels.max().item())
-    # Pillow reads the upper 8 of 16 bits of a colour: of 12 bits in a file of 16, 4 remain.
-    if halved is not None and brightest < 64:
-        raise DataError(
-            f"{halved} has colours of 16 bits of which only the lower ones are in use; convert "
-            "such images to 8 bits a colour before."
-        )
-    if first is None:
-        return None
-    if low < 0 or (first[1] == "f" and high > 255):
-        return low, max(high, low + 1)
-    if first[1] == "f":
-        return 0, 1 if high <= 1 else 255
-    return 0, 2 ** next(bits for bits in _BITS if bits >= int(high).bit_length()) - 1
-
-
-def _is_deep(image: Any) -> bool:
-    """Whether Pillow has an image in 16 or 32 bits, which it would clip to 8, not scale."""
-    return image.mode.startswith("I") or image.mode == "F"
-
-
-def _squared(file: Path, size: int, mode: str, values: tuple[float, float] | None) -> Any:
-    """One image, upright, without transparency, its middle at the size that is wanted."""
-    pillow, ops = (
-        require("PIL.Image", "images", "images"),
-        require("PIL.ImageOps", "images", "images"),
-    )
-    with open_image(file) as image:
-        try:
-            whole = upright(image)
-            if values is not None and _is_deep(whole):
-                low, high = values
-                shares = (np.asarray(whole, dtype=np.float32) - low) / (high - low)
-                whole = pillow.fromarray((255 * shares.clip(0, 1)).round().astype(np.uint8))
-            if whole.has_transparency_data:
-                solid = pillow.new("RGBA", whole.size, "white")
-                whole = pillow.alpha_composite(solid, whole.convert("RGBA"))
-            return ops.fit(whole.convert(mode), (size, size), method=pillow.Resampling.LANCZOS)
-        except Exception as error:  # see `open_image`
-            raise broken(file, error) from error

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from kscn.errors import InputError, ModelFileError
+from kscn.estimators.embedding import plain_encoder
 from kscn.modelfile import ModelFile
 from kscn.modelparts import check_array, integer
 from kscn.subspaces import Subspaces
@@ -38,7 +39,9 @@ def params_of_fit(estimator: Any) -> dict[str, Any]:
     defaults = type(estimator)().get_params(deep=False)
     params = {}
     for name, value in estimator.get_params(deep=False).items():
-        if name == "init" and not isinstance(value, str):
+        if name == "encoder":
+            value = plain_encoder(value)
+        elif name == "init" and not isinstance(value, str):
             value = defaults[name]
         elif callable(value):
             value = None if isinstance(value, nn.Module) else defaults[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
@@ -19,6 +20,7 @@ from torch import Tensor
 from kscn.data import Source
 from kscn.estimators import network
 from kscn.estimators import validation as check
+from kscn.estimators.embedding import encoded_for_fit, encoded_for_use
 from kscn.estimators.labels import in_order, numbered
 from kscn.estimators.plusfile import read_plus, write_plus
 from kscn.estimators.plusstart import (
@@ -34,6 +36,7 @@ from kscn.estimators.plusstart import (
 from kscn.estimators.plusstate import PlusProgress, Start
 from kscn.estimators.tried import summary
 from kscn.estimators.usage import LatentClusterer
+from kscn.features.encoders import Encoder as PretrainedEncoder
 from kscn.modelfile import ModelFile
 from kscn.nn import ConvEncoder, UnitLatent
 from kscn.parallel import one_thread
@@ -86,6 +89,10 @@ class KSCNPlus(LatentClusterer):
     ----------
     n_clusters : int, default=8
         Number of subspaces.
+    encoder : path, str, torch.nn.Module or Encoder, optional
+        A pretrained network as the first stage: an .onnx file, a name such as "timm:resnet50", or
+        a module (`kscn.features.encoders`). Samples are then images, also of different sizes in a
+        folder, and what is clustered are their embeddings.
     starts : int, default=4
         Runs of k-subspaces per space and dimension.
     refine : bool or "auto", default="auto"
@@ -150,6 +157,8 @@ class KSCNPlus(LatentClusterer):
         Dimension of the subspaces of the start; 0 if neighbours vote instead.
     encoder_ : ConvEncoder or None
         The refined network.
+    image_encoder_ : Encoder or None
+        The pretrained network of `encoder`; that of a loaded model is opened when it is needed.
     inertia_ : float
         Sum of squared distances of latents to the nearest subspace.
     n_iter_ : int
@@ -162,10 +171,14 @@ class KSCNPlus(LatentClusterer):
         Numbers per sample.
     """
 
+    image_encoder_: PretrainedEncoder | None
+    _encoder_of_fit: dict[str, Any] | None
+
     def __init__(
         self,
         n_clusters: int = 8,
         *,
+        encoder: Any = None,
         starts: int = 4,
         refine: bool | str = "auto",
         epochs: int | str = "auto",
@@ -182,6 +195,7 @@ class KSCNPlus(LatentClusterer):
         callbacks: Iterable[Callable[[Any, dict[str, Any]], object]] = (),
     ) -> None:
         self.n_clusters = n_clusters
+        self.encoder = encoder
         self.starts = starts
         self.refine = refine
         self.epochs = epochs
@@ -205,7 +219,8 @@ class KSCNPlus(LatentClusterer):
         Parameters
         ----------
         X : array-like, memmap, torch.Tensor, torch Dataset, data.Source or path
-            Images (n, h, w) or (n, c, h, w), or vectors (n, d).
+            Images (n, h, w) or (n, c, h, w), or vectors (n, d). With an `encoder` images, colours
+            first or last, or a folder of any images.
         y : ignored
 
         Notes
@@ -237,6 +252,12 @@ class KSCNPlus(LatentClusterer):
             self._keep(start.subspaces, start.labels, start.inertia)
         progress.keeper.release()
         return self
+
+    def _new_samples(self, X: Any, group: Group) -> Source:
+        self.image_encoder_, self._encoder_of_fit = None, None
+        if self.encoder is not None:
+            X = encoded_for_fit(self, X, group)
+        return super()._new_samples(X, group)
 
     def fit_predict(self, X: Any, y: object = None) -> NDArray:
         """Fit and return `labels_`."""
@@ -405,6 +426,8 @@ class KSCNPlus(LatentClusterer):
 
     def _latent_blocks(self, X: Any) -> Blocks:
         check_is_fitted(self, "subspaces_")
+        if self._encoder_of_fit is not None:
+            X = encoded_for_use(self, X)
         source = check.open_samples(self, X, reset=False)
         device = check.device(self.device)
         if self.encoder_ is None:
@@ -414,6 +437,12 @@ class KSCNPlus(LatentClusterer):
             placed(part, device)  # a loaded model is on the CPU at first
         latents = encode(self._batches(source), Encoder(self.encoder_, self.latent_))
         return Blocks(latents, torch.float32, device)
+
+    def on_embeddings(self) -> Self:
+        """The same fitted model without its encoder: it takes embeddings in place of images."""
+        inner = copy.copy(self)
+        inner.encoder, inner.image_encoder_, inner._encoder_of_fit = None, None, None
+        return inner
 
     # Model files --------------------------------------------------------------------------------
 

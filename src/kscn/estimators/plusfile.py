@@ -11,6 +11,7 @@ import torch
 from kscn.estimators import fittedfile as saved
 from kscn.estimators import network
 from kscn.estimators import validation as check
+from kscn.estimators.embedding import checked_about
 from kscn.features import FeatureChain
 from kscn.modelfile import ModelFile, write_model
 from kscn.modelparts import integer, number, shape_of
@@ -39,6 +40,7 @@ def write_plus(estimator: Any, path: str | os.PathLike[str]) -> None:
         "params": saved.params_in_file(estimator),
         "features": features,
         "encoder": None if encoder is None else encoder.config(),
+        "image_encoder": estimator._encoder_of_fit,
         "fitted": {
             **{name: saved.plain(getattr(estimator, name)) for name in FACTS},
             "input_shape": list(estimator._input_shape),
@@ -87,6 +89,8 @@ def read_plus(cls: type[EstimatorType], model: ModelFile) -> EstimatorType:
         state |= _chosen(fitted) | {
             "features_": features,
             "encoder_": encoder,
+            "image_encoder_": None,
+            "_encoder_of_fit": checked_about(model.params.get("image_encoder")),
             "subspaces_": bases,
             "subspace_dims_": arrays["subspace_dims"],
             "_input_shape": shape,
@@ -98,6 +102,8 @@ def read_plus(cls: type[EstimatorType], model: ModelFile) -> EstimatorType:
         }
         state |= saved.feature_names(fitted, n_features)
         image = len(shape) == 3
+        if not isinstance(model.params["params"].get("encoder"), (str, type(None))):
+            raise ValueError("its encoder has no name")
         return saved.rebuilt(
             cls,
             {name: v for name, v in model.params["params"].items() if name not in FORMER},

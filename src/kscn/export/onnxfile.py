@@ -22,6 +22,8 @@ INPUT, OUTPUTS = "samples", ("label", "residuals", "probabilities")
 # Relative to |z|^2, what rounding acts on: distances that differ by less are a tie that it decides,
 # and an error above the second cannot be rounding.
 _TIE, _ERROR = 1e-5, 1e-3
+_AT_ONCE = 32
+_TYPES = {"tensor(double)": np.float64, "tensor(float16)": np.float16}
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def onnx_bytes(model: Any, shape: tuple[int, ...], dtype: np.dtype | type = np.f
     dtype : numpy type, default=float32
         Of the input: float32, or float64 for values that float32 cannot tell apart.
     """
-    onnx = _require("onnx")
+    onnx = require("onnx")
     kind = np.dtype(dtype)
     if kind not in (np.float32, np.float64):
         raise InputError(f"dtype={kind} cannot be the input of the graph; use float32 or float64.")
@@ -68,35 +70,51 @@ def onnx_bytes(model: Any, shape: tuple[int, ...], dtype: np.dtype | type = np.f
             "features; give the shape of the data it was fitted on."
         )
     example = torch.zeros(2, *shape, dtype=getattr(torch, kind.name))
-    file = io.BytesIO()
-    with torch.no_grad(), warnings.catch_warnings():
-        # The newer exporter needs one more package and gives the same graph.
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            WholeModel(model),
-            (example,),
-            file,  # type: ignore[arg-type]  # open files are taken too
-            dynamo=False,
-            opset_version=OPSET,
-            input_names=[INPUT],
-            output_names=list(OUTPUTS),
-            dynamic_axes={name: {0: "n"} for name in (INPUT, *OUTPUTS)},
-        )
-    made = onnx.load_from_string(file.getvalue())
+    made = exported(WholeModel(model), example, INPUT, OPSET)
     made.producer_name, made.producer_version = "kscn", __version__
     made.doc_string = f"{type(model).__name__}, {model.n_clusters} clusters"
     onnx.checker.check_model(made, full_check=True)
     return bytes(made.SerializeToString())
 
 
-def compare(content: bytes, model: Any, samples: NDArray) -> Agreement:
-    """Run the file and the model on the same samples; other labels than a tie's are refused."""
-    runtime = _require("onnxruntime")
+def exported(module: torch.nn.Module, example: torch.Tensor, name: str, opset: int) -> Any:
+    """The graph of a module with the outputs of all our graphs and an input of that name."""
+    onnx, file = require("onnx"), io.BytesIO()
+    with torch.no_grad(), warnings.catch_warnings():
+        # The newer exporter needs one more package and gives the same graph.
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module,
+            (example,),
+            file,  # type: ignore[arg-type]  # open files are taken too
+            dynamo=False,
+            opset_version=opset,
+            input_names=[name],
+            output_names=list(OUTPUTS),
+            dynamic_axes={called: {0: "n"} for called in (name, *OUTPUTS)},
+        )
+    return onnx.load_from_string(file.getvalue())
+
+
+def compare(
+    content: bytes, model: Any, samples: NDArray, given: NDArray | None = None
+) -> Agreement:
+    """Run the file and the model on the same samples; other labels than a tie's are refused.
+
+    `given` is what the graph takes where that is not the samples but what they were made from.
+    """
+    runtime = require("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    kind = np.float64 if session.get_inputs()[0].type == "tensor(double)" else np.float32
-    label, residuals, _ = session.run(None, {INPUT: samples.astype(kind)})
+    takes = session.get_inputs()[0]
+    kind = _TYPES.get(takes.type, np.float32)
+    given = (samples if given is None else given).astype(kind)
+    # What a large network makes of all of them at once may not fit into memory.
+    few = 1 if takes.shape[0] == 1 else _AT_ONCE
+    pieces = [given[low : low + few] for low in range(0, len(given), few)]
+    parts = [session.run(None, {takes.name: piece}) for piece in pieces]
+    label, residuals, _ = (np.concatenate(column) for column in zip(*parts, strict=True))
     expected, found = model.residuals(samples), model.predict(samples)
     size = _energy(model, samples)
     error = float((np.abs(residuals - expected).max(axis=1) / size).max())
@@ -123,7 +141,8 @@ def _energy(model: Any, samples: NDArray) -> NDArray:
     return np.maximum(np.square(points).sum(axis=1), np.finfo(np.float32).tiny)
 
 
-def _require(module: str) -> Any:
+def require(module: str) -> Any:
+    """An optional package, or how to install it."""
     try:
         return import_module(module)
     except ImportError:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from kscn.errors import InputError
 from kscn.features.base import FeatureMap, tensor_of, wrong_state
+from kscn.features.pca import MOST_FEATURES
 from kscn.features.scattering import Scattering2D, maps_of
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ class ScatteringFeatures(FeatureMap):
     ----------
     J : int or "auto"
         Number of scales. By default such that maps have about 4 x 4 pixels: 3 for images of
-        28 x 28 or 32 x 32; but 2 for smaller ones, so that there is a second order.
+        28 x 28 or 32 x 32; but 2 for smaller ones, so that there is a second order, and more
+        where there would be more features than `PCAFeatures` takes: 5 for colours of 64 x 64.
     L : int
         Number of angles.
     normalise : "map-max" or None
@@ -69,6 +71,21 @@ class ScatteringFeatures(FeatureMap):
         if isinstance(self.J, str) and self.J != "auto":
             raise InputError(f"J={self.J!r} is not known; use 'auto' or a number of scales.")
         self.J_ = _usual_scales(shape) if isinstance(self.J, str) else self.J
+        self._fit_size(shape)
+        # Fewer and larger pixels of the maps, where components of all would take too much memory.
+        while (
+            self.J == "auto"
+            and self._n_features_out > MOST_FEATURES
+            and min(shape[-2:]) >= 2 ** (self.J_ + 1)
+        ):
+            self.J_ += 1
+            self._fit_size(shape)
+        self._params_of_fit = self.get_params()
+        self._scattering: Scattering2D | None = None
+        return self
+
+    def _fit_size(self, shape: tuple[int, ...]) -> None:
+        """What images are filled up to, and how many features come out."""
         # Scattering2D refuses scales that are no positive integers or that do not fit.
         unit = 2**self.J_ if isinstance(self.J_, int) and 0 < self.J_ < 64 else 1
         self._missing = [-size % unit if size >= unit else 0 for size in shape[-2:]]
@@ -77,9 +94,6 @@ class ScatteringFeatures(FeatureMap):
         n_maps, (high, wide) = maps_of(self._padded, self.J_, self.L)
         channels = shape[0] if len(shape) == 3 else 1
         self._n_features_out = channels * n_maps * high * wide
-        self._params_of_fit = self.get_params()
-        self._scattering: Scattering2D | None = None
-        return self
 
     @property
     def scattering_(self) -> Scattering2D:

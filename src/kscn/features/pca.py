@@ -94,8 +94,14 @@ class PCAFeatures(FeatureMap):
         """Find mean and directions of the samples X, which are read once."""
         source = self._open(X, reset=True)
         n, d = len(source), self.n_features_in_
+        few = 2 * n <= d and 8 * n * d <= FEW_BYTES
+        if d > MOST_FEATURES and not few:
+            raise InputError(
+                f"X has {d} features, whose covariance would take {8 * d**2 / 2**30:.0f} GiB; give "
+                f"at most {MOST_FEATURES}, for example smaller images or more scales J."
+            )
         k = self._checked_components(n, d)
-        if 2 * n <= d and 8 * n * d <= FEW_BYTES:
+        if few:
             mean, variance, vectors = self._of_few(np.asarray(source), k)
         else:
             mean, variance, vectors = self._of_sums(source, k)
@@ -190,11 +196,6 @@ class PCAFeatures(FeatureMap):
 
     def _checked_components(self, n: int, d: int) -> int:
         k = self.n_components
-        if d > MOST_FEATURES:
-            raise InputError(
-                f"X has {d} features, whose covariance would take {8 * d**2 / 2**30:.0f} GiB; give "
-                f"at most {MOST_FEATURES}, for example smaller images or more scales J."
-            )
         if n < 2:
             raise InputError(f"n_samples={n}: a variance needs at least 2 samples.")
         self._check_constant()

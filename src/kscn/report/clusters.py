@@ -39,6 +39,8 @@ class Member:
     ----------
     index : int
         Of the sample.
+    name : str
+        What it is called.
     picture : str
         Empty for vectors.
     note, mark : str
@@ -46,6 +48,7 @@ class Member:
     """
 
     index: int
+    name: str
     picture: str
     note: str = ""
     mark: str = ""
@@ -130,16 +133,16 @@ class Illustrator:
         survey: Survey,
         colours: list[str],
     ) -> None:
-        self._source = data.samples
+        self._source = source = data.samples.pictures
         self._labels = labels
         self._space = space
         self._survey = survey
         self._colours = colours
         self._painter: Painter | None = None
-        if is_image(data.samples.shape):
-            self._painter = Painter(data.samples.shape, min(0.0, survey.low), survey.high)
+        if is_image(source.shape):
+            self._painter = Painter(source.shape, min(0.0, survey.low), survey.high)
         else:
-            self._names = feature_names(data.samples.name, int(np.prod(data.samples.shape)))
+            self._names = feature_names(source.name, int(np.prod(source.shape)))
         self._spectra = space.spectra if isinstance(space, SubspaceSpace) else None
 
     @staticmethod
@@ -207,7 +210,8 @@ class Illustrator:
             pixels = self._painter.pixels(self._source.take(indices))
             pictures = [data_uri(picture) for picture in pixels]
         return tuple(
-            Member(int(index), picture) for index, picture in zip(indices, pictures, strict=True)
+            Member(int(index), self._source.called(index), picture)
+            for index, picture in zip(indices.tolist(), pictures, strict=True)
         )
 
     def _some(self, cluster: int) -> tuple[NDArray, NDArray]:

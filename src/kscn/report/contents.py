@@ -66,6 +66,7 @@ class Contents:
 
     title: str
     headline: str
+    caution: str
     choice: dict[str, str]
     tried: list[tuple[str, str]]
     facts: list[tuple[str, str]]
@@ -152,6 +153,7 @@ def collect(
     return Contents(
         title=f"{name}, {about.get('method', '')}",
         headline=_headline(run, scores, survey, space),
+        caution=chosen.caution(result),
         choice=chosen.told(result),
         tried=_tried(result),
         facts=_facts(run, scores),
@@ -165,7 +167,7 @@ def collect(
         map_count=len(survey.chosen),
         n_samples=len(labels),
         space=space.name,
-        pictures=is_image(data.samples.shape),
+        pictures=is_image(data.samples.pictures.shape),
         angles=_angles(space),
         confusion=confusion,
         scores=scores,
@@ -177,7 +179,7 @@ def collect(
 
 def _checked_labels(run: RunFacts, data: Dataset, n_clusters: int) -> NDArray:
     expected, shape = run.config["data"]["samples"], tuple(run.config["data"]["shape"])
-    source = data.samples
+    source = data.samples.pictures
     if len(source) != expected or tuple(source.shape) != shape:
         raise DataError(
             f"{source.name} has {len(source):,} samples of shape {tuple(source.shape)} and the run "
@@ -238,11 +240,13 @@ def _tried(result: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _facts(run: RunFacts, scores: Mapping[str, float] | None) -> list[tuple[str, str]]:
     data, about, result = run.config["data"], run.config["run"], run.history[-1]
     shape = " × ".join(map(str, data["shape"]))
-    dims = result["dims"]
+    dims, encoder = result["dims"], chosen.encoder(run.config)
     facts = [
         ("Data", str(data["name"])),
         ("Samples", f"{data['samples']:,}"),
-        ("Shape", f"{shape} features" if len(data["shape"]) == 1 else shape),
+        ("Encoder", encoder)
+        if encoder
+        else ("Shape", f"{shape} features" if len(data["shape"]) == 1 else shape),
         ("Method", ", ".join([about["method"], *_preset(about)])),
         ("Clusters", _clusters(result["sizes"]).replace(" clusters", "")),
     ]
@@ -277,17 +281,20 @@ def _map(
         "colours": colour,
         "sheet": None,
     }
+    if data.samples.names is not None:
+        made["names"] = [data.samples.called(row) for row in made["index"]]
     if true is not None:
         classes, number = np.unique(true, return_inverse=True)
         made["classes"] = [str(name) for name in classes]
         made["class"] = number[chosen].tolist()
         made["classColours"] = colours(len(classes))
-    if is_image(data.samples.shape):
-        painter = Painter(data.samples.shape, min(0.0, survey.low), survey.high, _HOVER_SIDE)
-        one = painter.pixels(data.samples.take(chosen[:1])).shape
+    pictures = data.samples.pictures
+    if is_image(pictures.shape):
+        painter = Painter(pictures.shape, min(0.0, survey.low), survey.high, _HOVER_SIDE)
+        one = painter.pixels(pictures.take(chosen[:1])).shape
         count = min(len(chosen), _PICTURES, max(1, _PIXELS // int(np.prod(one))))
         pictured = np.sort(np.random.default_rng(0).permutation(len(chosen))[:count])
-        pixels, columns = sheet(painter.pixels(data.samples.take(chosen[pictured])))
+        pixels, columns = sheet(painter.pixels(pictures.take(chosen[pictured])))
         made["sheet"] = {
             "uri": data_uri(pixels),
             "columns": columns,

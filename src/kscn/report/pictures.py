@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kscn.data import Source
+
 # Colour types of PNG by the number of channels.
 _TYPES = {1: 0, 3: 2, 4: 6}
 # What grows and what shrinks along a direction; strong on white and on near-black.
@@ -29,6 +31,17 @@ def is_image(shape: tuple[int, ...]) -> bool:
 
 def _colours_last(shape: tuple[int, ...]) -> bool:
     return shape[2] in _TYPES and shape[0] not in _TYPES
+
+
+def drawn_range(source: Source, low: float, high: float) -> tuple[float, float]:
+    """The values that are drawn darkest and lightest.
+
+    Those that were found in the samples, `low` and `high`; but of images that samples stand for,
+    what images of their type are made of.
+    """
+    if source.pictures is source:
+        return low, high
+    return (0.0, 255.0) if source.pictures.dtype.kind in "biu" else (0.0, 1.0)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from kscn.data import Source
 from kscn.errors import DataError
 from kscn.report.members import Extremes
+from kscn.report.pictures import drawn_range
 from kscn.report.spaces import SampleSpace, SubspaceSpace
 
 # Samples that are in memory at once, and numbers in all of them together.
@@ -33,7 +34,7 @@ class Survey:
     outside : ndarray of shape (k,)
         Mean over the members of the share of energy outside of the subspace.
     low, high : float
-        Range of the values in the samples.
+        Range of the values in the samples, or in the images that they stand for.
     chosen : ndarray of shape (m,)
         Samples for the map, ascending.
     points : ndarray of shape (m, d)
@@ -96,6 +97,7 @@ def look(
         )
     sizes = np.bincount(labels[labels >= 0], minlength=n_clusters)
     outside = total / np.maximum(sizes, 1)
+    low, high = drawn_range(source, low, high)
     return Survey(typical, borderline, outliers, outside, low, high, chosen, points)
 
 

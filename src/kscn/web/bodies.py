@@ -10,20 +10,23 @@ import io
 import json
 import math
 import re
-from collections.abc import AsyncGenerator
-from typing import Any
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartParser
 
+from kscn.errors import DataError
 from kscn.web.refusals import RefusalError
 
 IMAGES = ("image/png", "image/jpeg")
 KINDS = ("application/json", "application/octet-stream", *IMAGES, "multipart/form-data")
 # What Pillow may open, and the modes that become greyscale or RGB without loss of depth.
 _FORMATS, _MODES = ("PNG", "JPEG"), ("1", "L", "LA", "P", "RGB", "RGBA")
+_STARTS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
 _MOST_FILES = 1000
 # In one request: the answer has a line for each. And pixels of all its images, unpacked.
 MOST_SAMPLES, _MOST_PIXELS = 100_000, 2**26
@@ -86,6 +89,33 @@ def decode(kind: str, parts: list[bytes], shape: tuple[int, ...], white: float =
     read = _json if kind == "application/json" else _npy
     array = read(parts[0], shape)
     return array[None] if array.shape == shape else array
+
+
+def decode_images(
+    parts: list[bytes], read: Callable[[Path, BinaryIO], NDArray], shape: tuple[int, ...]
+) -> NDArray:
+    """PNG and JPEG images of any size, each made into an array of a shape.
+
+    Parameters
+    ----------
+    parts : list of bytes
+        The files.
+    read : callable
+        From the name of a file and what it holds to an array of the shape.
+    shape : tuple of int
+        Of one array.
+    """
+    if len(parts) * math.prod(shape) > _MOST_PIXELS:
+        raise _too_many(len(parts), _MOST_PIXELS // math.prod(shape))
+    made = []
+    for number, part in enumerate(parts):
+        if not part.startswith(_STARTS):
+            raise RefusalError(400, f"image {number} is no PNG or JPEG file; send those.")
+        try:
+            made.append(read(Path(f"image {number}"), io.BytesIO(part)))
+        except DataError as error:
+            raise RefusalError(400, str(error).replace("repair or remove", "send")) from None
+    return np.stack(made)
 
 
 def _check(found: tuple[int, ...], shape: tuple[int, ...]) -> None:

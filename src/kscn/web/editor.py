@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
@@ -10,6 +12,23 @@ from numpy.typing import NDArray
 from kscn.errors import InputError, KscnError, ModelFileError
 from kscn.web.grouping import Grouping
 from kscn.web.journal import Journal
+
+
+def open_editor(run: Path, labels: NDArray, n_clusters: int) -> Editor:
+    """The clusters of a run with all edits that the explorer has kept beside it.
+
+    Parameters
+    ----------
+    run : Path
+        The run directory.
+    labels : ndarray of int32, shape (n,)
+        Its labels; -1 for none.
+    n_clusters : int
+        How many clusters it has.
+    """
+    digest = hashlib.sha256(labels.tobytes()).hexdigest()
+    about = {"samples": len(labels), "labels_sha256": digest}
+    return Editor(labels, n_clusters, Journal(run / "explore" / "edits.jsonl", about))
 
 
 class Editor:
@@ -42,6 +61,10 @@ class Editor:
         self.grouping = self._folded()
         self.revision = len(journal.entries)
         self._replay(journal.entries)
+
+    def close(self) -> None:
+        """Let others edit."""
+        self._journal.close()
 
     def _replay(self, entries: Sequence[Mapping[str, Any]]) -> None:
         """Make the edits that no later entry takes back; a fold for each undo takes minutes."""

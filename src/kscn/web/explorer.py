@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import re
 import threading
@@ -18,10 +17,9 @@ from kscn.data import Dataset, Source
 from kscn.errors import DataError, InputError, ModelFileError
 from kscn.estimators.linear import KSubspaces
 from kscn.report.palette import colours
-from kscn.web.editor import Editor
+from kscn.web.editor import open_editor
 from kscn.web.gallery import Gallery
 from kscn.web.grouping import NONE, packed
-from kscn.web.journal import Journal
 from kscn.web.nearness import measure
 
 # What the members of a cluster can be sorted by; the first three need subspaces.
@@ -74,14 +72,11 @@ class Explorer:
         note: str = "",
     ) -> None:
         self._source = data.samples
-        self._labels = _checked(config, labels, n_clusters, data.samples)
+        self._labels = _checked(config, labels, n_clusters, data.samples.pictures)
         self._model = model
         self._nearness = measure(self._source, self._labels, model)
         self._gallery = Gallery(data, self._nearness.low, self._nearness.high)
-        digest = hashlib.sha256(self._labels.tobytes()).hexdigest()
-        about = {"samples": len(self._labels), "labels_sha256": digest}
-        self._journal = Journal(path / "explore" / "edits.jsonl", about)
-        self._editor = Editor(self._labels, n_clusters, self._journal)
+        self._editor = open_editor(path, self._labels, n_clusters)
         self._title = f"{config['data']['name']}, {config['run'].get('method', '')}"
         self._note = note
         self._lock = threading.RLock()
@@ -89,7 +84,7 @@ class Explorer:
 
     def close(self) -> None:
         """Let another process edit."""
-        self._journal.close()
+        self._editor.close()
 
     # What is there ------------------------------------------------------------------------------
 
@@ -182,6 +177,9 @@ class Explorer:
             }
             for index, label in zip(samples, labels, strict=True)
         ]
+        if self._source.names is not None:
+            for fact in facts:
+                fact["file"] = self._source.called(fact["index"])
         if self._nearness.known:
             gaps, others = self._nearness.gaps(samples, grouping.home)
             for fact, gap, other in zip(facts, gaps, others, strict=True):
@@ -250,14 +248,16 @@ class Explorer:
         with self._lock:
             labels, names, flags = self._frozen()
         names = {cluster: _FORMULA.sub(r"\1'", name) for cluster, name in names.items()}
-        yield b"index,original,flagged,name,label\n"
+        file = [] if self._source.names is None else ["file"]
+        yield (",".join(["index", *file, "original", "flagged", "name", "label"]) + "\n").encode()
         for start in range(0, len(labels), _ROWS_AT_ONCE):
             text = io.StringIO()
             rows = csv.writer(text, lineterminator="\n")
             for index in range(start, min(start + _ROWS_AT_ONCE, len(labels))):
-                label = int(labels[index])
-                flag = int(flags[index])
-                rows.writerow([index, self._labels[index], flag, names.get(label, ""), label])
+                label, flag = int(labels[index]), int(flags[index])
+                called = [_FORMULA.sub(r"\1'", self._source.called(index))] if file else []
+                row = [index, *called, self._labels[index], flag, names.get(label, ""), label]
+                rows.writerow(row)
             yield text.getvalue().encode()
 
     def parquet(self) -> bytes:
@@ -282,9 +282,13 @@ class Explorer:
             pyarrow.array(numbers, pyarrow.int32(), mask=numbers < 0),
             pyarrow.array([names[cluster] for cluster in known], pyarrow.string()),
         )
+        files = {}
+        if self._source.names is not None:
+            files["file"] = [self._source.called(row) for row in range(len(labels))]
         table = pyarrow.table(
             {
                 "index": np.arange(len(labels)),
+                **files,
                 "original": self._labels,
                 "flagged": flags,
                 "name": words,

@@ -28,13 +28,13 @@ class Gallery:
     """
 
     def __init__(self, data: Dataset, low: float, high: float) -> None:
-        self._source = data.samples
-        self.pictures = is_image(data.samples.shape)
+        self._source = data.samples.pictures
+        self.pictures = is_image(self._source.shape)
         self._range = (min(0.0, low), high) if self.pictures else (low, high)
         self._names: list[str] = []
         if not self.pictures:
-            width = int(np.prod(data.samples.shape))
-            self._names = feature_names(data.samples.name, width)
+            width = int(np.prod(self._source.shape))
+            self._names = feature_names(self._source.name, width)
 
     def thumbnails(self, samples: NDArray) -> list[dict[str, Any]]:
         """One `{"picture": uri}` or `{"curve": [0 to 1, ...]}` per sample."""

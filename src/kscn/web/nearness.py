@@ -12,6 +12,7 @@ from torch import Tensor
 
 from kscn.data import Source
 from kscn.errors import DataError
+from kscn.report.pictures import drawn_range
 from kscn.report.spaces import SubspaceSpace, space_of
 
 # Subspaces remembered per sample: its own and the next, with one to spare for merged clusters.
@@ -32,7 +33,7 @@ class Nearness:
     distances : ndarray of float32, shape (n, m)
         To their subspaces, as a share of the sample's energy where these are linear.
     low, high : float
-        Range of the values in the samples.
+        Range of the values in the samples, or in the images that they stand for.
     """
 
     clusters: NDArray
@@ -98,7 +99,7 @@ def measure(source: Source, labels: NDArray, model: Any) -> Nearness:
             "subspace than labels.csv says, so these are not the samples of the run; give them "
             "with --data."
         )
-    return Nearness(clusters, distances, low, high)
+    return Nearness(clusters, distances, *drawn_range(source, low, high))
 
 
 def _shares(space: SubspaceSpace, z: Tensor) -> NDArray:

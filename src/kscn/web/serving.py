@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kscn import __version__
 from kscn.web import refusals
 from kscn.web.batching import MicroBatcher
-from kscn.web.bodies import AT_ONCE, decode, parts_of
+from kscn.web.bodies import parts_of
 from kscn.web.counters import Counters
 from kscn.web.hosts import is_address, named_host
 from kscn.web.limits import RateLimit, Room, read_body, same, throw_away
@@ -174,17 +174,15 @@ def prediction_app(
     async def predict(request: Request) -> JSONResponse:
         with room.share() as take:
             body = await read_body(request, most_bytes, take)
-            if len(body) <= AT_ONCE:
+            if len(body) <= predictor.at_once:
                 kind, parts = await parts_of(body, request.headers.get("content-type", ""))
-                samples = decode(kind, parts, predictor.shape, predictor.white)
+                samples = predictor.read(kind, parts)
             else:
                 # In a thread, as megabytes of JSON would keep everybody else waiting; and one at
                 # a time, as two would take twice the memory and not be faster.
                 async with decoding:
                     kind, parts = await parts_of(body, request.headers.get("content-type", ""))
-                    samples = await asyncio.to_thread(
-                        decode, kind, parts, predictor.shape, predictor.white
-                    )
+                    samples = await asyncio.to_thread(predictor.read, kind, parts)
             del body, parts
         columns = await batcher.submit(samples)
         if len(samples) > _ROWS_AT_ONCE:

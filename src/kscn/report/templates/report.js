@@ -210,7 +210,7 @@
     if (i < 0) return redraw();
     const lines = [data.cluster[i] < 0 ? "no cluster" : `cluster ${data.cluster[i]}`];
     if (data.class) lines.push(`class ${data.classes[data.class[i]]}`);
-    lines.push(`sample ${data.index[i]}`);
+    lines.push(data.names ? data.names[i] : `sample ${data.index[i]}`);
     text.textContent = lines.join("\n");
     readout.textContent = lines.join(", ");
     if (data.sheet) {

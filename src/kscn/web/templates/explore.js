@@ -213,8 +213,9 @@
   }
 
   const share = (value) => (value === undefined ? "" : value < 0.1 ? `${Number((100 * value).toPrecision(2))}%` : `${Math.round(100 * value)}%`);
+  const title = (one) => one.file || `Sample ${one.index}`;
   const told = (one) => {
-    const facts = [`Sample ${one.index}`];
+    const facts = [title(one)];
     if (one.outside !== undefined) facts.push(`${share(one.outside)} outside its subspace`);
     if (one.next !== undefined) facts.push(`next is cluster ${one.next}`);
     if (one.cluster !== one.original) facts.push(one.original < 0 ? "was in no cluster" : `was in cluster ${one.original}`);
@@ -229,7 +230,7 @@
     li.setAttribute("aria-selected", String(selected.has(one.index)));
     li.setAttribute("aria-label", told(one).join(", "));
     li.append(one.picture ? make("img", { src: one.picture, alt: "", draggable: false }) : curve(one.curve));
-    const caption = make("small", { textContent: one.index });
+    const caption = make("small", { textContent: one.file ? one.file.split("/").at(-1) : one.index });
     if (one.next !== undefined) caption.append(make("span", { textContent: ` → ${one.next}` }));
     li.append(caption);
     if (one.flagged) li.append(make("span", { className: "mark", textContent: "!" }));
@@ -358,9 +359,9 @@
 
   const detail = saying(async (index) => {
     const one = await ask(`api/samples/${index}`);
-    $("#detail-title").textContent = `Sample ${one.index}, ${called(cluster(one.cluster))}`;
+    $("#detail-title").textContent = `${title(one)}, ${called(cluster(one.cluster))}`;
     const facts = make("p", { className: "note", textContent: told(one).slice(1).join(", ") });
-    const parts = one.picture ? [make("img", { src: one.picture, alt: `Sample ${one.index}` })] : [curve(one.curve), features(one)];
+    const parts = one.picture ? [make("img", { src: one.picture, alt: title(one) })] : [curve(one.curve), features(one)];
     $("#detail-body").replaceChildren(...parts, facts);
     $("#detail").showModal();
   });

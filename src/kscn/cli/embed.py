@@ -1,0 +1,57 @@
+"""`kscn embed`: what an encoder makes of images, as an array."""
+
+from pathlib import Path
+
+import click
+
+from kscn.atomicfile import atomic_file
+from kscn.cli.rundata import open_data, say_left_out, skip_broken_option
+from kscn.cli.terminal import Terminal
+from kscn.errors import InputError
+
+
+@click.command("embed", short_help="Write what an encoder makes of images.")
+@click.argument("data")
+@click.option(
+    "--encoder",
+    required=True,
+    help="An .onnx file, or timm:NAME, open_clip:NAME/WEIGHTS or torchvision:NAME.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The .npy file to write: float32, one row per image.",
+)
+@click.option("--device", default="auto", help="Where to compute: cpu, cuda, cuda:1.")
+@click.option(
+    "--no-cache", is_flag=True, help="Neither read embeddings from the cache nor keep them."
+)
+@skip_broken_option
+def command(
+    data: str, encoder: str, output: Path, device: str, no_cache: bool, skip_broken: bool
+) -> None:
+    """Write the embeddings of the images DATA, a folder of any images or an array of them.
+
+    Rows are in the order of the files' names. `kscn fit --encoder` does the same on its way; this
+    is for other programs. How images are prepared stands in a .toml file beside the .onnx file, or
+    comes from the library.
+    """
+    if output.suffix.lower() != ".npy":
+        raise InputError(f"{output} should end in .npy; that is what is written.")
+    with atomic_file(output) as file:
+        import numpy as np
+
+        from kscn.cli.progress import CountProgress
+        from kscn.features.encoders import load_encoder
+        from kscn.training.device import chosen
+
+        loaded = load_encoder(encoder).to(chosen(device))
+        images = open_data(data, skip_broken=skip_broken, any_size=True)
+        say_left_out(images)
+        with CountProgress("embedding") as progress:
+            found = loaded.embed(images.samples, cache=not no_cache, progress=progress)
+        np.save(file, found)
+    n, dim = found.shape
+    Terminal.beside(output).say(f"wrote {n:,} embeddings of {dim:,} numbers to {output}")

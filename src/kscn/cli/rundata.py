@@ -1,0 +1,116 @@
+"""The data of a run, opened as it was when the run was fitted, and new data for it."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kscn.cli.rundir import Run, prepared_by
+from kscn.cli.terminal import complain
+from kscn.errors import DataError
+
+if TYPE_CHECKING:
+    from kscn.data import Dataset
+    from kscn.data.images import Preparation
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_NAMED = 3  # files on the terminal
+
+skip_broken_option = click.option(
+    "--skip-broken", is_flag=True, help="Leave out images that cannot be read, and list them."
+)
+
+
+def folder_options(command: Function) -> Function:
+    """The options of a command that opens a folder of images anew."""
+    size = click.option(
+        "--size",
+        type=int,
+        metavar="N",
+        help="Bring the images of a folder, of any size and mode, to N x N pixels.",
+    )
+    return size(skip_broken_option(command))
+
+
+def open_data(
+    data: str, size: int | None = None, skip_broken: bool = False, any_size: bool = False
+) -> "Dataset":
+    """Open data for a fit; see `kscn.data.load`."""
+    from kscn.cli.progress import load_data, working
+    from kscn.data import load
+
+    if size is None and not skip_broken:
+        return load_data(data, any_size=any_size)
+    with working(f"decoding the images of {data}"):
+        return load(data, size=size, skip_broken=skip_broken, any_size=any_size)
+
+
+def data_again(config: Mapping[str, Any]) -> "Dataset":
+    """The data of a run that did not finish, by its config, opened as when it began."""
+    about = config["data"]
+    skip_broken = about.get("skip_broken", False)
+    return _load_like(about["source"], prepared_by(config), skip_broken=skip_broken)
+
+
+def new_data(run: Run, data: str, skip_broken: bool = False) -> "Dataset":
+    """Other data than that of a run, prepared in the same way."""
+    if "encoder" in run.config and run.preparation() is None:  # fitted on an array
+        loaded = open_data(data, skip_broken=skip_broken, any_size=True)
+    else:
+        loaded = _load_like(data, run.preparation(), skip_broken=skip_broken)
+    say_left_out(loaded)
+    return loaded
+
+
+def run_data(run: Run, moved: str | None = None) -> "Dataset":
+    """The data of a run: the same files, prepared in the same way.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    moved : str, optional
+        Where the data is now, if it is no longer where it was.
+    """
+    source = run.config["data"]["source"]
+    try:
+        return _load_like(moved or source, run.preparation(), names=run.names())
+    except DataError as error:
+        if moved is not None or Path(source).exists():
+            raise
+        raise DataError(
+            f"the data of {run.path} is no longer at {source} ({str(error).rstrip('.')}); say "
+            "where it is with --data."
+        ) from None
+
+
+def _load_like(data: str, preparation: "Preparation | None", **options: Any) -> "Dataset":
+    from kscn.cli.progress import FetchProgress
+    from kscn.data import load_like
+
+    with FetchProgress() as progress:
+        return load_like(data, preparation, progress=progress, **options)
+
+
+def say_photographs(loaded: "Dataset") -> None:
+    """Say what to expect of photographs that no encoder looks at."""
+    from kscn.report.pictures import is_image
+
+    shape = tuple(loaded.samples.shape)
+    if len(shape) == 3 and is_image(shape) and 3 in (shape[0], shape[2]):
+        complain(
+            "these are colour images: if they are photographs, clusters of their pixels go by "
+            "colour and layout, not by what they show; pass a pretrained network by --encoder"
+        )
+
+
+def say_left_out(loaded: "Dataset") -> None:
+    """Say which files of a folder cannot be read, where they are left out."""
+    left_out = getattr(loaded.samples, "left_out", {})
+    if left_out:
+        named = ", ".join(list(left_out)[:_NAMED])
+        named += ", ..." if len(left_out) > _NAMED else ""
+        total = len(left_out) + len(loaded.samples)
+        complain(f"left out {len(left_out)} of {total} images, which cannot be read: {named}")

@@ -1,0 +1,158 @@
+"""`kscn sort`: the files of a run in one folder per cluster."""
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+import click
+
+from kscn.cli.rundata import run_data
+from kscn.cli.rundir import Run, read_run
+from kscn.cli.terminal import Terminal, table
+from kscn.errors import InputError
+
+# What some system does not allow in the name of a folder, and how many bytes all of them do.
+_FORBIDDEN = '<>:"/\\|?*'
+_LONGEST = 200
+_NO_CLUSTER = -1
+
+
+@click.command("sort", short_help="Put the files of a run into one folder per cluster.")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="A new folder for them.",
+)
+@click.option("--link", is_flag=True, help="Make symbolic links instead of copies.")
+@click.option("--data", help="The images of the run, if they are no longer where they were.")
+def command(run: Path, output: Path, link: bool, data: str | None) -> None:
+    """Copy the images of RUN, the directory `kscn fit` wrote, into one folder per cluster.
+
+    Clusters are as `kscn explore` left them: merges, splits and moved images count, and folders are
+    called by the names that were given there, or else cluster-0, cluster-1, ... The images
+    themselves stay where they are. OUTPUT appears when all of it is there, or not at all.
+    """
+    from kscn.cli.progress import working
+
+    opened = read_run(run)
+    files = _files(opened, data)
+    _check_output(output, opened, data)
+    labels, called = _clusters(opened)
+    folders = folder_names(sorted(set(labels)), called)
+    targets = [folders[label] for label in labels]
+    placed = place(list(files), targets)
+    with working(f"{'linking' if link else 'copying'} {len(files):,} files"):
+        _write(dict(zip(placed, files.values(), strict=True)), output, link)
+    terminal, counts = Terminal.of(), Counter(targets)
+    for line in table(["folder", "files"], [[name, f"{n:,}"] for name, n in counts.most_common()]):
+        terminal.say(line)
+    what = "links to" if link else "copies of"
+    terminal.say(f"wrote {what} {len(files):,} files to {output}")
+
+
+def _files(run: Run, data: str | None) -> dict[str, Path]:
+    """The file of every sample by its name, or why there is none."""
+    samples = run_data(run, data).samples
+    files, expected = getattr(samples, "files", None), run.config["data"]["samples"]
+    if files is None or samples.names is None:
+        raise InputError(
+            f"{run.path} was fitted on {run.config['data']['source']}, which is no folder of "
+            "images; only files can be sorted."
+        )
+    if len(files) != expected:
+        raise InputError(
+            f"{samples.name} has {len(files):,} images and the run was fitted on {expected:,}; "
+            "give its images with --data."
+        )
+    return dict(zip(samples.names, files, strict=True))
+
+
+def _check_output(output: Path, run: Run, data: str | None) -> None:
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise InputError(f"{output} exists and is not empty; give a new folder with -o.")
+    source = Path(data or run.config["data"]["source"]).expanduser()
+    if output.resolve().is_relative_to(source.resolve()):
+        raise InputError(
+            f"{output} lies inside {source}, where its files would be found as new images; give a "
+            "folder outside of it with -o."
+        )
+
+
+def _clusters(run: Run) -> tuple[list[int], Mapping[int, str]]:
+    """The cluster of every sample, and the names of clusters, as the explorer left them."""
+    import numpy as np
+
+    from kscn.web.editor import open_editor
+
+    labels = run.labels().astype(np.int32)
+    editor = open_editor(run.path, labels, len(run.result["sizes"]))
+    editor.close()
+    return editor.grouping.labels.tolist(), editor.grouping.names
+
+
+def folder_names(clusters: Iterable[int], called: Mapping[int, str]) -> dict[int, str]:
+    """A name for the folder of every cluster, all of them different on any system."""
+    wanted = {cluster: _safe(called.get(cluster, "")) for cluster in clusters}
+    names: dict[int, str] = {}
+    # Names of people go second: a cluster may be called like the number of another.
+    for cluster in sorted(wanted, key=lambda cluster: (bool(wanted[cluster]), cluster)):
+        plain = "no-cluster" if cluster == _NO_CLUSTER else f"cluster-{cluster}"
+        used = {name.casefold() for name in names.values()}
+        names[cluster] = _free(wanted[cluster] or plain, used)
+    return names
+
+
+def _safe(name: str) -> str:
+    """A name as a folder of any system may have it, "" if nothing is left of it."""
+    kept = "".join("-" if c in _FORBIDDEN or not c.isprintable() else c for c in name)
+    return kept.encode()[:_LONGEST].decode(errors="ignore").strip(". ")
+
+
+def place(names: Sequence[str], folders: Sequence[str]) -> list[str]:
+    """Where each file goes, from the output: into its folder, under a name that is free there.
+
+    Files of one name, from different sub-folders, have the sub-folder before it.
+    """
+    short = [PurePosixPath(name).name for name in names]
+    keys = [f"{folder}/{name}".casefold() for folder, name in zip(folders, short, strict=True)]
+    often = Counter(keys)
+    used: set[str] = set()
+    placed = []
+    for name, folder, key, base in zip(names, folders, keys, short, strict=True):
+        wanted = base if often[key] == 1 else name.replace("/", "-")
+        stem, suffix = os.path.splitext(wanted)
+        found = _free(f"{folder}/{stem}", used, suffix)
+        used.add(found.casefold())
+        placed.append(found)
+    return placed
+
+
+def _free(name: str, used: set[str], suffix: str = "") -> str:
+    """A name that is not used yet, with a number behind it if need be."""
+    found, number = f"{name}{suffix}", 2
+    while found.casefold() in used:
+        found, number = f"{name}-{number}{suffix}", number + 1
+    return found
+
+
+def _write(files: Mapping[str, Path], output: Path, link: bool) -> None:
+    """Make the folders beside their final place, and give them their name when all is there."""
+    final = Path(os.path.realpath(output))
+    part = final.with_name(f".{final.name}.part-{os.getpid()}")
+    try:
+        part.mkdir(parents=True)
+        for target, file in files.items():
+            path = part / target
+            path.parent.mkdir(exist_ok=True)
+            if link:
+                path.symlink_to(file.resolve())
+            else:
+                shutil.copy2(file, path)
+        os.replace(part, final)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)

@@ -1,0 +1,289 @@
+"""An encoder: a network with its preprocessing, and images through it in batches."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from kscn.data.dataset import reason
+from kscn.data.shuffle import read_ahead
+from kscn.errors import InputError
+from kscn.features.encoders.cache import Cache
+from kscn.features.encoders.libraries import is_library_name, pretrained
+from kscn.features.encoders.onnxnetwork import OnnxNetwork
+from kscn.features.encoders.pictures import Pictures
+from kscn.features.encoders.preprocessing import Preprocessing, read_toml
+from kscn.features.encoders.torchnetwork import TorchNetwork
+from kscn.parallel import Apply, workers
+
+# Images that are decoded while as many go through the network.
+BATCH = 32
+# A shard of the cache is written when it has so many images, or after so many seconds.
+SHARD, SHARD_SECONDS = 256, 30.0
+
+Progress = Callable[[int, int], object]
+
+
+class Encoder:
+    """A pretrained network and the preprocessing that it was trained with.
+
+    `load_encoder` makes one from a file, a name or a module.
+
+    Parameters
+    ----------
+    network : torch.nn.Module, OnnxNetwork or TorchNetwork
+        From prepared images to features.
+    preprocessing : Preprocessing, optional
+        How images are prepared; by default for networks of ImageNet, at 224 pixels a side.
+
+    Attributes
+    ----------
+    name : str
+        The path of a file, the name in a library, or the class of a module.
+    sha256 : str
+        Checksum of the network.
+    preprocessing : Preprocessing
+    dim : int
+        Numbers in an embedding.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module | OnnxNetwork | TorchNetwork,
+        preprocessing: Preprocessing | None = None,
+    ) -> None:
+        self.network = TorchNetwork(network) if isinstance(network, nn.Module) else network
+        self.preprocessing = preprocessing or Preprocessing()
+        self.name, self.sha256 = self.network.name, self.network.sha256
+        self._device = torch.device("cpu")
+        self.dim = self._dim()
+
+    def __repr__(self) -> str:
+        return f"<Encoder {self.name}: {self.preprocessing.shape} -> {self.dim}>"
+
+    def __deepcopy__(self, memo: object) -> Encoder:
+        return self  # nothing of it changes, and a session cannot be copied
+
+    def to(self, device: torch.device) -> Encoder:
+        """Compute on this device from now on; an ONNX file stays on the CPU."""
+        if isinstance(self.network, TorchNetwork):
+            self._device = device
+            self.network.to(device)
+        return self
+
+    @property
+    def findable(self) -> bool:
+        """Whether `load_encoder` finds it again by its name."""
+        return isinstance(self.network, OnnxNetwork) or is_library_name(self.name)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Name, checksum and preprocessing as plain values, as a run or a model file holds them."""
+        return {
+            "name": self.name,
+            "sha256": self.sha256,
+            "preprocessing": self.preprocessing.table(),
+        }
+
+    def prepare(self, images: Any) -> NDArray[np.float32]:
+        """Images as the network takes them, (n, *preprocessing.shape).
+
+        Parameters
+        ----------
+        images : array-like, torch.Tensor, Source or path
+            Images (n, h, w), (n, c, h, w) or (n, h, w, c), or a folder of any images.
+        """
+        pictures = Pictures(images)
+        return np.stack([self._prepared(pictures, row) for row in range(len(pictures))])
+
+    def _prepared(self, pictures: Pictures, row: int) -> NDArray[np.float32]:
+        return self.preprocessing(pictures.image(row, self.preprocessing.least))
+
+    def embed(
+        self, images: Any, *, cache: bool = True, progress: Progress | None = None
+    ) -> NDArray[np.float32]:
+        """Embeddings of images, (n, dim).
+
+        Parameters
+        ----------
+        images : array-like, torch.Tensor, Source or path
+            Images (n, h, w), (n, c, h, w) or (n, h, w, c), or a folder of any images.
+        cache : bool
+            Whether to look into the cache on disk first, and to keep there what was computed.
+        progress : callable, optional
+            Called as ``progress(done, total)`` after every batch.
+
+        Notes
+        -----
+        Embeddings are rounded to float16, as the cache holds them.
+        """
+        return self.halves(images, cache=cache, progress=progress).astype(np.float32)
+
+    def halves(
+        self,
+        images: Any,
+        rows: Sequence[int] | None = None,
+        *,
+        cache: bool = True,
+        progress: Progress | None = None,
+    ) -> NDArray[np.float16]:
+        """Embeddings of some or all images in float16, (m, dim); see `embed`."""
+        pictures = Pictures(images)
+        rows = range(len(pictures)) if rows is None else rows
+        kept = Cache(self.about, self.dim) if cache else None
+        with ThreadPoolExecutor(max(2, torch.get_num_threads()), "kscn-decode") as pool:
+            digests = list(pool.map(pictures.digest, rows))
+            known = kept.read(digests) if kept is not None else {}
+            # Equal images are computed once.
+            missing = {d: r for d, r in zip(digests, rows, strict=True) if d not in known}
+            self._compute(pictures, missing, known, pool, kept, progress, len(set(digests)))
+        found = np.empty((len(rows), self.dim), dtype=np.float16)
+        for place, digest in enumerate(digests):
+            found[place] = known[digest]
+        return found
+
+    def _compute(
+        self,
+        pictures: Pictures,
+        missing: dict[bytes, int],
+        known: dict[bytes, NDArray[np.float16]],
+        pool: ThreadPoolExecutor,
+        kept: Cache | None,
+        progress: Progress | None,
+        total: int,
+    ) -> None:
+        """Put the embeddings of what is missing into `known`, and shard by shard into the cache."""
+        todo, began = list(missing), time.monotonic()
+        written = done = 0
+        batch_size = max(BATCH, 4 * torch.get_num_threads())
+
+        def write() -> None:
+            if kept is not None and done > written:
+                shard = todo[written:done]
+                kept.write(shard, np.stack([known[digest] for digest in shard]))
+
+        def prepared() -> Iterator[NDArray[np.float32]]:
+            for low in range(0, len(todo), batch_size):
+                some = [missing[digest] for digest in todo[low : low + batch_size]]
+                yield np.stack(list(pool.map(partial(self._prepared, pictures), some)))
+
+        try:
+            with workers(self._device) as apply:
+                for batch in read_ahead(prepared()):
+                    for vector in self._made(batch, apply):
+                        known[todo[done]] = vector
+                        done += 1
+                    if done - written >= SHARD or time.monotonic() - began >= SHARD_SECONDS:
+                        write()
+                        written, began = done, time.monotonic()
+                    if progress is not None:
+                        progress(total - len(todo) + done, total)
+        finally:
+            write()
+
+    def run(self, prepared: NDArray[np.float32]) -> NDArray[np.float16]:
+        """Embeddings (n, dim) of prepared images, in float16.
+
+        On the CPU every image goes alone, side by side with others: that is faster than batches,
+        and what becomes of an image does not depend on those beside it.
+        """
+        with workers(self._device, len(prepared)) as apply:
+            return self._made(prepared, apply)
+
+    def _made(self, prepared: NDArray[np.float32], apply: Apply) -> NDArray[np.float16]:
+        if self._device.type != "cpu":
+            made = self._pooled(self.network(prepared))
+        else:
+            alone = [image[None] for image in prepared]
+            found = list(apply(lambda image: self._pooled(self.network(image)), alone))
+            made = np.concatenate(found) if found else np.empty((0, self.dim), np.float32)
+        with np.errstate(over="ignore"):
+            halves = made.astype(np.float16)
+        if not np.isfinite(halves).all():
+            raise InputError(
+                f"encoder={self.name} gives values that are not finite or beyond 65,504, the range "
+                "of float16; check its preprocessing, or let its last layer normalise."
+            )
+        return halves
+
+    def _pooled(self, raw: NDArray[np.float32]) -> NDArray[np.float32]:
+        if raw.ndim not in (2, 3, 4):
+            raise InputError(
+                f"encoder={self.name} gives an output of shape {raw.shape} for one image; vectors "
+                "(n, d), maps (n, d, h, w) or sequences (n, t, d) are needed."
+            )
+        return pooled(raw, self.preprocessing)
+
+    def _dim(self) -> int:
+        """Try the network on one black image."""
+        blank = np.zeros((1, *self.preprocessing.shape), dtype=np.float32)
+        self.raw_shape = self.network(blank).shape
+        if self.raw_shape[0] != 1:
+            raise InputError(
+                f"encoder={self.name} gives an output of shape {self.raw_shape} for one image; the "
+                "first axis must count images."
+            )
+        dim = int(self._pooled(np.zeros(self.raw_shape, dtype=np.float32)).shape[1])
+        if dim < 2:
+            raise InputError(
+                f"encoder={self.name} gives {dim} number for an image; vectors of at least 2 are "
+                "needed."
+            )
+        return dim
+
+
+def pooled(raw: Any, preprocessing: Preprocessing) -> Any:
+    """Features (n, d) from vectors, maps or sequences, an array or a tensor."""
+    if raw.ndim == 3:
+        return raw.mean(1) if preprocessing.pool == "mean" else raw[:, 0]
+    if raw.ndim == 4:
+        return raw.mean((2, 3)) if preprocessing.layout == "NCHW" else raw.mean((1, 2))
+    return raw
+
+
+def load_encoder(encoder: Any, **settings: Any) -> Encoder:
+    """An encoder from whatever names or is one.
+
+    Parameters
+    ----------
+    encoder : str, Path, torch.nn.Module or Encoder
+        An .onnx file, whose preprocessing stands in a .toml file of the same name beside it;
+        "timm:NAME", "open_clip:NAME/WEIGHTS" or "torchvision:NAME" where that library is
+        installed; or a module.
+    **settings
+        Of `Preprocessing`; they count more than what the file or the library says.
+
+    Raises
+    ------
+    InputError
+        If it cannot be used, and why.
+    """
+    if isinstance(encoder, Encoder):
+        return encoder
+    if isinstance(encoder, nn.Module):
+        return Encoder(encoder, Preprocessing.of_table(settings, "the encoder"))
+    if isinstance(encoder, str) and is_library_name(encoder):
+        module, found = pretrained(encoder)
+        chosen = found.replaced(**settings) if settings else found
+        return Encoder(TorchNetwork(module, encoder), chosen)
+    if not isinstance(encoder, (str, os.PathLike)) or Path(encoder).suffix.lower() != ".onnx":
+        raise InputError(
+            f"encoder={reason(str(encoder))!r} cannot be used; give an .onnx file, a name such as "
+            "timm:resnet50, or in Python a torch module."
+        )
+    path = Path(encoder).expanduser()
+    network = OnnxNetwork(path)
+    beside = path.with_suffix(".toml")
+    given = read_toml(beside) if beside.exists() else {}
+    where = str(beside) if given else str(path)
+    return Encoder(network, network.preprocessing(given | settings, where))

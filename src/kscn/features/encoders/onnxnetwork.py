@@ -1,0 +1,228 @@
+"""A network in an ONNX file, run by onnxruntime on the CPU.
+
+The file may come from anywhere. onnxruntime knows no operators but its own here, so a graph can do
+nothing but compute; its weights may lie in files beside it and nowhere else, and both they and what
+it allocates on its way are limited to 4 GiB, or KSCN_MAX_BYTES.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscn.data.dataset import reason
+from kscn.data.limits import check_bytes, check_regular, max_bytes
+from kscn.errors import InputError
+from kscn.features.encoders.preprocessing import CHANNELS, Preprocessing
+
+_CHUNK = 2**20
+_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
+
+
+class OnnxNetwork:
+    """An ONNX graph from images to features.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Attributes
+    ----------
+    name : str
+        The path, absolute.
+    sha256 : str
+        Of the file, followed by the files that hold its weights, if there are any.
+    files : list of Path
+        All of these.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = str(path.absolute())
+        if not path.exists():
+            raise InputError(f"encoder={path} does not exist; give an .onnx file.")
+        check_regular(path)
+        check_bytes(str(path), path.stat().st_size)
+        content = path.read_bytes()
+        parts = _weight_files(path, content)
+        self.sha256 = _sha256(content, parts)
+        self.files = [path, *parts]
+        # By its name only where weights lie beside it, so that what runs is what was hashed.
+        self._session = _session(path, str(path) if parts else content)
+        if len(self._session.get_inputs()) != 1:
+            names = reason(", ".join(found.name for found in self._session.get_inputs()))
+            raise InputError(
+                f"{path} takes more than one input ({names}); an encoder takes images only."
+            )
+        self.input = self._session.get_inputs()[0]
+        if self.input.type not in _TYPES:
+            raise InputError(
+                f"{path} takes images as {self.input.type}; export it with an input of float32."
+            )
+        self._dtype = _TYPES[self.input.type]
+        self.output = ""
+
+    def preprocessing(self, settings: dict[str, Any], where: str) -> Preprocessing:
+        """The settings, where they leave something open that which the graph says.
+
+        Parameters
+        ----------
+        settings : dict
+            Of a `Preprocessing`, as far as they were given.
+        where : str
+            Where they stand, for messages.
+        """
+        shape = [side if isinstance(side, int) else None for side in self.input.shape]
+        if len(shape) != 4:
+            raise InputError(
+                f"{self.path} takes an input of shape {self.input.shape}; an encoder takes images, "
+                "(n, channels, height, width) or (n, height, width, channels)."
+            )
+        if shape[0] not in (None, 1):
+            raise InputError(
+                f"{self.path} takes {shape[0]} images at a time; export it for one image or with a "
+                "first axis of any length."
+            )
+        usual = _layout(shape)
+        layout = settings.get("layout", usual.get("layout"))
+        sides = shape[1:3] if layout == "NHWC" else shape[2:]
+        if None not in sides:
+            usual["size"] = sides
+        elif "size" not in settings:
+            raise InputError(
+                f"{self.path} does not say how large images should be; write size = 224, or what "
+                f"it was trained with, into {self.path.with_suffix('.toml')}."
+            )
+        found = Preprocessing.of_table(usual | settings, where)
+        self._check(found, shape, where)
+        self.output = self._named_output(found, where)
+        return found
+
+    def _check(self, found: Preprocessing, shape: list[int | None], where: str) -> None:
+        pairs = zip(found.shape, shape[1:], strict=True)
+        if any(own is not None and own != given for given, own in pairs):
+            taken = ", ".join("any" if side is None else str(side) for side in shape[1:])
+            raise InputError(
+                f"{where} describes images of {found.shape} in the layout {found.layout}, but "
+                f"{self.path} takes ({taken}); correct its size, layout or channels."
+            )
+
+    def _named_output(self, found: Preprocessing, where: str) -> str:
+        names = [one.name for one in self._session.get_outputs()]
+        if found.output is not None and found.output not in names:
+            raise InputError(
+                f"{where} asks for the output {reason(found.output)!r}, which {self.path} does not "
+                f"have; it has {reason(', '.join(names))}."
+            )
+        return found.output or names[0]
+
+    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """What the network makes of prepared images (b, ...), (b, ...)."""
+        batch = images.astype(self._dtype, copy=False)
+        try:
+            (made,) = self._session.run([self.output], {self.input.name: batch})
+        except Exception as error:  # whatever the code of an operator met
+            raise InputError(
+                f"{self.path} cannot take images of {images.shape[1:]} ({reason(error)}); correct "
+                f"the size in {self.path.with_suffix('.toml')}, or export it again."
+            ) from None
+        if not isinstance(made, np.ndarray) or made.dtype.kind != "f":
+            raise InputError(
+                f"the output {self.output} of {self.path} holds no fractions; name another one as "
+                f"output in {self.path.with_suffix('.toml')}."
+            )
+        return np.asarray(made, dtype=np.float32)
+
+
+def _layout(shape: list[int | None]) -> dict[str, Any]:
+    """Layout and channels, as far as the shape of the input tells."""
+    for layout, axis in (("NCHW", 1), ("NHWC", 3)):
+        if shape[axis] in CHANNELS.values():
+            return {"layout": layout, "channels": "RGB" if shape[axis] == 3 else "L"}
+    return {}
+
+
+def require_onnx(module: str) -> Any:
+    """A package of the extra `onnx`, or how to install it."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise InputError(
+            f"an encoder in an .onnx file needs the package {module}; run pip install 'kscn[onnx]'."
+        ) from None
+
+
+def _session(path: Path, model: str | bytes) -> Any:
+    runtime = require_onnx("onnxruntime")
+    _limit_memory()
+    options = runtime.SessionOptions()
+    # Images go through it side by side: each by one thread is the fastest way, and what an image
+    # becomes depends neither on those beside it nor on the number of threads.
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # faults come as exceptions
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    try:
+        return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the parser has many
+        raise InputError(
+            f"{path} cannot be run by onnxruntime ({reason(error)}); export it again, with the "
+            "standard operators only."
+        ) from None
+
+
+@cache
+def _limit_memory() -> None:
+    """Let all sessions of this process allocate from one place that has an end."""
+    runtime = require_onnx("onnxruntime")
+    kinds = runtime.OrtAllocatorType, runtime.OrtMemType
+    place = runtime.OrtMemoryInfo("Cpu", kinds[0].ORT_ARENA_ALLOCATOR, 0, kinds[1].DEFAULT)
+    limits = runtime.OrtArenaCfg({"max_mem": max_bytes(), "arena_extend_strategy": 1})
+    with suppress(Exception):  # the caller's own code has set a limit before
+        runtime.create_and_register_allocator(place, limits)
+
+
+def _weight_files(path: Path, content: bytes) -> list[Path]:
+    """The files beside the graph that hold weights too large for it."""
+    onnx = require_onnx("onnx")
+    try:
+        graph = onnx.load_from_string(content).graph
+    except Exception as error:  # protobuf's own, which differ by version
+        raise InputError(f"{path} is not an ONNX file ({reason(error)}); give one.") from None
+    names = {
+        entry.value
+        for tensor in graph.initializer
+        if tensor.data_location == onnx.TensorProto.EXTERNAL
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    parts = []
+    for name in sorted(names):
+        place = path.parent / name
+        if len(PurePosixPath(name).parts) != 1 or name in ("..", ".") or place.is_symlink():
+            raise InputError(
+                f"{path} has weights in {reason(name)!r}, which is not a file beside it; keep both "
+                "in one folder."
+            )
+        if not place.exists():
+            raise InputError(f"{place} is missing, which holds weights of {path}; put it there.")
+        check_regular(place)
+        parts.append(place)
+    check_bytes(str(path), len(content) + sum(part.stat().st_size for part in parts))
+    return parts
+
+
+def _sha256(content: bytes, parts: list[Path]) -> str:
+    digest = hashlib.sha256(content)
+    for part in parts:
+        with part.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,97 @@
+"""Samples as pictures of Pillow: files, or arrays of pixels; and what each of them contains."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscn.data import Source, as_source, load
+from kscn.data.dataset import require
+from kscn.errors import InputError
+
+_CHUNK = 2**20
+
+
+class Pictures:
+    """RGB images by number, each as it is stored and not yet of one size.
+
+    Parameters
+    ----------
+    X : Source, array-like, torch.Tensor or path
+        Images (n, h, w), (n, c, h, w) or (n, h, w, c) with 1 or 3 channels, of integers from 0 to
+        255 or fractions from 0 to 1; or a folder.
+    """
+
+    def __init__(self, X: Any) -> None:
+        if isinstance(X, (str, Path)) and Path(X).is_dir():
+            X = load(X, any_size=True).samples
+        self.source: Source = as_source(X)
+        self.files = getattr(self.source, "files", None)
+        if self.files is None:
+            _colours_last(self.source.shape, self.source.name)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def image(self, row: int, least: int) -> Any:
+        """One image, RGB, with at least so many pixels a side if it has them."""
+        if self.files is not None:
+            return self.source.original(row, least)  # type: ignore[attr-defined]
+        return picture(self.source[row], f"Image {row} of {self.source.name}")
+
+    def digest(self, row: int) -> bytes:
+        """The sha256 of what an image is made from: the bytes of its file, or its pixels."""
+        if self.files is None:
+            pixels = np.ascontiguousarray(self.source[row])
+            made = hashlib.sha256(f"{pixels.shape} {pixels.dtype.str}".encode())
+            made.update(pixels.data)
+            return made.digest()
+        made = hashlib.sha256()
+        with self.files[row].open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                made.update(chunk)
+        prepared = getattr(self.source, "preparation", None)
+        if prepared is not None and prepared.values is not None:  # what 16 bits are read as
+            made.update(repr(tuple(map(float, prepared.values))).encode())
+        return made.digest()
+
+
+def picture(pixels: NDArray, name: str) -> Any:
+    """An RGB image of Pillow from an array (h, w), (c, h, w) or (h, w, c)."""
+    pillow = require("PIL.Image", "images", "images")
+    if _colours_last(pixels.shape, name) is False:
+        pixels = np.moveaxis(pixels, 0, -1)
+    if pixels.ndim == 3 and pixels.shape[2] == 1:
+        pixels = pixels[..., 0]
+    return pillow.fromarray(np.ascontiguousarray(_bytes(pixels, name))).convert("RGB")
+
+
+def _bytes(pixels: NDArray, name: str) -> NDArray[np.uint8]:
+    if pixels.dtype == np.uint8:
+        return pixels
+    whole = pixels.dtype.kind in "biu"
+    low, high = pixels.min(), pixels.max()
+    if not (low >= 0 and high <= (255 if whole else 1)):  # nor NaN
+        raise InputError(
+            f"{name} has values from {low:.6g} to {high:.6g}; an encoder takes whole numbers from "
+            "0 to 255 or fractions from 0 to 1."
+        )
+    return pixels.astype(np.uint8) if whole else np.rint(255 * pixels).astype(np.uint8)
+
+
+def _colours_last(shape: tuple[int, ...], name: str) -> bool | None:
+    """Whether the channels of an image come last; None if it has none."""
+    if len(shape) == 2:
+        return None
+    if len(shape) == 3 and shape[0] in (1, 3):
+        return False
+    if len(shape) == 3 and shape[2] in (1, 3):
+        return True
+    raise InputError(
+        f"{name} has the shape {tuple(shape)}, which an encoder cannot take for an image; give "
+        "(h, w), (channels, h, w) or (h, w, channels) with 1 or 3 channels."
+    )

@@ -1,0 +1,234 @@
+"""Folders of images as they are: of any size and mode, with broken files, called by their names."""
+
+import csv
+import json
+import os
+import shutil
+
+import pytest
+from PIL import Image
+
+from kscn.cli.rundir import read_run
+
+LINEAR = ("--method", "k-subspaces", "--subspace-dim", 2, "--seed", 0)
+
+
+def rows(path):
+    with path.open(newline="") as file:
+        return list(csv.reader(file))
+
+
+def test_labels_go_by_the_names_of_files(sized):
+    head, *found = rows(sized / "labels.csv")
+    assert head == ["file", "label"]
+    labels = dict(found)
+    assert len(labels) == 13
+    assert labels["01.jpg"] != labels["00.png"] == labels["glass, clear.png"]
+    assert {labels[name] for name in labels if name[1:2] in set("02468")} == {labels["00.png"]}
+
+
+def test_files_that_were_left_out_are_listed_with_the_reason(sized):
+    head, *found = rows(sized / "left-out.csv")
+    assert head == ["file", "reason"]
+    assert [name for name, _ in found] == ["broken.jpg", "empty.png"]
+    assert all("not a readable image" in why for _, why in found)
+
+
+def test_a_mixed_folder_is_refused_in_a_sentence_that_names_the_size(
+    photos, kscn, one_sentence, tmp_path
+):
+    told = one_sentence(kscn("fit", photos, "-k", 2, "-o", tmp_path / "run"))
+    assert "--size" in told
+    told = one_sentence(kscn("fit", photos, "-k", 2, "-o", tmp_path / "run", "--size", 16))
+    assert "2 of 15 images" in told and "broken.jpg, empty.png" in told and "--skip-broken" in told
+    assert not (tmp_path / "run").exists()
+
+
+def test_only_folders_have_a_size(files, kscn, one_sentence, tmp_path):
+    told = one_sentence(kscn("fit", files / "x.npy", "-k", 2, "-o", tmp_path / "r", "--size", 8))
+    assert "x.npy is no folder of images" in told
+
+
+def test_the_size_belongs_to_the_run(sized, photos, kscn, tmp_path):
+    """Predict, evaluate and report take the raw images again."""
+    out = tmp_path / "labels.csv"
+    result = kscn("predict", sized, photos, "-o", out, "--skip-broken")
+    assert result.exit_code == 0, result.output
+    assert out.read_bytes() == (sized / "labels.csv").read_bytes()
+    true = tmp_path / "y.csv"
+    true.write_text("".join(f"{label}\n" for _, label in rows(out)[1:]))
+    result = kscn("evaluate", sized, "--labels", true)
+    assert "ACC 1.0000" in result.output
+
+
+def test_new_images_may_be_grey_where_those_of_the_run_were_not(sized, paint, kscn, tmp_path):
+    folder = tmp_path / "new"
+    folder.mkdir()
+    paint(folder / "a.png", 1, (90, 70))
+    Image.open(folder / "a.png").convert("L").save(folder / "a.png")
+    result = kscn("predict", sized, folder, "-o", tmp_path / "labels.csv")
+    assert result.exit_code == 0, result.output
+    assert rows(tmp_path / "labels.csv")[1][0] == "a.png"
+
+
+def test_a_folder_that_grew_is_still_that_of_the_run(photos, sized, paint, kscn, tmp_path):
+    """The run knows its files by name, here in a copy of the folder."""
+    moved = shutil.copytree(photos, tmp_path / "moved")
+    paint(moved / "00-new.png", 1, (10, 10))
+    page = tmp_path / "page.html"
+    result = kscn("report", sized, "--data", moved, "-o", page)
+    assert result.exit_code == 0, result.output
+    (moved / "01.jpg").unlink()
+    result = kscn("report", sized, "--data", moved, "-o", page)
+    assert result.exit_code == 2
+    assert "1 of the 13 images that were fitted are not in" in result.stderr
+    assert "(01.jpg); give the folder that holds them with --data" in result.stderr
+
+
+def test_names_that_point_elsewhere_are_refused(sized, kscn, one_sentence, tmp_path):
+    copy = shutil.copytree(sized, tmp_path / "copy")
+    text = (copy / "labels.csv").read_text()
+    for name in ("../secret.png", "/etc/secret.png", ""):
+        (copy / "labels.csv").write_text(text.replace("01.jpg", name))
+        assert "is damaged" in one_sentence(kscn("report", copy))
+
+
+@pytest.mark.parametrize("content", ["file,label\n\0", f"file,label\n{'a' * 200_000},0\n", None])
+def test_damaged_names_are_told_in_one_sentence(sized, content, kscn, one_sentence, tmp_path):
+    copy = shutil.copytree(sized, tmp_path / "copy")
+    if content is None:
+        (copy / "labels.csv").unlink()
+    else:
+        (copy / "labels.csv").write_text(content)
+    assert "labels.csv" in one_sentence(kscn("sort", copy, "-o", tmp_path / "sorted"))
+
+
+def test_a_run_that_is_replaced_takes_its_list_along(photos, sized, files, kscn, tmp_path):
+    copy = shutil.copytree(sized, tmp_path / "copy")
+    again = kscn("fit", files / "x.npy", "-k", 2, "-o", copy, "--overwrite", *LINEAR)
+    assert again.exit_code == 0, again.output
+    assert not (copy / "left-out.csv").exists()
+    assert read_run(copy).names() is None
+
+
+def test_a_run_on_a_folder_goes_on_with_the_same_images(sized, kscn, tmp_path):
+    stage = tmp_path / "run" / ".unfinished"
+    stage.mkdir(parents=True)
+    shutil.copy(sized / "config.toml", stage)
+    result = kscn("fit", "--resume", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    for name in ("labels.csv", "left-out.csv", "config.toml"):
+        assert (tmp_path / "run" / name).read_bytes() == (sized / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("size = 16", "size = 17"),
+        ("grey = false", "grey = true"),
+        ("grey = false", "grey = 3"),
+        ("grey = false", "grey = false, values = [3, 1]"),
+        ("grey = false", 'grey = false, values = ["a", 1]'),
+        ("grey = false", f"grey = false, values = [0, {10**400}]"),
+        ("grey = false", "grey = false, values = [nan, 1.0]"),
+        ("left_out = 2", "left_out = -2"),
+        ("preparation = {", "preparation = [] #"),
+    ],
+)
+def test_a_preparation_that_makes_no_sense_is_damage(
+    sized, before, after, kscn, one_sentence, tmp_path
+):
+    copy = shutil.copytree(sized, tmp_path / "copy")
+    text = (copy / "config.toml").read_text()
+    assert before in text
+    (copy / "config.toml").write_text(text.replace(before, after))
+    assert "config.toml is damaged" in one_sentence(kscn("info", copy))
+
+
+def test_colour_images_without_an_encoder_get_one_line(photos, files, kscn, tmp_path):
+    fit = ("-k", 2, *LINEAR, "--overwrite", "-o", tmp_path / "run")
+    told = kscn("fit", photos, *fit, "--size", 8, "--skip-broken").stderr.splitlines()
+    assert len([line for line in told if "--encoder" in line and "colour images" in line]) == 1
+    assert "--encoder" not in kscn("fit", files / "x.npy", *fit).stderr
+    grey = tmp_path / "grey"
+    grey.mkdir()
+    for file in photos.glob("*.tiff"):
+        Image.open(file).convert("L").save(grey / file.name)
+    told = kscn("fit", grey, *fit, "--size", 8)
+    assert told.exit_code == 0 and "--encoder" not in told.stderr
+    assert read_run(tmp_path / "run").config["data"]["shape"] == [8, 8]
+
+
+def test_pages_call_images_by_their_files(sized, photos, kscn, tmp_path):
+    import numpy as np
+
+    from kscn import load_model
+    from kscn.cli.rundata import run_data
+    from kscn.web.explorer import Explorer
+
+    page = tmp_path / "page.html"
+    assert kscn("report", sized, "-o", page).exit_code == 0
+    text = page.read_text()
+    assert 'title="01.jpg' in text and '"names": ["00.png", "01.jpg"' in text
+    run = read_run(sized)
+    copy = shutil.copytree(sized, tmp_path / "copy")
+    model, data = load_model(run.model), run_data(run)
+    explorer = Explorer(copy, run.config, run.labels(), 2, model, data)
+    assert explorer.sample(1, "index", 60)["file"] == "01.jpg"
+    table = b"".join(explorer.csv()).decode().splitlines()
+    assert table[0] == "index,file,original,flagged,name,label"
+    assert table[-1].startswith('12,"glass, clear.png",')
+    pq = pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "x.parquet").write_bytes(explorer.parquet())
+    assert pq.read_table(tmp_path / "x.parquet")["file"].to_pylist() == data.samples.names
+    explorer.close()
+    assert np.asarray(data.samples).shape == (13, 3, 16, 16)
+
+
+def test_names_that_are_no_text_are_kept_as_they_are(kscn, paint, tmp_path):
+    """Names of files are bytes."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number in range(6):
+        paint(folder / f"{number}.png", number, (20, 20))
+    odd = os.fsdecode(b"caf\xe9.png")
+    (folder / "3.png").rename(folder / odd)
+    run = tmp_path / "run"
+    assert kscn("fit", folder, "-k", 2, "-o", run, *LINEAR).exit_code == 0
+    assert odd in read_run(run).names()
+    for command in (("report", run), ("evaluate", run, "--labels", run / "labels.csv")):
+        result = kscn(*command)
+        assert result.exit_code == 0, result.output
+    assert kscn("sort", run, "-o", tmp_path / "sorted").exit_code == 0
+    assert len(list((tmp_path / "sorted").glob(f"*/{odd}"))) == 1
+
+
+def test_a_low_self_consistency_is_said_in_the_summary_and_at_the_top_of_the_report(
+    finished, kscn, tmp_path
+):
+    entry = {"method": "k-means", "space": "vectors, whole", "consistency": 0.38}
+    found = entry | {"tried": [], "rival": None, "candidates": 3, "spaces": 1, "refined": False}
+    for value, low in ((0.38, True), (0.62, False)):
+        run = shutil.copytree(finished, tmp_path / str(value))
+        *before, last = (run / "history.jsonl").read_text().splitlines()
+        result = json.loads(last) | {"chosen": found | {"consistency": value}}
+        (run / "history.jsonl").write_text("\n".join([*before, json.dumps(result)]))
+        told = kscn("info", run).stdout
+        assert ("caution    low self-consistency, 0.38 of 1" in told) == low
+        assert kscn("report", run).exit_code == 0
+        page = (run / "report.html").read_text()
+        assert ("Caution:" in page) == low
+        if low:
+            assert page.index("Caution:") < page.index('class="facts"')
+
+
+def test_a_run_finds_a_folder_that_was_given_by_its_bare_name(paint, kscn, tmp_path, monkeypatch):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    for number in range(6):
+        paint(tmp_path / "photos" / f"{number}.png", number, (20, 20))
+    monkeypatch.chdir(tmp_path)
+    assert kscn("fit", "photos", "-k", 2, "-o", "run", *LINEAR).exit_code == 0
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    result = kscn("sort", tmp_path / "run", "-o", "sorted")
+    assert result.exit_code == 0, result.output

@@ -1,0 +1,47 @@
+"""A newcomer's walk: from a folder of photographs as they are to sorted folders and a report."""
+
+import pytest
+import tinyencoder
+
+
+def test_four_commands_from_a_folder_to_sorted_folders_and_a_report(photos, kscn, tmp_path):
+    """Every command but the first is one that the command before it has told."""
+    run = tmp_path / "my run"
+    refused = kscn("fit", photos, "-k", 2, "-o", run)  # which says all that is missing
+    assert refused.exit_code == 2
+    assert "--size 64" in refused.stderr and "--skip-broken" in refused.stderr
+
+    fit = kscn("fit", photos, "-k", 2, "-o", run, "--size", 64, "--skip-broken", "--seed", 0)
+    assert fit.exit_code == 0, fit.output
+    assert "13 samples of 3 x 64 x 64" in fit.stdout
+    assert "2 files that cannot be read, see left-out.csv" in fit.stdout
+    for command in ("report", "explore", "sort"):
+        assert f"kscn {command} '{run}'" in fit.stdout
+
+    report = kscn("report", run)
+    assert report.exit_code == 0, report.output
+    assert "glass, clear.png" in (run / "report.html").read_text()
+
+    sorting = kscn("sort", run, "-o", tmp_path / "sorted")
+    assert sorting.exit_code == 0, sorting.output
+    folders = sorted((tmp_path / "sorted").iterdir())
+    assert [folder.name for folder in folders] == ["cluster-0", "cluster-1"]
+    found = sorted(file.name for folder in folders for file in folder.iterdir())
+    left_out = {"broken.jpg", "empty.png", "notes.txt"}
+    assert found == sorted({file.name for file in photos.iterdir()} - left_out)
+
+
+def test_the_same_with_an_encoder_needs_no_size(photos, kscn, tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setenv("KSCN_CACHE", str(tmp_path / "cache"))
+    encoder, run = tinyencoder.write(tmp_path / "tiny.onnx"), tmp_path / "run"
+    fit = ("fit", photos, "-k", 2, "-o", run, "--encoder", encoder, "--seed", 0)
+    refused = kscn(*fit)
+    assert refused.exit_code == 2 and "--skip-broken" in refused.stderr
+    assert kscn(*fit, "--skip-broken").exit_code == 0
+    report = kscn("report", run)
+    assert report.exit_code == 0, report.output
+    assert "glass, clear.png" in (run / "report.html").read_text()
+    sorting = kscn("sort", run, "-o", tmp_path / "sorted")
+    assert sorting.exit_code == 0, sorting.output
+    assert len(list((tmp_path / "sorted").glob("*/*"))) == 13
