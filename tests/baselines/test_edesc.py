@@ -235,7 +235,7 @@ def test_scikit_learn_checks(estimator, check):
         ({"hidden": 7}, "hidden=7 must be a sequence"),
         ({"hidden": (5, 0)}, "hidden"),
         ({"beta": -1}, "beta=-1"),
-        ({"eta": 0}, "eta=0 must be above 0"),
+        ({"eta": 0}, "eta=0 must be a number above 0"),
         ({"orthogonality": np.inf}, "orthogonality=inf"),
         ({"learning_rate": 0}, "learning_rate=0"),
         ({"joint_learning_rate": -1}, "joint_learning_rate=-1"),
@@ -266,7 +266,7 @@ def test_bad_samples_are_refused_in_words(spoil, words):
 
 
 def test_equal_samples_and_divergence_are_told():
-    with pytest.raises(TrainingError, match="same code"):
+    with pytest.raises(InputError, match=r"All 20 sample\(s\) of X are equal"):
         quick().fit(np.ones((20, 4)))
     with pytest.raises(TrainingError, match="lower learning_rate"):
         quick(learning_rate=1e18, pretrain_epochs=4).fit(union()[0])

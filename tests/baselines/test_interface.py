@@ -151,6 +151,6 @@ def test_the_price_grows_with_the_square_of_the_samples(name):
 
 
 def test_empty_clusters_are_told(monkeypatch):
-    monkeypatch.setattr("kscn.baselines.base.spectral_labels", lambda *_: np.arange(60) % 2)
+    monkeypatch.setattr("kscn.baselines.affinity.spectral_labels", lambda *_: np.arange(60) % 2)
     with pytest.warns(ConvergenceWarning, match="1 of the 3 clusters ended up empty"):
         method("ssc-omp").fit(X)

@@ -154,7 +154,7 @@ def test_methods_are_those_of_the_registry():
 
 
 def test_empty_clusters_are_told_once(monkeypatch):
-    monkeypatch.setattr("kscn.baselines.base.spectral_labels", lambda *_: np.arange(80) % 2)
+    monkeypatch.setattr("kscn.baselines.affinity.spectral_labels", lambda *_: np.arange(80) % 2)
     with pytest.warns(ConvergenceWarning) as told:
         quick("ssc-omp-sae").fit(X)
     assert ["1 of the 3 clusters ended up empty" in str(one.message) for one in told] == [True]

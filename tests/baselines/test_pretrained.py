@@ -189,9 +189,8 @@ def test_vectors_are_centred_with_a_mean_square_of_one():
 )
 def test_auto_gives_a_number_of_steps_within_most_epochs(n, layer_epochs, epochs):
     per_epoch = -(-n // 256)
-    assert module._epochs("auto", module.LAYER_STEPS, 50, per_epoch) == layer_epochs
-    assert module._epochs("auto", module.STEPS, 200, per_epoch) == epochs
-    assert module._epochs(7, module.STEPS, 200, per_epoch) == 7
+    assert module._epochs("auto", "auto", per_epoch) == (layer_epochs, epochs)
+    assert module._epochs(7, 8, per_epoch) == (7, 8)
 
 
 def test_vectors_are_refused_by_the_convolutional_network():

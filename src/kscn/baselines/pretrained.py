@@ -13,7 +13,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from torch import nn
 
 from kscn.data import Source
 from kscn.data.catalog import cache_dir
-from kscn.errors import InputError, ModelFileError
+from kscn.errors import ModelFileError
 from kscn.estimators import network as networks
 from kscn.modelfile import read_model, write_model
 from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling, NoAugmentation
@@ -32,19 +32,29 @@ from kscn.training.layerwise import pretrain_layers
 from kscn.training.minibatches import Minibatches
 from kscn.training.pretrain import EpochLosses, Trainer, pretrain
 
-# Raised whenever the recipe changes, so that networks of an older one are not taken for its own.
-RECIPE = 1
 KIND = "PretrainedAutoencoder"
-# Brightest pixel of images as the dense network takes them. Vectors have a mean square of one.
-BRIGHTEST = 5.2
-# Share of the entries of a layer's input that are dropped in layer-wise pretraining.
-DROPOUT = 0.2
-LEARNING_RATE = 1e-3
-SCHEDULE = "one-cycle"
-# Steps that "auto" aims at, per layer and for the whole network, within most epochs.
-LAYER_STEPS, MOST_LAYER_EPOCHS = 3_000, 50
-STEPS, MOST_EPOCHS = 12_000, 200
 
+
+@dataclass(frozen=True)
+class Constants:
+    """Numbers of the recipe."""
+
+    # Raised whenever the recipe changes, so that the cache has no networks of an older one.
+    version: int = 1
+    # Brightest pixel of images as the dense network takes them. Vectors have a mean square of one.
+    brightest: float = 5.2
+    # Share of the entries of a layer's input that are dropped in layer-wise pretraining.
+    dropout: float = 0.2
+    learning_rate: float = 1e-3
+    schedule: str = "one-cycle"
+    # Steps that "auto" aims at, per layer and for the whole network, within most epochs.
+    layer_steps: int = 3_000
+    most_layer_epochs: int = 50
+    steps: int = 12_000
+    most_epochs: int = 200
+
+
+CONSTANTS = Constants()
 OnRecord = Callable[[dict[str, Any]], bool]
 
 
@@ -58,7 +68,7 @@ class Recipe:
     epochs: int
     batch_size: int
     seed: int
-    version: int = field(default=RECIPE)
+    version: int = CONSTANTS.version
 
 
 @dataclass(frozen=True)
@@ -107,8 +117,8 @@ def pretrained_autoencoder(
     cache : bool or path-like
         Whether, or in which directory, to keep networks.
     on_record : callable
-        Hears of every epoch; returning True ends the stage it is called in. A network that was
-        ended early is not kept.
+        Called with the record of every epoch; returning True ends the stage it is called in. A
+        network that was ended early is not kept.
     """
     # Layers draw their weights from torch's global generator: seeded, and then as it was.
     with seeded(seed):
@@ -118,15 +128,10 @@ def pretrained_autoencoder(
     networks.checked_run(network, torch.zeros(1, *shape))
     placed(network, device)
     batches = made.batches(source, batch_size, device)
-    per_epoch = batches.per_epoch
-    recipe = Recipe(
-        kind,
-        network.config(),
-        _epochs(layer_epochs, LAYER_STEPS, MOST_LAYER_EPOCHS, per_epoch) if kind == "sae" else 0,
-        _epochs(epochs, STEPS, MOST_EPOCHS, per_epoch),
-        batch_size,
-        seed,
-    )
+    layer_epochs, epochs = _epochs(layer_epochs, epochs, batches.per_epoch)
+    if kind != "sae":
+        layer_epochs = 0
+    recipe = Recipe(kind, network.config(), layer_epochs, epochs, batch_size, seed)
     folder = _folder(cache)
     kept = None if folder is None else folder / f"{kind}-{fingerprint(source, recipe)}"
     if kept is not None and _restore(network, recipe, kept):
@@ -146,46 +151,65 @@ def fingerprint(source: Source, recipe: Recipe) -> str:
     return digest.hexdigest()[:32]
 
 
-def check_cache(cache: Any) -> None:
-    """Refuse what is neither a switch nor a path."""
-    if not isinstance(cache, (bool, np.bool_, str, os.PathLike)):
-        raise InputError(f"cache={cache!r} must be True, False or a directory.")
-
-
-def check_epochs(name: str, epochs: Any) -> None:
-    """Refuse what is neither "auto" nor a number of epochs."""
-    whole = isinstance(epochs, (int, np.integer)) and not isinstance(epochs, bool) and epochs >= 0
-    if not whole and not (isinstance(epochs, str) and epochs == "auto"):
-        raise InputError(f"{name}={epochs!r} must be 'auto' or an integer of at least 0.")
-
-
-def _epochs(wanted: int | str, steps: int, most: int, per_epoch: int) -> int:
-    return min(most, -(-steps // per_epoch)) if isinstance(wanted, str) else int(wanted)
+def _epochs(layer: int | str, whole: int | str, per_epoch: int) -> tuple[int, int]:
+    """Epochs per layer and of the whole network."""
+    use = CONSTANTS
+    layers = min(use.most_layer_epochs, -(-use.layer_steps // per_epoch))
+    all_layers = min(use.most_epochs, -(-use.steps // per_epoch))
+    return (
+        layers if isinstance(layer, str) else int(layer),
+        all_layers if isinstance(whole, str) else int(whole),
+    )
 
 
 def _scaling(source: Source, kind: str) -> InputScaling:
     image = networks.image_shape(source.shape) is not None
     scaling = InputScaling.of(source, image)
     if image and kind == "sae":
-        return InputScaling(scaling.shift, BRIGHTEST * float(scaling.factor))
+        return InputScaling(scaling.shift, CONSTANTS.brightest * float(scaling.factor))
     return scaling
+
+
+def train_alone(
+    network: nn.Module,
+    batches: Minibatches,
+    *,
+    epochs: int,
+    learning_rate: float,
+    generator: torch.Generator,
+    on_record: OnRecord,
+    schedule: str = "constant",
+) -> None:
+    """Train an autoencoder by its reconstruction alone, one record per epoch."""
+    trainer = Trainer(
+        network,
+        IdentityLatent(),
+        batches,
+        epochs=epochs,
+        learning_rate=learning_rate,
+        schedule=schedule,
+        augment=NoAugmentation(),
+        generator=generator,
+        stage="pretraining",
+    )
+    pretrain(trainer, epochs, lambda e, losses: on_record(_record("pretrain", e, epochs, losses)))
+
+
+def _record(stage: str, epoch: int, epochs: int, losses: EpochLosses) -> dict[str, Any]:
+    error = losses.reconstruction
+    return {"stage": stage, "epoch": epoch, "epochs": epochs, "reconstruction": error}
 
 
 def _train(network: nn.Module, batches: Minibatches, recipe: Recipe, on_record: OnRecord) -> bool:
     """Follow the recipe; whether it was followed to its end."""
     generator = torch.Generator().manual_seed(recipe.seed)
+    rate, schedule = CONSTANTS.learning_rate, CONSTANTS.schedule
     complete = True
 
-    def report(stage: str, epoch: int, epochs: int, losses: EpochLosses) -> bool:
+    def watched(record: dict[str, Any]) -> bool:
         nonlocal complete
-        record = {
-            "stage": stage,
-            "epoch": epoch,
-            "epochs": epochs,
-            "reconstruction": losses.reconstruction,
-        }
         stop = on_record(record)
-        complete &= not (stop and epoch < epochs)
+        complete &= not (stop and record["epoch"] < record["epochs"])
         return stop
 
     if recipe.layer_epochs:
@@ -194,26 +218,23 @@ def _train(network: nn.Module, batches: Minibatches, recipe: Recipe, on_record: 
             network,
             batches,
             epochs=recipe.layer_epochs,
-            learning_rate=LEARNING_RATE,
-            schedule=SCHEDULE,
-            dropout=DROPOUT,
+            learning_rate=rate,
+            schedule=schedule,
+            dropout=CONSTANTS.dropout,
             generator=generator,
-            on_epoch=lambda layer, epoch, losses: report(
-                f"pretrain layer {layer + 1}", epoch, recipe.layer_epochs, losses
+            on_epoch=lambda layer, epoch, losses: watched(
+                _record(f"pretrain layer {layer + 1}", epoch, recipe.layer_epochs, losses)
             ),
         )
-    trainer = Trainer(
+    train_alone(
         network,
-        IdentityLatent(),
         batches,
         epochs=recipe.epochs,
-        learning_rate=LEARNING_RATE,
-        schedule=SCHEDULE,
-        augment=NoAugmentation(),
+        learning_rate=rate,
+        schedule=schedule,
         generator=generator,
-        stage="pretraining",
+        on_record=watched,
     )
-    pretrain(trainer, recipe.epochs, lambda e, losses: report("pretrain", e, recipe.epochs, losses))
     network.zero_grad()  # as a network from the cache has it
     return complete
 

@@ -20,7 +20,6 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from kscn.baselines.cost import PASS
-from kscn.estimators.labels import canonical_order
 
 # Up to this size a full eigendecomposition is quick and knows no convergence.
 SMALL = 600
@@ -49,8 +48,9 @@ def spectral_labels(affinity: Any, n_clusters: int, seed: int) -> NDArray:
     norms = np.linalg.norm(embedding, axis=1, keepdims=True)
     embedding = embedding / np.where(norms > 0, norms, 1)
     found = KMeans(n_clusters, n_init=STARTS, random_state=seed).fit(embedding).labels_
-    rank = np.argsort(canonical_order(found, n_clusters))
-    return rank[found].astype(np.int32)
+    # Numbered by falling size, ties by their first sample.
+    _, first, own, sizes = np.unique(found, True, True, True)
+    return np.argsort(np.lexsort((first, -sizes)))[own].astype(np.int32)
 
 
 def spectral_embedding(affinity: Any, n_components: int, seed: int) -> NDArray:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from kscn.baselines.base import AffinityClusterer, Callbacks, unit_rows
+from kscn.baselines.affinity import AffinityBaseline
+from kscn.baselines.base import unit_rows
+from kscn.baselines.constraints import Constraints, Integer, Number
 from kscn.baselines.cost import PASS, Cost
 from kscn.baselines.spectral import symmetric_affinity
 from kscn.data import Source
@@ -25,68 +27,39 @@ DEPENDENT = 1e-5
 SPARSE_EMBEDDING = 1e4
 
 
-class SSCOMP(AffinityClusterer):
+@dataclass(eq=False, repr=False)
+class SSCOMP(AffinityBaseline):
     """Subspace clustering by orthogonal matching pursuit: a few neighbours each, found greedily.
 
     Every sample of unit norm picks the other one that correlates most with what its picks so far
     leave unexplained, until `n_nonzero` are picked or little is left. That takes 2 d n^2 operations
     per pick; memory is linear in n, since correlations are made for a block of samples at a time.
+    Where a callback ends the coding, samples not reached have no codes of their own.
 
     Parameters
     ----------
-    n_clusters : int, default=8
-        Number of clusters.
+    n_clusters, device, random_state, callbacks
+        As for all methods, see `kscn.baselines`.
     n_nonzero : int, default=10
         Most picks per sample: about the dimension of the subspaces.
     tol : float, default=1e-6
         A sample is done when the norm of what is left of it (of 1) is below this.
     max_samples : int, default=200000
         More samples are refused: time grows with their square.
-    device : str, default="auto"
-        Torch device; "auto" takes a GPU when there is one.
-    random_state : int, RandomState or None, default=None
-        Seed of spectral clustering. The one used is recorded in `random_state_`.
-    callbacks : sequence of callables, default=()
-        Called as `callback(estimator, record)` with each history record; one that returns True
-        ends the coding, and samples not reached have no codes of their own.
 
     Attributes
     ----------
-    labels_ : ndarray of shape (n,)
-        Cluster of every sample. Clusters are numbered by falling size.
-    codes_ : scipy.sparse.csr_array of shape (n, n)
-        Row i writes sample i by the others.
-    affinity_ : scipy.sparse.csr_array of shape (n, n)
-        |C| + |C|^T, rows of C divided by their largest entry before.
+    labels_, codes_, affinity_, history_, random_state_, n_features_in_
+        As for `SSC`.
     n_iter_ : int
         Most picks that a sample took.
-    history_ : list of dict
-        The price, the progress of coding, the start of spectral clustering.
-    random_state_, n_features_in_ : int
-        The seed used, the number of features.
     """
 
-    _integers: ClassVar = {"n_nonzero": 1}
-    _numbers: ClassVar = {"tol": (0, 1)}
+    n_nonzero: int = 10
+    tol: float = 1e-6
+    max_samples: int = 200_000
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        n_nonzero: int = 10,
-        tol: float = 1e-6,
-        max_samples: int = 200_000,
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        callbacks: Callbacks = (),
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.n_nonzero = n_nonzero
-        self.tol = tol
-        self.max_samples = max_samples
-        self.device = device
-        self.random_state = random_state
-        self.callbacks = callbacks
+    _constraints: ClassVar[Constraints] = {"n_nonzero": [Integer(1)], "tol": [Number(0, 1)]}
 
     def _cost(self, n: int, d: int, itemsize: int) -> Cost:
         picks = min(self.n_nonzero, d, n)
