@@ -62,6 +62,13 @@ def test_dense_blocks_are_found_and_numbered_by_size(form):
     np.testing.assert_array_equal(labels, spectral_labels(form(affinity), 3, seed=0))
 
 
+def test_an_affinity_that_says_nothing_gives_the_same_labels_every_time():
+    # Of rank one, so that the eigensolver has to draw further directions at random.
+    affinity = np.ones((700, 700), dtype=np.float32)
+    expected = spectral_labels(affinity, 5, seed=0)
+    np.testing.assert_array_equal(spectral_labels(affinity, 5, seed=0), expected)
+
+
 def test_pieces_of_a_graph_are_its_clusters():
     affinity, y = blocks([300, 200, 400])
     assert clustering_accuracy(y, spectral_labels(sparse.csr_array(affinity), 3, seed=0)) == 1

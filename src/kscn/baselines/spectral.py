@@ -7,6 +7,7 @@ products with W are needed, so a sparse affinity stays sparse and a dense one is
 from __future__ import annotations
 
 import warnings
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,9 @@ BLOCK = 512
 # Operations per entry to make a dense affinity and embed by it, for estimates of the time: a few
 # passes to raise it to a power and some hundred products with vectors.
 EMBEDDING = 150 * PASS
+# Where the vectors so far span a space that the matrix maps to itself, ARPACK draws a new direction:
+# since SciPy 1.17 from a generator that can be given, before from one with a fixed seed.
+TAKES_GENERATOR = "rng" in signature(eigsh).parameters
 
 
 def spectral_labels(affinity: Any, n_clusters: int, seed: int) -> NDArray:
@@ -123,6 +127,7 @@ def _iterated(operator: LinearOperator, k: int, which: str, seed: int) -> tuple[
             ncv=min(n, max(2 * k + 20, 40)),
             maxiter=1000,
             tol=1e-6,
+            **({"rng": rng} if TAKES_GENERATOR else {}),
         )
     except ArpackNoConvergence:
         # Many eigenvalues close together: a block method gives the space they span at least.
