@@ -154,3 +154,18 @@ def test_empty_clusters_are_told(monkeypatch):
     monkeypatch.setattr("kscn.baselines.affinity.spectral_labels", lambda *_: np.arange(60) % 2)
     with pytest.warns(ConvergenceWarning, match="1 of the 3 clusters ended up empty"):
         method("ssc-omp").fit(X)
+
+
+@pytest.mark.parametrize(
+    "name, params",
+    [
+        ("lrr", {"max_iter": 1}),
+        ("ssc", {"max_iter": 1}),
+        ("ssc-omp", {"callbacks": [lambda model, record: record["stage"] == "codes"]}),
+    ],
+)
+def test_warnings_point_to_the_line_that_called_fit(name, params, monkeypatch):
+    monkeypatch.setattr("kscn.baselines.ssc_omp.ENTRIES", 60 * 20)
+    with pytest.warns(ConvergenceWarning) as found:
+        method(name, **params).fit(X)
+    assert {one.filename for one in found} == {__file__}

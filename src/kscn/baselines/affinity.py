@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
 from kscn.baselines.base import Baseline, all_samples
-from kscn.baselines.constraints import Constraints, Integer
+from kscn.baselines.constraints import Integer, parameter
 from kscn.baselines.cost import Cost, check_affordable
 from kscn.baselines.spectral import spectral_labels
 from kscn.data import Source
@@ -17,7 +17,7 @@ from kscn.estimators import validation as check
 from kscn.training.blocks import working_dtype
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class AffinityBaseline(Baseline):
     """A method that clusters by an affinity between all pairs of samples.
 
@@ -30,9 +30,7 @@ class AffinityBaseline(Baseline):
         More samples are refused: time and mostly memory grow with their square.
     """
 
-    max_samples: int = 12_000
-
-    _constraints: ClassVar[Constraints] = {"max_samples": [Integer(1)]}
+    max_samples: int = parameter(12_000, Integer(1))
 
     @abstractmethod
     def _cost(self, n: int, d: int, itemsize: int) -> Cost:
@@ -45,9 +43,9 @@ class AffinityBaseline(Baseline):
     def _fit(self, source: Source) -> None:
         itemsize = working_dtype(source.dtype).itemsize
         cost = self._affordable(len(source), self.n_features_in_, itemsize)
-        self._record({"stage": "cost", "memory": cost.memory, "expected_seconds": cost.seconds})
+        self._log("cost", memory=cost.memory, expected_seconds=cost.seconds)
         self.affinity_ = self._make_affinity(source)
-        self._record({"stage": "spectral"})
+        self._log("spectral")
         self.labels_ = spectral_labels(self.affinity_, self.n_clusters, self.random_state_)
 
     def _affordable(self, n: int, d: int, itemsize: int) -> Cost:

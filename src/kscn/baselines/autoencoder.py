@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from kscn.baselines.base import Baseline, best_of
 from kscn.baselines.centres import CentreBaseline
-from kscn.baselines.constraints import Constraints, Integer
+from kscn.baselines.constraints import Integer, parameter
 from kscn.baselines.pretrained import pretrained_autoencoder
 from kscn.data import Source
 from kscn.errors import InputError
@@ -29,7 +29,7 @@ from kscn.training.latents import Encoder, encode, moments
 from kscn.training.minibatches import Minibatches
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class NetworkBaseline(Baseline):
     """A method with an autoencoder, `autoencoder_`, for samples scaled by `scaling_`.
 
@@ -39,9 +39,7 @@ class NetworkBaseline(Baseline):
         Samples per step.
     """
 
-    batch_size: int = 256
-
-    _constraints: ClassVar[Constraints] = {"batch_size": [Integer(1)]}
+    batch_size: int = parameter(256, Integer(1))
 
     def _check(self, n_samples: int) -> None:
         super()._check(n_samples)
@@ -80,22 +78,17 @@ class NetworkBaseline(Baseline):
         return latents
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class AutoencoderBaseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkBaseline):
     """A method that begins with a pretrained autoencoder; parameters as for `AutoencoderKMeans`."""
 
-    autoencoder: str = "sae"
+    autoencoder: str = parameter("sae", "cae")
     autoencoder_params: Mapping[str, Any] | None = None
-    layer_epochs: int | str = "auto"
-    pretrain_epochs: int | str = "auto"
-    cache: bool | str | os.PathLike[str] = True
-
-    _constraints: ClassVar[Constraints] = {
-        "autoencoder": [*networks.AUTOENCODERS],
-        "layer_epochs": ["auto", Integer(0)],
-        "pretrain_epochs": ["auto", Integer(0)],
-        "cache": [bool, str, os.PathLike],
-    }
+    layer_epochs: int | str = parameter("auto", Integer(0))
+    pretrain_epochs: int | str = parameter("auto", Integer(0))
+    cache: bool | str | os.PathLike[str] = parameter(  # noqa: RUF009 - a field
+        True, bool, str, os.PathLike
+    )
 
     def _pretrain(self, source: Source) -> None:
         """Make `autoencoder_` and `scaling_`."""
@@ -124,7 +117,7 @@ class AutoencoderBaseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Net
         return tags
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class LatentCentreBaseline(AutoencoderBaseline, CentreBaseline):
     """A method whose clusters are the samples with latents nearest to centres.
 
@@ -132,9 +125,7 @@ class LatentCentreBaseline(AutoencoderBaseline, CentreBaseline):
     `_train`.
     """
 
-    n_init: int = 20
-
-    _constraints: ClassVar[Constraints] = {"n_init": [Integer(1)]}
+    n_init: int = parameter(20, Integer(1))
 
     def _find_centres(self, source: Source) -> NDArray:
         self._pretrain(source)
@@ -156,7 +147,7 @@ class LatentCentreBaseline(AutoencoderBaseline, CentreBaseline):
         return self._latents(source)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class AutoencoderKMeans(LatentCentreBaseline):
     """k-means on the latent of a pretrained autoencoder: SAE-KM and CAE-KM.
 

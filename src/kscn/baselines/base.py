@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from kscn.baselines.constraints import Constraints, Integer, check_value
+from kscn.baselines.constraints import Integer, check_parameters, parameter
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators import validation as check
@@ -36,30 +36,16 @@ ROWS = 4096
 class Baseline(Telling, ClusterMixin, BaseEstimator, ABC):
     """A clustering method with a seed, a history and callbacks.
 
-    A subclass is a dataclass: its fields are its parameters, besides the fields here. It says in
-    `_constraints` what they may be, and does its work in `_fit`, which sets `labels_`.
-
-    Parameters
-    ----------
-    n_clusters : int, default=8
-        Number of clusters.
-    device : str, default="auto"
-        Torch device; "auto" takes a GPU when there is one.
-    random_state : int, RandomState or None, default=None
-        Seed of everything random. The one used is recorded in `random_state_`.
-    callbacks : sequence of callables, default=()
-        Called as `callback(estimator, record)` with each history record; one that returns True
-        ends the stage that it is called in.
+    A subclass is a dataclass: its fields are its parameters, besides the fields here, and say what
+    they may be. It does its work in `_fit`, which sets `labels_`.
+    `kscn.baselines` describes the parameters and attributes that all have.
     """
 
-    n_clusters: int = 8
+    n_clusters: int = parameter(8, Integer(1))
     _: KW_ONLY
     device: str = "auto"
     random_state: int | np.random.RandomState | None = None
     callbacks: Callbacks = ()
-
-    # Those of a class are added to those of its bases.
-    _constraints: ClassVar[Constraints] = {"n_clusters": [Integer(1)]}
 
     def fit(self, X: Any, y: object = None) -> Self:
         """Cluster X.
@@ -93,9 +79,7 @@ class Baseline(Telling, ClusterMixin, BaseEstimator, ABC):
 
     def _check(self, n_samples: int) -> None:
         """Refuse impossible parameters before any work is done."""
-        for cls in reversed(type(self).__mro__):
-            for name, alternatives in vars(cls).get("_constraints", {}).items():
-                check_value(name, getattr(self, name), alternatives)
+        check_parameters(self)
         check._callbacks(self.callbacks)
         check.device(self.device)
         if n_samples < self.n_clusters:
@@ -103,6 +87,10 @@ class Baseline(Telling, ClusterMixin, BaseEstimator, ABC):
                 f"n_samples={n_samples} should be >= n_clusters={self.n_clusters}; give more "
                 "samples or ask for fewer clusters."
             )
+
+    def _log(self, stage: str, **values: Any) -> bool:
+        """Add a record to the history and call the callbacks with it; whether one asks to stop."""
+        return self._record({"stage": stage, **values})
 
     def _opened(self, X: Any) -> Source:
         """New samples for a fitted model."""

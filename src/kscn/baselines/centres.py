@@ -17,7 +17,7 @@ from kscn.training.blocks import Blocks, check_finite
 from kscn.training.device import CPU
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class CentreBaseline(Baseline):
     """A method whose clusters are the samples nearest to centres, in some map of them."""
 

@@ -1,18 +1,20 @@
-"""What a parameter may be, as data: alternatives of which its value has to meet one.
+"""What a parameter may be, as data beside its default: alternatives of which it has to meet one.
 
-`{"keep": [Number(0, 1, closed="both")], "weight": [None, Number(0, closed="neither")]}` says it in
-the way of scikit-learn's `_parameter_constraints`. An alternative is an `Integer`, a `Number`, a
-type, a word or None.
+    keep: float = parameter(1.0, Number(0, 1, closed="both"))
+    weight: float | None = parameter(None, POSITIVE)
+    init: str = parameter("k-subspaces", "k-means")
+
+An alternative is an `Integer`, a `Number`, a type, a word or None, as in scikit-learn's
+`_parameter_constraints`.
 """
 
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -56,40 +58,51 @@ class Number:
         return f"a number {low} {self.low}{end}"
 
 
+POSITIVE = Number(0, closed="neither")
+# Types are bool, str and os.PathLike.
 Alternative = Integer | Number | type | str | None
-Constraints = Mapping[str, Sequence[Alternative]]
+T = TypeVar("T")
+
+
+def parameter(default: T, *alternatives: Alternative) -> T:
+    """A field of a dataclass; a default that is None or a word is an alternative by itself."""
+    if default is None or isinstance(default, str):
+        alternatives = (default, *alternatives)
+    return field(default=default, metadata={"alternatives": alternatives})
+
+
+def check_parameters(estimator: Any) -> None:
+    """Refuse a parameter that meets none of its alternatives; those without may be anything."""
+    for one in fields(estimator):
+        if "alternatives" in one.metadata:
+            check_value(one.name, getattr(estimator, one.name), one.metadata["alternatives"])
 
 
 def check_value(name: str, value: Any, alternatives: Sequence[Alternative]) -> None:
     """Refuse a value that meets none of the alternatives, in a sentence that names them all."""
     if not any(_allows(alternative, value) for alternative in alternatives):
-        *most, last = map(_words, alternatives)
+        *most, last = [word for alternative in alternatives for word in _words(alternative)]
         listed = f"{', '.join(most)} or {last}" if most else last
         raise InputError(f"{name}={value!r} must be {listed}.")
-
-
-def _is_a(kind: type, value: Any) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def _allows(alternative: Alternative, value: Any) -> bool:
     if isinstance(alternative, (Integer, Number)):
         return alternative.allows(value)
-    if alternative is bool:
-        return isinstance(value, (bool, np.bool_))
     if isinstance(alternative, type):
-        return isinstance(value, alternative)
+        return isinstance(value, (bool, np.bool_) if alternative is bool else alternative)
     if alternative is None:
         return value is None
     return isinstance(value, str) and value == alternative
 
 
-def _words(alternative: Alternative) -> str:
-    special: dict[Any, str] = {bool: "True or False", str: "a string", os.PathLike: "a path"}
+def _words(alternative: Alternative) -> list[str]:
+    if alternative is bool:
+        return ["True", "False"]
     if isinstance(alternative, type):
-        return special.get(alternative, f"a {alternative.__name__}")
-    return (
-        repr(alternative)
-        if alternative is None or isinstance(alternative, str)
-        else str(alternative)
-    )
+        return ["a string" if alternative is str else "a path"]
+    return [str(alternative) if isinstance(alternative, (Integer, Number)) else repr(alternative)]
+
+
+def _is_a(kind: type, value: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)

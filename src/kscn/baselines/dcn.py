@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from kscn.baselines.autoencoder import LatentCentreBaseline
-from kscn.baselines.constraints import Constraints, Integer, Number
+from kscn.baselines.constraints import Integer, Number, parameter
 from kscn.errors import TrainingError
 from kscn.training.memory import kept_memory
 from kscn.training.minibatches import Minibatches
@@ -18,7 +17,7 @@ from kscn.training.minibatches import Minibatches
 START_COUNT = 100
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class DCN(LatentCentreBaseline):
     """Deep clustering network: reconstruction, with latents pulled to centres of k-means.
 
@@ -52,15 +51,9 @@ class DCN(LatentCentreBaseline):
         Epochs.
     """
 
-    weight: float = 1.0
-    epochs: int = 50
-    learning_rate: float = 1e-4
-
-    _constraints: ClassVar[Constraints] = {
-        "weight": [Number(0)],
-        "epochs": [Integer(0)],
-        "learning_rate": [Number(0)],
-    }
+    weight: float = parameter(1.0, Number(0))
+    epochs: int = parameter(50, Integer(0))
+    learning_rate: float = parameter(1e-4, Number(0))
 
     @kept_memory()
     def _train(self, batches: Minibatches, centres: Tensor) -> Tensor:
@@ -88,22 +81,18 @@ class DCN(LatentCentreBaseline):
                     "weight and fit again."
                 )
             self.n_iter_ = epoch
-            if self._on_epoch(epoch, *(totals / len(batches)).tolist()):
+            mean_error, mean_distance = (totals / len(batches)).tolist()
+            if self._log(
+                "fit",
+                epoch=epoch,
+                epochs=self.epochs,
+                objective=mean_error + self.weight / 2 * mean_distance,
+                reconstruction=mean_error,
+                distance=mean_distance,
+            ):
                 break
         network.eval()
         return centres
-
-    def _on_epoch(self, epoch: int, error: float, distance: float) -> bool:
-        return self._record(
-            {
-                "stage": "fit",
-                "epoch": epoch,
-                "epochs": self.epochs,
-                "objective": error + self.weight / 2 * distance,
-                "reconstruction": error,
-                "distance": distance,
-            }
-        )
 
 
 def nearest(z: Tensor, centres: Tensor) -> Tensor:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kscn.baselines.autoencoder import LatentCentreBaseline
-from kscn.baselines.constraints import Constraints, Integer, Number
+from kscn.baselines.constraints import Integer, Number, parameter
 from kscn.data import Source
 from kscn.errors import TrainingError
 from kscn.estimators import validation as check
@@ -28,21 +28,14 @@ from kscn.training.memory import kept_memory
 from kscn.training.minibatches import Minibatches
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class TargetBaseline(LatentCentreBaseline):
     """What DEC and IDEC share: training towards a target that is refreshed every few batches."""
 
-    update_every: int = 140
-    max_iter: int = 140
-    tol: float = 1e-3
-    learning_rate: float = 1e-3
-
-    _constraints: ClassVar[Constraints] = {
-        "update_every": [Integer(1)],
-        "max_iter": [Integer(0)],
-        "tol": [Number(0, 1)],
-        "learning_rate": [Number(0)],
-    }
+    update_every: int = parameter(140, Integer(1))
+    max_iter: int = parameter(140, Integer(0))
+    tol: float = parameter(1e-3, Number(0, 1))
+    learning_rate: float = parameter(1e-3, Number(0))
 
     @abstractmethod
     def _optimizer(self, network: Any, centres: nn.Parameter) -> torch.optim.Optimizer:
@@ -78,7 +71,8 @@ class TargetBaseline(LatentCentreBaseline):
             if before is not None:
                 changed = float((labels != before).double().mean())
                 self.n_iter_ = turn
-                if self._on_refresh(turn, changed, float(loss)) or changed < self.tol:
+                step = {"iteration": turn, "max_iter": self.max_iter, "objective": float(loss)}
+                if self._log("fit", **step, changed=changed) or changed < self.tol:
                     break
             if turn == self.max_iter:
                 break
@@ -100,19 +94,8 @@ class TargetBaseline(LatentCentreBaseline):
         network.eval()
         return moving.detach()
 
-    def _on_refresh(self, turn: int, changed: float, loss: float) -> bool:
-        return self._record(
-            {
-                "stage": "fit",
-                "iteration": turn,
-                "max_iter": self.max_iter,
-                "objective": loss,
-                "changed": changed,
-            }
-        )
 
-
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class DEC(TargetBaseline):
     """Deep embedded clustering: encoder and centres follow their own sharpened assignments.
 
@@ -147,10 +130,8 @@ class DEC(TargetBaseline):
         Refreshes of the target.
     """
 
-    learning_rate: float = 0.01
-    momentum: float = 0.9
-
-    _constraints: ClassVar[Constraints] = {"momentum": [Number(0, 1)]}
+    learning_rate: float = parameter(0.01, Number(0))
+    momentum: float = parameter(0.9, Number(0, 1))
 
     def _optimizer(self, network: Any, centres: nn.Parameter) -> torch.optim.Optimizer:
         trained = [*network.encoder.parameters(), centres]
@@ -160,7 +141,7 @@ class DEC(TargetBaseline):
         return divergence(target, log_assignments(network.encode(x), centres))
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class IDEC(TargetBaseline):
     """Improved deep embedded clustering: DEC that goes on restoring its samples.
 
@@ -186,9 +167,7 @@ class IDEC(TargetBaseline):
         As for `DEC`.
     """
 
-    gamma: float = 0.1
-
-    _constraints: ClassVar[Constraints] = {"gamma": [Number(0)]}
+    gamma: float = parameter(0.1, Number(0))
 
     def _optimizer(self, network: Any, centres: nn.Parameter) -> torch.optim.Optimizer:
         trained = [*network.parameters(), centres]

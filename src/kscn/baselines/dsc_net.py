@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from kscn.baselines.affinity import AffinityBaseline
 from kscn.baselines.autoencoder import NetworkBaseline
-from kscn.baselines.constraints import Constraints, Integer, Number
+from kscn.baselines.constraints import POSITIVE, Integer, Number, parameter
 from kscn.baselines.cost import PASS, Cost
 from kscn.baselines.pretrained import train_alone
 from kscn.baselines.self_expression import code_affinity, mean_energy, ridge_codes
@@ -26,13 +26,13 @@ from kscn.estimators import network as networks
 from kscn.nn.scaling import InputScaling
 from kscn.training.device import seeded
 
-# Of the dense autoencoder, unless told otherwise.
+# Of the dense autoencoder, unless `autoencoder_params` says otherwise.
 DENSE = {"hidden": (200,), "latent_dim": 50}
 # n x n matrices alive in a step: codes, their gradient, two moments, and what they are made with.
 MATRICES = 8
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class DSCNet(NetworkBaseline, AffinityBaseline):
     """Deep subspace clustering: samples are rebuilt from the latents of other samples.
 
@@ -96,29 +96,17 @@ class DSCNet(NetworkBaseline, AffinityBaseline):
         Joint steps.
     """
 
-    subspace_dim: int = 9
+    subspace_dim: int = parameter(9, Integer(1))
     autoencoder: str | nn.Module = "auto"
     autoencoder_params: Mapping[str, Any] | None = None
-    expression_weight: float = 0.1
-    code_weight: float | None = None
-    keep: float = 0.4
-    power: float = 8.0
-    pretrain_epochs: int = 40
-    epochs: int = 30
-    learning_rate: float = 1e-3
-    code_learning_rate: float = 1e-4
-
-    _constraints: ClassVar[Constraints] = {
-        "subspace_dim": [Integer(1)],
-        "expression_weight": [Number(0, closed="neither")],
-        "code_weight": [None, Number(0, closed="neither")],
-        "keep": [Number(0, 1, closed="right")],
-        "power": [Number(0, closed="neither")],
-        "pretrain_epochs": [Integer(0)],
-        "epochs": [Integer(0)],
-        "learning_rate": [Number(0)],
-        "code_learning_rate": [Number(0)],
-    }
+    expression_weight: float = parameter(0.1, POSITIVE)
+    code_weight: float | None = parameter(None, POSITIVE)
+    keep: float = parameter(0.4, Number(0, 1, closed="right"))
+    power: float = parameter(8.0, POSITIVE)
+    pretrain_epochs: int = parameter(40, Integer(0))
+    epochs: int = parameter(30, Integer(0))
+    learning_rate: float = parameter(1e-3, Number(0))
+    code_learning_rate: float = parameter(1e-4, Number(0))
 
     def _cost(self, n: int, d: int, itemsize: int) -> Cost:
         network = 3e3 * d * n  # operations of an epoch, by far the most of them in convolutions
@@ -196,16 +184,14 @@ class DSCNet(NetworkBaseline, AffinityBaseline):
             codes.grad.fill_diagonal_(0)
             optimizer.step()
             self.n_iter_ = epoch
-            if self._record(
-                {
-                    "stage": "train",
-                    "epoch": epoch,
-                    "epochs": self.epochs,
-                    "objective": loss.item(),
-                    "reconstruction": rebuilt.item(),
-                    "expression": error.item(),
-                    "code_size": size.item(),
-                }
+            if self._log(
+                "train",
+                epoch=epoch,
+                epochs=self.epochs,
+                objective=loss.item(),
+                reconstruction=rebuilt.item(),
+                expression=error.item(),
+                code_size=size.item(),
             ):
                 break
         return codes.detach()

@@ -1,7 +1,12 @@
 """EDESC (Cai et al., 2022): an autoencoder and k bases, trained together by soft assignment.
 
-`soft_subspaces` has the assignment and the loss, which is a mean over samples, so that mini-batches
-do; here is the method around them.
+A latent z belongs to subspace j with the share
+
+    s_j = (|D_j^T z|^2 + eta p) / sum_l (|D_l^T z|^2 + eta p),
+
+and these shares are drawn to a sharper version of themselves, as in DEC: t_j in proportion to
+s_j^2 / sum over samples of s_j. The bases D are parameters like any other, kept near orthonormal by
+two terms of the loss.
 """
 
 from __future__ import annotations
@@ -9,35 +14,115 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
-from torch import Tensor
+from torch import Tensor, nn
 
 from kscn.baselines.autoencoder import NetworkBaseline
 from kscn.baselines.base import largest_first, subsample
-from kscn.baselines.constraints import Constraints, Integer, Number, check_value
+from kscn.baselines.constraints import POSITIVE, Integer, Number, check_value, parameter
 from kscn.baselines.pretrained import train_alone
-from kscn.baselines.soft_subspaces import Bases, ShareLoss, sharpened
 from kscn.data import Source
 from kscn.errors import InputError, TrainingError
 from kscn.estimators import validation as check
 from kscn.estimators.sums import check_size
-from kscn.nn import DenseAutoencoder, InputScaling, NoAugmentation
+from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling, NoAugmentation
 from kscn.subspaces import ScatterSums
+from kscn.subspaces.bases import rows_times
 from kscn.training.blocks import Blocks
 from kscn.training.device import seeded
+from kscn.training.losses import SubspaceLoss
 from kscn.training.pretrain import Trainer
 
 # Latents that k-means sees at the start.
 POOL = 10_000
 
 
-@dataclass(eq=False, repr=False)
+class Bases(IdentityLatent):
+    """k bases D_j beside the latent, so that they are trained with the network.
+
+    Parameters
+    ----------
+    bases : Tensor, shape (k, d, p)
+        Where they begin.
+    """
+
+    def __init__(self, bases: Tensor) -> None:
+        super().__init__()
+        self.bases = nn.Parameter(bases.clone())
+
+    @property
+    def flat(self) -> Tensor:
+        """All bases side by side, (d, k p)."""
+        k, d, p = self.bases.shape
+        return self.bases.permute(1, 0, 2).reshape(d, k * p)
+
+    def energies(self, z: Tensor) -> Tensor:
+        """|D_j^T z|^2 of latents z (n, d), shape (n, k)."""
+        k, _, p = self.bases.shape
+        return rows_times(z, self.flat).unflatten(1, (k, p)).square().sum(dim=2)
+
+    def shares(self, z: Tensor, eta: float) -> Tensor:
+        """The soft assignment of latents z (n, d), shape (n, k)."""
+        raised = self.energies(z) + eta * self.bases.shape[2]
+        return raised / raised.sum(dim=1, keepdim=True)
+
+    def norm_error(self) -> Tensor:
+        """Root of the summed squares by which the columns' squared lengths differ from 1."""
+        return torch.linalg.vector_norm(self.bases.square().sum(dim=1) - 1)
+
+    def overlap(self) -> Tensor:
+        """Root of the summed squares of inner products between columns of different bases."""
+        inner = self.flat.mT @ self.flat
+        k, _, p = self.bases.shape
+        between = 1 - torch.block_diag(*torch.ones(k, p, p)).to(inner)
+        return torch.linalg.vector_norm(inner * between)
+
+
+def sharpened(shares: Tensor) -> Tensor:
+    """The target of shares (n, k): squared, divided by cluster sizes, summing to 1 in each row."""
+    weight = shares.square() / shares.sum(dim=0).clamp(min=torch.finfo(shares.dtype).tiny)
+    return weight / weight.sum(dim=1, keepdim=True)
+
+
+def share_loss(
+    bases: Bases, target: Tensor, *, beta: float, eta: float, orthogonality: float
+) -> SubspaceLoss:
+    """beta KL(target | shares) / k, plus `orthogonality` times what keeps the bases orthonormal.
+
+    Parameters
+    ----------
+    bases : Bases
+        Trained by this loss.
+    target : Tensor, shape (n, k)
+        Shares to come to, of all samples.
+    beta, eta, orthogonality : float
+        As in `EDESC`.
+
+    Returns
+    -------
+    loss : callable
+        Of latents (b, d) and the numbers (b,) of their samples.
+    """
+
+    def loss(z: Tensor, indices: Tensor) -> Tensor:
+        wanted = target[indices]
+        log_shares = bases.shares(z, eta).log()
+        # A mean over clusters too, as the authors have it.
+        divergence = nn.functional.kl_div(log_shares, wanted, reduction="sum") / wanted.numel()
+        # Norms and not their squares: bases begin with a common direction, so that squares would
+        # outweigh all else and turn the bases faster than latents can follow.
+        return beta * divergence + orthogonality * (bases.norm_error() + bases.overlap())
+
+    return loss
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
 class EDESC(NetworkBaseline):
     """Efficient deep embedded subspace clustering.
 
@@ -106,31 +191,18 @@ class EDESC(NetworkBaseline):
     (1797,)
     """
 
-    subspace_dim: int = 5
+    subspace_dim: int = parameter(5, Integer(1))
     hidden: Sequence[int] = (500, 500, 1000)
     latent_dim: int | None = None
-    beta: float = 0.1
-    eta: float = 5.0
-    orthogonality: float = 1e-3
-    n_init: int = 20
-    pretrain_epochs: int = 50
-    epochs: int = 50
-    tol: float = 1e-3
-    learning_rate: float = 1e-3
-    joint_learning_rate: float = 1e-4
-
-    _constraints: ClassVar[Constraints] = {
-        "subspace_dim": [Integer(1)],
-        "beta": [Number(0)],
-        "eta": [Number(0, closed="neither")],
-        "orthogonality": [Number(0)],
-        "n_init": [Integer(1)],
-        "pretrain_epochs": [Integer(0)],
-        "epochs": [Integer(0)],
-        "tol": [Number(0)],
-        "learning_rate": [Number(0, closed="neither")],
-        "joint_learning_rate": [Number(0, closed="neither")],
-    }
+    beta: float = parameter(0.1, Number(0))
+    eta: float = parameter(5.0, POSITIVE)
+    orthogonality: float = parameter(1e-3, Number(0))
+    n_init: int = parameter(20, Integer(1))
+    pretrain_epochs: int = parameter(50, Integer(0))
+    epochs: int = parameter(50, Integer(0))
+    tol: float = parameter(1e-3, Number(0))
+    learning_rate: float = parameter(1e-3, POSITIVE)
+    joint_learning_rate: float = parameter(1e-4, POSITIVE)
 
     def _check(self, n_samples: int) -> None:
         super()._check(n_samples)
@@ -205,35 +277,27 @@ class EDESC(NetworkBaseline):
         )
         # The trainer sums errors over features where the loss here takes their mean.
         weight = float(self.n_features_in_)
+        weights = {"beta": self.beta, "eta": self.eta, "orthogonality": self.orthogonality}
         shares = self._shares(source, bases)
         labels = shares.argmax(dim=1)
         self.n_iter_ = 0
         for epoch in range(1, self.epochs + 1):
-            loss = ShareLoss(
-                bases,
-                sharpened(shares),
-                beta=self.beta,
-                eta=self.eta,
-                orthogonality=self.orthogonality,
-            )
-            losses = trainer.epoch(loss, weight)
+            losses = trainer.epoch(share_loss(bases, sharpened(shares), **weights), weight)
             shares = self._shares(source, bases)
             changed = float((shares.argmax(dim=1) != labels).double().mean())
             labels = shares.argmax(dim=1)
             self.n_iter_ = epoch
-            stop = self._record(
-                {
-                    "stage": "fit",
-                    "epoch": epoch,
-                    "epochs": self.epochs,
-                    "objective": losses.reconstruction / weight + losses.subspace,
-                    "reconstruction": losses.reconstruction,
-                    "subspace": losses.subspace,
-                    "norm_error": bases.norm_error().item(),
-                    "overlap": bases.overlap().item(),
-                    "changed": changed,
-                    "sizes": torch.bincount(labels, minlength=self.n_clusters).tolist(),
-                }
+            stop = self._log(
+                "fit",
+                epoch=epoch,
+                epochs=self.epochs,
+                objective=losses.reconstruction / weight + losses.subspace,
+                reconstruction=losses.reconstruction,
+                subspace=losses.subspace,
+                norm_error=bases.norm_error().item(),
+                overlap=bases.overlap().item(),
+                changed=changed,
+                sizes=torch.bincount(labels, minlength=self.n_clusters).tolist(),
             )
             if stop or changed <= self.tol:
                 break

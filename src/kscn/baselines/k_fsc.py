@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from kscn.baselines.base import Baseline, largest_first, subsample, unit_rows
-from kscn.baselines.constraints import Constraints, Integer, Number
+from kscn.baselines.constraints import POSITIVE, Integer, Number, parameter
 from kscn.baselines.group_codes import Atoms, update_atoms
 from kscn.data import Source, as_source
 from kscn.errors import InputError
@@ -97,7 +97,7 @@ class UnitBlocks(Blocks):
         return unit_rows(block)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class KFSC(Baseline):
     """k-factorisation subspace clustering: k groups of atoms, and codes that use few groups.
 
@@ -154,24 +154,13 @@ class KFSC(Baseline):
     1.0
     """
 
-    subspace_dim: int = 10
-    penalty: float = 0.5
-    init: str = "k-subspaces"
-    n_init: int = 10
-    max_iter: int = 50
-    tol: float = 1e-4
-    batch_size: int = 16384
-
-    _constraints: ClassVar[Constraints] = {
-        "subspace_dim": [Integer(1)],
-        # Without a penalty, codes use all groups alike.
-        "penalty": [Number(0, closed="neither")],
-        "init": ["k-subspaces", "k-means"],
-        "n_init": [Integer(1)],
-        "max_iter": [Integer(1)],
-        "tol": [Number(0)],
-        "batch_size": [Integer(1)],
-    }
+    subspace_dim: int = parameter(10, Integer(1))
+    penalty: float = parameter(0.5, POSITIVE)
+    init: str = parameter("k-subspaces", "k-means")
+    n_init: int = parameter(10, Integer(1))
+    max_iter: int = parameter(50, Integer(1))
+    tol: float = parameter(1e-4, Number(0))
+    batch_size: int = parameter(16384, Integer(1))
 
     def _check(self, n_samples: int) -> None:
         super()._check(n_samples)
@@ -247,18 +236,17 @@ class KFSC(Baseline):
         while number < self.max_iter:
             number += 1
             coded = self._pass(blocks, groups)
-            record = {
-                "stage": stage,
-                "iteration": number,
-                "max_iter": self.max_iter,
-                "objective": coded.objective,
-                "changed": float((coded.labels != labels).double().mean()),
-                "empty": coded.empty,
-                "active": coded.active,
-                "penalty": self.penalty_,
-                "samples": len(blocks),
-            }
-            stop = self._record(record)
+            stop = self._log(
+                stage,
+                iteration=number,
+                max_iter=self.max_iter,
+                objective=coded.objective,
+                changed=float((coded.labels != labels).double().mean()),
+                empty=coded.empty,
+                active=coded.active,
+                penalty=self.penalty_,
+                samples=len(blocks),
+            )
             labels = coded.labels
             if coded.empty > CONSTANTS.empty_codes and not stop:
                 self.penalty_ /= 2

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
 from kscn.baselines.base import all_samples, best_of
 from kscn.baselines.centres import CentreBaseline
-from kscn.baselines.constraints import Constraints, Integer, Number
+from kscn.baselines.constraints import Integer, Number, parameter
 from kscn.data import Source
 from kscn.training.device import CPU
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class PixelKMeans(CentreBaseline):
     """k-means: scikit-learn's, the best of several starts by objective, on flattened samples.
 
@@ -44,15 +43,9 @@ class PixelKMeans(CentreBaseline):
         Iterations of the best start.
     """
 
-    n_init: int = 20
-    max_iter: int = 300
-    tol: float = 1e-4
-
-    _constraints: ClassVar[Constraints] = {
-        "n_init": [Integer(1)],
-        "max_iter": [Integer(1)],
-        "tol": [Number(0)],
-    }
+    n_init: int = parameter(20, Integer(1))
+    max_iter: int = parameter(300, Integer(1))
+    tol: float = parameter(1e-4, Number(0))
 
     def _find_centres(self, source: Source) -> NDArray:
         samples = all_samples(source, CPU).numpy()

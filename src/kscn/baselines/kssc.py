@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from scipy import sparse
 from torch import Tensor
 
-from kscn.baselines.constraints import Constraints, Integer, Number
+from kscn.baselines.constraints import POSITIVE, Integer, Number, parameter
 from kscn.baselines.cost import Cost
 from kscn.baselines.ssc import SparseCoder
 from kscn.data import Source
@@ -19,7 +18,7 @@ from kscn.data import Source
 PAIRS = 1000
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class KSSC(SparseCoder):
     """Kernel sparse subspace clustering: the l1 self-expression of SSC between feature maps.
 
@@ -60,21 +59,12 @@ class KSSC(SparseCoder):
         Share of the kernel's trace that the features miss.
     """
 
-    kernel: str = "polynomial"
-    gamma: float | None = None
-    degree: int = 2
-    coef0: float = 1.0
-    max_rank: int = 1000
-    kernel_tol: float = 1e-3
-
-    _constraints: ClassVar[Constraints] = {
-        "kernel": ["polynomial", "rbf"],
-        "gamma": [None, Number(0, closed="neither")],
-        "degree": [Integer(1)],
-        "coef0": [Number(0)],
-        "max_rank": [Integer(1)],
-        "kernel_tol": [Number(0, 1)],
-    }
+    kernel: str = parameter("polynomial", "rbf")
+    gamma: float | None = parameter(None, POSITIVE)
+    degree: int = parameter(2, Integer(1))
+    coef0: float = parameter(1.0, Number(0))
+    max_rank: int = parameter(1000, Integer(1))
+    kernel_tol: float = parameter(1e-3, Number(0, 1))
 
     def _cost(self, n: int, d: int, itemsize: int) -> Cost:
         return self._coding_cost(n, min(n, self.max_rank), itemsize)
@@ -85,7 +75,7 @@ class KSSC(SparseCoder):
         most = min(self.max_rank, len(z))
         features, missed = kernel_features(kernel, own, most, self.kernel_tol)
         self.rank_, self.missed_ = features.shape[1], missed
-        self._record({"stage": "kernel", "rank": self.rank_, "missed": missed})
+        self._log("kernel", rank=self.rank_, missed=missed)
         return self._code(features, None, affine=False)
 
     def _kernel(self, z: Tensor) -> tuple[Callable[[int], Tensor], Tensor]:

@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from kscn.baselines.affinity import AffinityBaseline
 from kscn.baselines.base import unit_rows
-from kscn.baselines.constraints import Constraints, Integer, Number
+from kscn.baselines.constraints import POSITIVE, Integer, Number, parameter
 from kscn.baselines.cost import PASS, Cost
 from kscn.baselines.spectral import EMBEDDING, angular_affinity
 from kscn.data import Source
@@ -77,7 +76,7 @@ class LowRankCodes:
         return self.basis @ (left[:, kept] * s[kept].sqrt())
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class LRR(AffinityBaseline):
     """Low-rank representation: spectral clustering of the lowest-rank self-expression.
 
@@ -124,19 +123,11 @@ class LRR(AffinityBaseline):
         Iterations.
     """
 
-    weight: float | None = None
-    normalize: bool = True
-    power: float = 4.0
-    max_iter: int = 500
-    tol: float = 1e-5
-
-    _constraints: ClassVar[Constraints] = {
-        "weight": [None, Number(0, closed="neither")],
-        "normalize": [bool],
-        "power": [Number(0, closed="neither")],
-        "max_iter": [Integer(1)],
-        "tol": [Number(0)],
-    }
+    weight: float | None = parameter(None, POSITIVE)
+    normalize: bool = parameter(True, bool)
+    power: float = parameter(4.0, POSITIVE)
+    max_iter: int = parameter(500, Integer(1))
+    tol: float = parameter(1e-5, Number(0))
 
     def _cost(self, n: int, d: int, itemsize: int) -> Cost:
         r = min(n, d)
@@ -151,28 +142,24 @@ class LRR(AffinityBaseline):
         z = self._samples(source)
         z = unit_rows(z) if self.normalize else z
         codes = low_rank_codes(
-            z, self.weight, max_iter=self.max_iter, tol=self.tol, on_iteration=self._on_iteration
+            z,
+            self.weight,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            on_iteration=lambda iteration, residual: self._log(
+                "codes", iteration=iteration, max_iter=self.max_iter, residual=residual
+            ),
         )
         if not codes.converged:
             warnings.warn(
                 f"LRR did not converge in {codes.n_iter} iterations; raise max_iter or tol.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         self.n_iter_, self.objective_, self.gap_ = codes.n_iter, codes.objective, codes.gap
         self.weight_ = codes.weight
         self.errors_ = codes.errors.to(z.dtype).cpu().numpy()
         return angular_affinity(codes.factors().to(z.dtype), self.power)
-
-    def _on_iteration(self, iteration: int, residual: float) -> bool:
-        return self._record(
-            {
-                "stage": "codes",
-                "iteration": iteration,
-                "max_iter": self.max_iter,
-                "residual": residual,
-            }
-        )
 
 
 def low_rank_codes(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
 from kscn.baselines import make
 from kscn.baselines.affinity import AffinityBaseline
 from kscn.baselines.autoencoder import AutoencoderBaseline
-from kscn.baselines.constraints import Constraints
+from kscn.baselines.constraints import parameter
 from kscn.data import Source, as_source
 from kscn.errors import InputError
 from kscn.estimators import network as networks
@@ -22,7 +22,7 @@ METHODS = ("ssc", "lrr", "kssc", "ssc-omp")
 SHARED = ("n_clusters", "device", "random_state", "callbacks")
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class OnFeatures(AutoencoderBaseline):
     """Cluster by an affinity between the latents of a pretrained autoencoder.
 
@@ -56,11 +56,9 @@ class OnFeatures(AutoencoderBaseline):
         As for `AutoencoderKMeans`; the history goes on with that of the method.
     """
 
-    method: str = "ssc"
+    method: str = parameter(*METHODS)
     method_params: Mapping[str, Any] | None = None
     pretrain_on: Any = None
-
-    _constraints: ClassVar[Constraints] = {"method": [*METHODS]}
 
     def _check(self, n_samples: int) -> None:
         super()._check(n_samples)

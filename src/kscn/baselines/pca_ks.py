@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
 from kscn.baselines.base import Baseline, all_samples, best_of
-from kscn.baselines.constraints import Constraints, Integer, Number
+from kscn.baselines.constraints import Integer, Number, parameter
 from kscn.data import Source, as_source
 from kscn.errors import InputError
 from kscn.estimators.linear import KSubspaces
@@ -21,7 +21,7 @@ SHARE = 0.9
 MOST_COMPONENTS = 100
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class PCAKS(Baseline):
     """Principal components, then plain k-subspaces in them, the best of several trials.
 
@@ -63,19 +63,11 @@ class PCAKS(Baseline):
         Iterations of the best trial.
     """
 
-    pca_dim: int | str = "auto"
-    subspace_dim: int | str = "auto"
-    n_init: int = 10
-    max_iter: int = 100
-    tol: float = 1e-4
-
-    _constraints: ClassVar[Constraints] = {
-        "pca_dim": ["auto", Integer(2)],
-        "subspace_dim": ["auto", Integer(1)],
-        "n_init": [Integer(1)],
-        "max_iter": [Integer(1)],
-        "tol": [Number(0)],
-    }
+    pca_dim: int | str = parameter("auto", Integer(2))
+    subspace_dim: int | str = parameter("auto", Integer(1))
+    n_init: int = parameter(10, Integer(1))
+    max_iter: int = parameter(100, Integer(1))
+    tol: float = parameter(1e-4, Number(0))
 
     def _check(self, n_samples: int) -> None:
         super()._check(n_samples)

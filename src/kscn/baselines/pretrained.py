@@ -103,19 +103,12 @@ def pretrained_autoencoder(
     ----------
     source : Source
         The samples.
-    kind : {"sae", "cae"}
-        "sae" is dense, 500-500-2000-10 wide, trained layer by layer and then as a whole, on pixels
-        from 0 to 5.2 or on vectors of mean square one. "cae" is convolutional, for images, trained
-        as a whole on pixels from 0 to 1.
-    params : mapping or None
-        Arguments of the network instead of its defaults.
-    layer_epochs, epochs : int or "auto"
-        Epochs for each layer of "sae" and for the whole network. "auto" aims at 3,000 and 12,000
-        steps, in at most 50 and 200 epochs.
-    batch_size, seed, device
-        Samples per step, seed of everything, where to train.
-    cache : bool or path-like
-        Whether, or in which directory, to keep networks.
+    kind, params, layer_epochs, epochs, batch_size, cache
+        As `autoencoder`, `autoencoder_params`, `layer_epochs`, `pretrain_epochs`, `batch_size` and
+        `cache` of `AutoencoderKMeans`. "sae" sees pixels from 0 to 5.2, or vectors of mean square
+        one; "cae" sees pixels from 0 to 1.
+    seed, device
+        Seed of everything, where to train.
     on_record : callable
         Called with the record of every epoch; returning True ends the stage it is called in. A
         network that was ended early is not kept.

@@ -31,8 +31,8 @@ BLOCK = 512
 # Operations per entry to make a dense affinity and embed by it, for estimates of the time: a few
 # passes to raise it to a power and some hundred products with vectors.
 EMBEDDING = 150 * PASS
-# Where the vectors so far span a space that the matrix maps to itself, ARPACK draws a new direction:
-# since SciPy 1.17 from a generator that can be given, before from one with a fixed seed.
+# Where the vectors so far span all that the matrix maps to, ARPACK draws a new direction: since
+# SciPy 1.17 from a generator that can be given, before from one with a fixed seed.
 TAKES_GENERATOR = "rng" in signature(eigsh).parameters
 
 
@@ -138,7 +138,7 @@ def _iterated(operator: LinearOperator, k: int, which: str, seed: int) -> tuple[
             "The eigenvectors of the affinity did not converge fully; the graph is close to more "
             f"than {k} separate pieces.",
             ConvergenceWarning,
-            stacklevel=5,
+            stacklevel=7,
         )
     order = np.argsort(values)
     return values[order], vectors[:, order]

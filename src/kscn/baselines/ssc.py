@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from scipy import sparse
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from kscn.baselines.affinity import AffinityBaseline
 from kscn.baselines.base import unit_rows
-from kscn.baselines.constraints import Constraints, Integer, Number
+from kscn.baselines.constraints import Integer, Number, parameter
 from kscn.baselines.cost import PASS, Cost
 from kscn.baselines.lasso import Atoms, sparse_codes
 from kscn.baselines.spectral import keep_largest, symmetric_affinity
@@ -26,23 +25,15 @@ STATE = 7
 TYPICAL_SWEEPS = 150
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class SparseCoder(AffinityBaseline):
     """Affinities from the l1 self-expression of features: the part that SSC and KSSC share."""
 
-    alpha: float = 20.0
-    shared_weight: bool = True
-    keep: float = 1.0
-    max_iter: int = 1000
-    tol: float = 1e-3
-
-    _constraints: ClassVar[Constraints] = {
-        "alpha": [Number(1)],
-        "shared_weight": [bool],
-        "keep": [Number(0, 1, closed="both")],
-        "max_iter": [Integer(1)],
-        "tol": [Number(0)],
-    }
+    alpha: float = parameter(20.0, Number(1))
+    shared_weight: bool = parameter(True, bool)
+    keep: float = parameter(1.0, Number(0, 1, closed="both"))
+    max_iter: int = parameter(1000, Integer(1))
+    tol: float = parameter(1e-3, Number(0))
 
     def _coding_cost(self, n: int, r: int, itemsize: int) -> Cost:
         """The cost of coding n samples with features of rank r."""
@@ -65,8 +56,8 @@ class SparseCoder(AffinityBaseline):
             max_iter=self.max_iter,
             tol=self.tol,
             block=BLOCK,
-            on_progress=lambda done, residual: self._record(
-                {"stage": "codes", "done": done, "samples": n, "residual": residual}
+            on_progress=lambda done, residual: self._log(
+                "codes", done=done, samples=n, residual=residual
             ),
         )
         self.n_iter_ = codes.n_iter
@@ -75,7 +66,7 @@ class SparseCoder(AffinityBaseline):
             (codes.unsolved, "have no codes because a callback ended the fit early"),
         ):
             if count:
-                warnings.warn(f"{count} of {n} samples {what}.", ConvergenceWarning, stacklevel=4)
+                warnings.warn(f"{count} of {n} samples {what}.", ConvergenceWarning, stacklevel=5)
         inside = codes.columns < n  # codes of further atoms say nothing about pairs of samples
         rows, columns, values = (
             part[inside].numpy() for part in (codes.rows, codes.columns, codes.values)
@@ -84,7 +75,7 @@ class SparseCoder(AffinityBaseline):
         return symmetric_affinity(keep_largest(self.codes_, self.keep))
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class SSC(SparseCoder):
     """Sparse subspace clustering: spectral clustering of l1 self-expression.
 
@@ -141,15 +132,9 @@ class SSC(SparseCoder):
     1.0
     """
 
-    outliers: float | None = None
-    affine: bool = False
-    normalize: bool = True
-
-    _constraints: ClassVar[Constraints] = {
-        "outliers": [None, Number(1, closed="neither")],
-        "affine": [bool],
-        "normalize": [bool],
-    }
+    outliers: float | None = parameter(None, Number(1, closed="neither"))
+    affine: bool = parameter(False, bool)
+    normalize: bool = parameter(True, bool)
 
     def _cost(self, n: int, d: int, itemsize: int) -> Cost:
         return self._coding_cost(n, min(n, d), itemsize)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from scipy import sparse
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from kscn.baselines.affinity import AffinityBaseline
 from kscn.baselines.base import unit_rows
-from kscn.baselines.constraints import Constraints, Integer, Number
+from kscn.baselines.constraints import Integer, Number, parameter
 from kscn.baselines.cost import PASS, Cost
 from kscn.baselines.spectral import symmetric_affinity
 from kscn.data import Source
@@ -27,7 +26,7 @@ DEPENDENT = 1e-5
 SPARSE_EMBEDDING = 1e4
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class SSCOMP(AffinityBaseline):
     """Subspace clustering by orthogonal matching pursuit: a few neighbours each, found greedily.
 
@@ -55,11 +54,9 @@ class SSCOMP(AffinityBaseline):
         Most picks that a sample took.
     """
 
-    n_nonzero: int = 10
-    tol: float = 1e-6
-    max_samples: int = 200_000
-
-    _constraints: ClassVar[Constraints] = {"n_nonzero": [Integer(1)], "tol": [Number(0, 1)]}
+    n_nonzero: int = parameter(10, Integer(1))
+    tol: float = parameter(1e-6, Number(0, 1))
+    max_samples: int = parameter(200_000, Integer(1))
 
     def _cost(self, n: int, d: int, itemsize: int) -> Cost:
         picks = min(self.n_nonzero, d, n)
@@ -75,14 +72,14 @@ class SSCOMP(AffinityBaseline):
             unit_rows(z),
             self.n_nonzero,
             self.tol,
-            on_progress=lambda done: self._record({"stage": "codes", "done": done, "samples": n}),
+            on_progress=lambda done: self._log("codes", done=done, samples=n),
         )
         if reached < n:
             warnings.warn(
                 f"{n - reached} of {n} samples have no codes because a callback ended the fit "
                 "early.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return symmetric_affinity(self.codes_)
 
