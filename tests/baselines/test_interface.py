@@ -12,6 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 
 from kscn import baselines
+from kscn.baselines import ssc_omp
 from kscn.baselines.cost import Cost, check_affordable
 from kscn.data import make_union_of_subspaces
 from kscn.errors import InputError
@@ -165,7 +166,7 @@ def test_empty_clusters_are_told(monkeypatch):
     ],
 )
 def test_warnings_point_to_the_line_that_called_fit(name, params, monkeypatch):
-    monkeypatch.setattr("kscn.baselines.ssc_omp.ENTRIES", 60 * 20)
+    monkeypatch.setattr(ssc_omp, "CONSTANTS", ssc_omp.Constants(entries=60 * 20))
     with pytest.warns(ConvergenceWarning) as found:
         method(name, **params).fit(X)
     assert {one.filename for one in found} == {__file__}

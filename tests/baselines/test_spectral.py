@@ -46,7 +46,9 @@ def span_distance(a, b):
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array, np.float32])
 @pytest.mark.parametrize("small", [10, 1000])
 def test_embedding_spans_the_leading_eigenvectors(form, small, monkeypatch):
-    monkeypatch.setattr(spectral, "SMALL", small)  # by iterations, and by full decomposition
+    monkeypatch.setattr(
+        spectral, "CONSTANTS", spectral.Constants(small=small)
+    )  # by iterations, and by full decomposition
     affinity, _ = blocks([40, 30, 50], between=0.02)
     found = spectral_embedding(form(affinity), 3, seed=0)
     expected = np.linalg.eigh(normalised(affinity))[1][:, -3:]
@@ -137,7 +139,7 @@ def test_angular_affinity_is_a_power_of_cosines():
 
 @pytest.mark.parametrize("small", [10, 1000])
 def test_symmetric_factors_are_those_of_the_svd(small, monkeypatch):
-    monkeypatch.setattr(spectral, "SMALL", small)
+    monkeypatch.setattr(spectral, "CONSTANTS", spectral.Constants(small=small))
     rng = np.random.default_rng(0)
     matrix = rng.standard_normal((60, 60))
     matrix = matrix + matrix.T

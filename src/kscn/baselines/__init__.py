@@ -3,8 +3,10 @@
 `make("ssc", 10)` builds one by its name; `NAMES` lists them. `COMPOSITES` lists affinity methods on
 the latent of a pretrained autoencoder, such as "ssc-sae". Nothing heavy is imported before.
 
-All methods have these parameters:
+These are the parameters and attributes that all methods have.
 
+Parameters
+----------
 n_clusters : int, default=8
     Number of clusters.
 device : str, default="auto"
@@ -15,8 +17,8 @@ callbacks : sequence of callables, default=()
     Called as `callback(estimator, record)` with each history record; one that returns True ends
     the stage that it is called in.
 
-and after `fit` these attributes:
-
+Attributes
+----------
 labels_ : ndarray of shape (n,)
     Cluster of every sample. Clusters are numbered by falling size.
 history_ : list of dict

@@ -7,6 +7,7 @@ products with W are needed, so a sparse affinity stays sparse and a dense one is
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
@@ -22,12 +23,17 @@ from torch import Tensor
 
 from kscn.baselines.cost import PASS
 
-# Up to this size a full eigendecomposition is quick and knows no convergence.
-SMALL = 600
-# Starts of the final k-means.
-STARTS = 20
-# Rows of a dense affinity looked at together.
-BLOCK = 512
+
+@dataclass(frozen=True)
+class Constants:
+    """Numbers that steer spectral clustering."""
+
+    small: int = 600  # up to this size a full eigendecomposition is quick and always converges
+    starts: int = 20  # of the final k-means
+    block: int = 512  # rows of a dense affinity that are worked on together
+
+
+CONSTANTS = Constants()
 # Operations per entry to make a dense affinity and embed by it, for estimates of the time: a few
 # passes to raise it to a power and some hundred products with vectors.
 EMBEDDING = 150 * PASS
@@ -51,7 +57,7 @@ def spectral_labels(affinity: Any, n_clusters: int, seed: int) -> NDArray:
     embedding = spectral_embedding(affinity, n_clusters, seed)
     norms = np.linalg.norm(embedding, axis=1, keepdims=True)
     embedding = embedding / np.where(norms > 0, norms, 1)
-    found = KMeans(n_clusters, n_init=STARTS, random_state=seed).fit(embedding).labels_
+    found = KMeans(n_clusters, n_init=CONSTANTS.starts, random_state=seed).fit(embedding).labels_
     # Numbered by falling size, ties by their first sample.
     _, first, own, sizes = np.unique(found, True, True, True)
     return np.argsort(np.lexsort((first, -sizes)))[own].astype(np.int32)
@@ -91,7 +97,7 @@ def _leading(affinity: Any, k: int, seed: int) -> tuple[NDArray, NDArray]:
     n = affinity.shape[0]
     degree = np.asarray(affinity.sum(axis=1), dtype=np.float64).reshape(-1)
     scale = np.where(degree > 0, 1 / np.sqrt(np.where(degree > 0, degree, 1)), 0.0)
-    if n <= max(SMALL, 3 * k):
+    if n <= max(CONSTANTS.small, 3 * k):
         dense = affinity.toarray() if sparse.issparse(affinity) else np.asarray(affinity)
         dense = dense.astype(np.float64) * scale * scale[:, None]
         values, vectors = linalg.eigh(dense, subset_by_index=[n - k, n - 1])
@@ -104,7 +110,7 @@ def symmetric_factors(matrix: Tensor, rank: int, seed: int) -> Tensor:
     """U sqrt(|s|) of the `rank` eigenvalues s largest in size of a symmetric matrix, (n, rank)."""
     n = len(matrix)
     rank = min(rank, n)
-    if n <= max(SMALL, 3 * rank):
+    if n <= max(CONSTANTS.small, 3 * rank):
         s, vectors = torch.linalg.eigh(matrix)
         chosen = s.abs().topk(rank).indices
         return vectors[:, chosen] * s[chosen].abs().sqrt()
@@ -192,7 +198,7 @@ def symmetric_affinity(codes: sparse.csr_array) -> sparse.csr_array:
 
 def keep_largest_dense(codes: Tensor, share: float) -> Tensor:
     """As `keep_largest`, for dense codes (n, n), overwritten a block of rows at a time."""
-    for rows in codes.split(BLOCK):
+    for rows in codes.split(CONSTANTS.block):
         ranked, order = rows.abs().sort(dim=1, descending=True)
         held = ranked.cumsum(dim=1)
         # An entry is dropped when those before it hold the share already.
@@ -205,8 +211,9 @@ def angular_affinity(factors: Tensor, power: float) -> NDArray:
     """max(0, cosine)^power between the rows of `factors` (n, r): a dense (n, n) affinity."""
     rows = torch.nn.functional.normalize(factors.cpu(), dim=1)
     out = torch.empty(len(rows), len(rows), dtype=rows.dtype)
-    for begin in range(0, len(rows), BLOCK):
-        part = out[begin : begin + BLOCK]
-        torch.mm(rows[begin : begin + BLOCK], rows.mT, out=part)
+    block = CONSTANTS.block
+    for begin in range(0, len(rows), block):
+        part = out[begin : begin + block]
+        torch.mm(rows[begin : begin + block], rows.mT, out=part)
         part.clamp_(min=0).pow_(power)
     return out.numpy()

@@ -18,11 +18,17 @@ from kscn.baselines.lasso import Atoms, sparse_codes
 from kscn.baselines.spectral import keep_largest, symmetric_affinity
 from kscn.data import Source
 
-# Samples whose codes are searched at a time, and n x block matrices that takes.
-BLOCK = 512
-STATE = 7
-# Sweeps that a sample takes on average, for the estimate of the time.
-TYPICAL_SWEEPS = 150
+
+@dataclass(frozen=True)
+class Constants:
+    """Numbers that steer the coding and the estimate of its cost."""
+
+    block: int = 512  # samples whose codes are searched at a time
+    matrices: int = 7  # n x block matrices that takes
+    typical_sweeps: int = 150  # that a sample takes on average
+
+
+CONSTANTS = Constants()
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -37,8 +43,8 @@ class SparseCoder(AffinityBaseline):
 
     def _coding_cost(self, n: int, r: int, itemsize: int) -> Cost:
         """The cost of coding n samples with features of rank r."""
-        memory = itemsize * n * (STATE * min(BLOCK, n) + 4 * r)
-        return Cost(memory, n**2 * TYPICAL_SWEEPS * (4.0 * r + 8 * PASS))
+        memory = itemsize * n * (CONSTANTS.matrices * min(CONSTANTS.block, n) + 4 * r)
+        return Cost(memory, n**2 * CONSTANTS.typical_sweeps * (4.0 * r + 8 * PASS))
 
     def _code(self, features: Tensor, further: Tensor | None, affine: bool) -> sparse.csr_array:
         """Affinity of samples by their codes; `further` are atoms besides the samples."""
@@ -55,7 +61,7 @@ class SparseCoder(AffinityBaseline):
             penalty=self.alpha,
             max_iter=self.max_iter,
             tol=self.tol,
-            block=BLOCK,
+            block=CONSTANTS.block,
             on_progress=lambda done, residual: self._log(
                 "codes", done=done, samples=n, residual=residual
             ),
@@ -154,8 +160,9 @@ class SSC(SparseCoder):
 def largest_products(features: Tensor) -> Tensor:
     """The largest |inner product| of every row with another one, shape (n,)."""
     found = torch.empty_like(features[:, 0])
-    for begin in range(0, len(features), BLOCK):
-        part = (features[begin : begin + BLOCK] @ features.mT).abs_()
+    block = CONSTANTS.block
+    for begin in range(0, len(features), block):
+        part = (features[begin : begin + block] @ features.mT).abs_()
         part.diagonal(begin).zero_()
-        found[begin : begin + BLOCK] = part.amax(dim=1)
+        found[begin : begin + block] = part.amax(dim=1)
     return found

@@ -18,12 +18,19 @@ from kscn.baselines.cost import PASS, Cost
 from kscn.baselines.spectral import symmetric_affinity
 from kscn.data import Source
 
-# Most entries of the block x n matrix of correlations.
-ENTRIES = 1 << 23
-# A new atom whose part outside the span of the chosen ones is shorter than this adds nothing.
-DEPENDENT = 1e-5
-# Operations per sample and atom of the eigensolver on the sparse graph, for estimates of the time.
-SPARSE_EMBEDDING = 1e4
+
+@dataclass(frozen=True)
+class Constants:
+    """Numbers that steer the pursuit and the estimate of its cost."""
+
+    entries: int = 1 << 23  # most of them in the block x n matrix of correlations
+    # A new atom whose part outside the span of the chosen ones is shorter than this adds nothing.
+    dependent: float = 1e-5
+    # Operations per sample and atom of the eigensolver on the sparse graph.
+    sparse_embedding: float = 1e4
+
+
+CONSTANTS = Constants()
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -60,10 +67,10 @@ class SSCOMP(AffinityBaseline):
 
     def _cost(self, n: int, d: int, itemsize: int) -> Cost:
         picks = min(self.n_nonzero, d, n)
-        block = min(n, max(1, ENTRIES // n))
+        block = min(n, max(1, CONSTANTS.entries // n))
         memory = 2 * itemsize * block * (n + (picks + 3) * d) + 4 * n * picks * (itemsize + 8)
         per_pick = n**2 * (2 * d + 3 * PASS) + n * d * picks * PASS
-        return Cost(memory, picks * (per_pick + n * SPARSE_EMBEDDING))
+        return Cost(memory, picks * (per_pick + n * CONSTANTS.sparse_embedding))
 
     def _make_affinity(self, source: Source) -> sparse.csr_array:
         z = self._samples(source)
@@ -102,7 +109,7 @@ def greedy_codes(
     """
     n, d = z.shape
     most = min(n_nonzero, n - 1, d)
-    block = max(1, ENTRIES // n)
+    block = max(1, CONSTANTS.entries // n)
     parts: list[tuple[Tensor, ...]] = []
     picks = reached = 0
     for begin in range(0, n, block):
@@ -147,7 +154,7 @@ def _pursue(z: Tensor, rows: Tensor, most: int, tol: float) -> tuple[Tensor, Ten
             triangle[:, :pick, pick] += inner
             new -= torch.einsum("bpd,bp->bd", frame[:, :pick], inner)
         length = new.norm(dim=1)
-        active = active & (length > DEPENDENT)
+        active = active & (length > CONSTANTS.dependent)
         new /= length.clamp(min=torch.finfo(z.dtype).tiny)[:, None]
         new *= active[:, None]
         frame[:, pick], chosen[:, pick], used[:, pick] = new, best, active
