@@ -126,7 +126,7 @@ def test_the_history_goes_on_with_that_of_the_method():
 def test_what_the_method_would_refuse_is_refused_before_the_network_is_trained(
     params, words, monkeypatch
 ):
-    monkeypatch.setattr(autoencoder, "pretrained_autoencoder", lambda *_, **__: pytest.fail("no"))
+    monkeypatch.setattr(autoencoder, "train_or_restore", lambda *_, **__: pytest.fail("no"))
     model = quick()
     given = dict(params)
     inside = {name: given.pop(name) for name in ("max_samples", "max_iter") if name in given}

@@ -18,13 +18,13 @@ from torch import Tensor, nn
 from kscn.baselines.base import Baseline, best_of
 from kscn.baselines.centres import CentreBaseline
 from kscn.baselines.constraints import Integer, parameter
-from kscn.baselines.pretrained import pretrained_autoencoder
+from kscn.baselines.pretrained import CONSTANTS, Recipe, train_or_restore
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators import network as networks
 from kscn.estimators import validation as check
 from kscn.nn import IdentityLatent, InputScaling
-from kscn.training.device import placed
+from kscn.training.device import placed, seeded
 from kscn.training.latents import Encoder, encode, moments
 from kscn.training.minibatches import Minibatches
 
@@ -45,6 +45,25 @@ class NetworkBaseline(Baseline):
         super()._check(n_samples)
         if n_samples < 2:
             raise InputError("n_samples=1: a network needs at least 2 samples to learn from.")
+
+    def _build_network(
+        self,
+        kind: str | nn.Module,
+        params: Mapping[str, Any] | None,
+        source: Source,
+        brightest: float = 1.0,
+    ) -> None:
+        """Use a new autoencoder for these samples; pixels go from 0 to `brightest`."""
+        # Layers draw their weights from torch's global generator: seeded, and then as it was.
+        with seeded(self.random_state_):
+            network = networks.build(kind, params, source.shape)
+        shape = networks.input_shape(network, source.shape)
+        networks.checked_run(network, torch.zeros(1, *shape))
+        image = networks.image_shape(source.shape) is not None
+        scaling = InputScaling.of(source, image)
+        if image:
+            scaling = InputScaling(scaling.shift, brightest * float(scaling.factor))
+        self._set_network(network, scaling, shape)
 
     def _set_network(
         self, network: nn.Module, scaling: InputScaling, shape: tuple[int, ...]
@@ -91,20 +110,13 @@ class AutoencoderBaseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Net
     )
 
     def _pretrain(self, source: Source) -> None:
-        """Make `autoencoder_` and `scaling_`."""
-        found = pretrained_autoencoder(
-            source,
-            kind=self.autoencoder,
-            params=self.autoencoder_params,
-            layer_epochs=self.layer_epochs,
-            epochs=self.pretrain_epochs,
-            batch_size=self.batch_size,
-            seed=self.random_state_,
-            device=check.device(self.device),
-            cache=self.cache,
-            on_record=self._record,
-        )
-        self._set_network(found.network, found.scaling, found.shape)
+        """Make `autoencoder_` and `scaling_`: trained on the samples, or from the cache."""
+        brightest = CONSTANTS.brightest if self.autoencoder == "sae" else 1.0
+        self._build_network(self.autoencoder, self.autoencoder_params, source, brightest)
+        network, batches, seed = self.autoencoder_, self._batches(source), self.random_state_
+        epochs = self.layer_epochs, self.pretrain_epochs
+        recipe = Recipe.of(network, self.autoencoder, *epochs, batches, seed)
+        train_or_restore(network, batches, recipe, self.cache, self._record)
         self._n_features_out = self.autoencoder_.latent_dim
 
     def transform(self, X: Any) -> NDArray:

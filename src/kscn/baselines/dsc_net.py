@@ -22,9 +22,6 @@ from kscn.baselines.self_expression import code_affinity, mean_energy, ridge_cod
 from kscn.baselines.spectral import EMBEDDING
 from kscn.data import Source
 from kscn.errors import TrainingError
-from kscn.estimators import network as networks
-from kscn.nn.scaling import InputScaling
-from kscn.training.device import seeded
 
 # Of the dense autoencoder, unless `autoencoder_params` says otherwise.
 DENSE = {"hidden": (200,), "latent_dim": 50}
@@ -115,9 +112,10 @@ class DSCNet(NetworkBaseline, AffinityBaseline):
         return Cost(MATRICES * 4.0 * n**2, total)
 
     def _make_affinity(self, source: Source) -> NDArray:
-        network, shape = self._network(source.shape)
-        scaling = InputScaling.of(source, image=len(source.shape) > 1)
-        self._set_network(network, scaling, shape)
+        vectors = len(source.shape) == 1
+        dense = self.autoencoder == "sae" or (self.autoencoder == "auto" and vectors)
+        params = DENSE if self.autoencoder_params is None and dense else self.autoencoder_params
+        self._build_network(self.autoencoder, params, source)
         batches = self._batches(source)
         train_alone(
             self.autoencoder_,
@@ -135,18 +133,6 @@ class DSCNet(NetworkBaseline, AffinityBaseline):
             power=self.power,
             seed=self.random_state_,
         )
-
-    def _network(self, shape: tuple[int, ...]) -> tuple[nn.Module, tuple[int, ...]]:
-        """The autoencoder, and the shape of a sample as it takes it."""
-        params = self.autoencoder_params
-        dense = self.autoencoder == "sae" or (self.autoencoder == "auto" and len(shape) == 1)
-        if params is None and dense:
-            params = DENSE
-        with seeded(self.random_state_):  # layers draw their weights from the global one
-            network = networks.build(self.autoencoder, params, shape)
-        taken = networks.input_shape(network, shape)
-        networks.checked_run(network, torch.zeros(1, *taken))
-        return network, taken
 
     def _train_codes(self, network: Any, z: Tensor) -> Tensor:
         """The second stage: networks and codes (n, n) together."""

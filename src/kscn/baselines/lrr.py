@@ -42,30 +42,14 @@ NEGLIGIBLE = {torch.float32: 1e-6, torch.float64: 1e-12}
 
 @dataclass(frozen=True)
 class LowRankCodes:
-    """C = V @ reduced, with the orthonormal V (n, r) of the samples' row space, and how good it is.
+    """C = V @ reduced, with orthonormal V (n, r) of the samples' row space, and how good it is."""
 
-    Attributes
-    ----------
-    basis : Tensor, shape (n, r)
-    reduced : Tensor, shape (r, n)
-    errors : Tensor, shape (n,)
-        Norm of what C does not explain of each sample: large for outliers.
-    weight : float
-        Of the errors.
-    objective : float
-        Nuclear norm of C plus weight times the sum of `errors`.
-    gap : float
-        Share of `objective` by which it exceeds a lower bound of the optimum.
-    n_iter : int
-    converged : bool
-    """
-
-    basis: Tensor
-    reduced: Tensor
-    errors: Tensor
-    weight: float
-    objective: float
-    gap: float
+    basis: Tensor  # V, (n, r)
+    reduced: Tensor  # (r, n)
+    errors: Tensor  # (n,), norm of what C does not explain of each sample: large for outliers
+    weight: float  # of the errors
+    objective: float  # nuclear norm of C plus weight times the sum of errors
+    gap: float  # share of the objective by which it exceeds a lower bound of the optimum
     n_iter: int
     converged: bool
 

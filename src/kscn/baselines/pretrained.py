@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,7 @@ from kscn.data.catalog import cache_dir
 from kscn.errors import ModelFileError
 from kscn.estimators import network as networks
 from kscn.modelfile import read_model, write_model
-from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling, NoAugmentation
-from kscn.training.device import placed, seeded
+from kscn.nn import DenseAutoencoder, IdentityLatent, NoAugmentation
 from kscn.training.layerwise import pretrain_layers
 from kscn.training.minibatches import Minibatches
 from kscn.training.pretrain import EpochLosses, Trainer, pretrain
@@ -70,69 +69,58 @@ class Recipe:
     seed: int
     version: int = CONSTANTS.version
 
+    @classmethod
+    def of(
+        cls,
+        network: Any,
+        kind: str,
+        layer_epochs: int | str,
+        epochs: int | str,
+        batches: Minibatches,
+        seed: int,
+    ) -> Recipe:
+        """The recipe with numbers of epochs instead of "auto"; only "sae" has layers to train."""
+        use, per_epoch = CONSTANTS, batches.per_epoch
+        if isinstance(layer_epochs, str):
+            layer_epochs = min(use.most_layer_epochs, -(-use.layer_steps // per_epoch))
+        if isinstance(epochs, str):
+            epochs = min(use.most_epochs, -(-use.steps // per_epoch))
+        layer_epochs = int(layer_epochs) if kind == "sae" else 0
+        return cls(kind, network.config(), layer_epochs, int(epochs), batches.batch_size, seed)
 
-@dataclass(frozen=True)
-class Pretrained:
-    """A trained autoencoder, and from stored samples to what it takes."""
 
-    network: Any
-    scaling: InputScaling
-    shape: tuple[int, ...]
-
-    def batches(self, source: Source, batch_size: int, device: torch.device) -> Minibatches:
-        """Samples as mini-batches for the network."""
-        return Minibatches(source, self.scaling, self.shape, batch_size, device)
-
-
-def pretrained_autoencoder(
-    source: Source,
-    *,
-    kind: str,
-    params: Mapping[str, Any] | None,
-    layer_epochs: int | str,
-    epochs: int | str,
-    batch_size: int,
-    seed: int,
-    device: torch.device,
+def train_or_restore(
+    network: Any,
+    batches: Minibatches,
+    recipe: Recipe,
     cache: bool | str | os.PathLike[str],
     on_record: OnRecord,
-) -> Pretrained:
-    """Train an autoencoder on the samples, or take it from the cache.
+) -> None:
+    """Train an autoencoder by the recipe, or put in the weights that the cache has for it.
 
     Parameters
     ----------
-    source : Source
+    network : nn.Module
+        With the weights to begin with.
+    batches : Minibatches
         The samples.
-    kind, params, layer_epochs, epochs, batch_size, cache
-        As `autoencoder`, `autoencoder_params`, `layer_epochs`, `pretrain_epochs`, `batch_size` and
-        `cache` of `AutoencoderKMeans`. "sae" sees pixels from 0 to 5.2, or vectors of mean square
-        one; "cae" sees pixels from 0 to 1.
-    seed, device
-        Seed of everything, where to train.
+    recipe : Recipe
+        What to do.
+    cache : bool or path-like
+        Whether, or in which directory, to keep networks.
     on_record : callable
         Called with the record of every epoch; returning True ends the stage it is called in. A
         network that was ended early is not kept.
     """
-    # Layers draw their weights from torch's global generator: seeded, and then as it was.
-    with seeded(seed):
-        network: Any = networks.build(kind, params, source.shape)
-    shape = networks.input_shape(network, source.shape)
-    made = Pretrained(network, _scaling(source, kind).to(device), shape)
-    networks.checked_run(network, torch.zeros(1, *shape))
-    placed(network, device)
-    batches = made.batches(source, batch_size, device)
-    layer_epochs, epochs = _epochs(layer_epochs, epochs, batches.per_epoch)
-    if kind != "sae":
-        layer_epochs = 0
-    recipe = Recipe(kind, network.config(), layer_epochs, epochs, batch_size, seed)
     folder = _folder(cache)
-    kept = None if folder is None else folder / f"{kind}-{fingerprint(source, recipe)}"
+    kept = None
+    if folder is not None:
+        kept = folder / f"{recipe.kind}-{fingerprint(batches.source, recipe)}"
     if kept is not None and _restore(network, recipe, kept):
         on_record({"stage": "pretrained", "network": kept.name})
     elif _train(network, batches, recipe, on_record) and kept is not None:
         _keep(network, recipe, kept)
     network.eval()
-    return made
 
 
 def fingerprint(source: Source, recipe: Recipe) -> str:
@@ -142,25 +130,6 @@ def fingerprint(source: Source, recipe: Recipe) -> str:
     for _, rows in source.batches(4096):
         digest.update(np.ascontiguousarray(rows).tobytes())
     return digest.hexdigest()[:32]
-
-
-def _epochs(layer: int | str, whole: int | str, per_epoch: int) -> tuple[int, int]:
-    """Epochs per layer and of the whole network."""
-    use = CONSTANTS
-    layers = min(use.most_layer_epochs, -(-use.layer_steps // per_epoch))
-    all_layers = min(use.most_epochs, -(-use.steps // per_epoch))
-    return (
-        layers if isinstance(layer, str) else int(layer),
-        all_layers if isinstance(whole, str) else int(whole),
-    )
-
-
-def _scaling(source: Source, kind: str) -> InputScaling:
-    image = networks.image_shape(source.shape) is not None
-    scaling = InputScaling.of(source, image)
-    if image and kind == "sae":
-        return InputScaling(scaling.shift, CONSTANTS.brightest * float(scaling.factor))
-    return scaling
 
 
 def train_alone(
