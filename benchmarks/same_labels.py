@@ -60,7 +60,7 @@ BASELINES: dict[str, dict[str, Any]] = {
     "dsc-net": {"pretrain_epochs": 2, "epochs": 2},
     "dsc-net, sae": {"pretrain_epochs": 2, "epochs": 2, "autoencoder": "sae"},
     "edesc": {"pretrain_epochs": 3, "epochs": 3, "hidden": (64, 32), "tol": 0.0},
-    "k-fsc": {"subspace_dim": 4, "max_iter": 4},
+    "k-fsc": {"subspace_dim": 4, "max_iter": 4, "n_init": 2},
     "k-fsc, k-means": {"subspace_dim": 4, "max_iter": 4, "init": "k-means", "penalty": 4.0},
     **{name: SAE if name.endswith("sae") else CAE for name in baselines.COMPOSITES},
 }
