@@ -8,7 +8,8 @@ import torch
 from sklearn.linear_model import Ridge
 
 from kscn.baselines import dsc_net
-from kscn.baselines.dsc_net import DSCNet, code_affinity, dsc_labels, ridge_codes
+from kscn.baselines.dsc_net import DSCNet
+from kscn.baselines.self_expression import code_affinity, dsc_labels, ridge_codes
 from kscn.data import make_union_of_subspaces
 from kscn.errors import InputError, TrainingError
 from kscn.metrics import clustering_accuracy

@@ -10,8 +10,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from kscn.baselines import edesc
-from kscn.baselines.edesc import EDESC
-from kscn.baselines.soft_subspaces import Bases, ShareLoss, sharpened
+from kscn.baselines.edesc import EDESC, Bases, share_loss, sharpened
 from kscn.data import as_source, load, make_union_of_subspaces
 from kscn.errors import InputError, TrainingError
 from kscn.metrics import clustering_accuracy
@@ -80,7 +79,7 @@ def test_the_loss_and_its_gradient_are_those_of_the_formula():
     weights = {"beta": 0.7, "eta": 1.5, "orthogonality": 0.03}
     module = Bases(torch.from_numpy(bases))
     latents = torch.from_numpy(z).requires_grad_()
-    loss = ShareLoss(module, target, **weights)(latents, torch.arange(len(z)))
+    loss = share_loss(module, target, **weights)(latents, torch.arange(len(z)))
     assert loss.item() == pytest.approx(naive_loss(z, bases, target.numpy(), **weights), rel=1e-12)
     loss.backward()
     step = 1e-6
@@ -99,7 +98,7 @@ def test_the_loss_and_its_gradient_are_those_of_the_formula():
 def test_the_loss_of_a_batch_takes_the_targets_of_its_samples():
     z, bases = random_problem()
     target = torch.from_numpy(naive_shares(*random_problem(), 1.0))
-    loss = ShareLoss(Bases(torch.from_numpy(bases)), target, beta=1, eta=2, orthogonality=0)
+    loss = share_loss(Bases(torch.from_numpy(bases)), target, beta=1, eta=2, orthogonality=0)
     rows = torch.tensor([7, 2, 4])
     expected = naive_loss(z[rows], bases, target[rows].numpy(), 1, 2, 0)
     assert loss(torch.from_numpy(z)[rows], rows).item() == pytest.approx(expected)
@@ -231,11 +230,11 @@ def test_scikit_learn_checks(estimator, check):
         ({"n_clusters": 0}, "n_clusters=0"),
         ({"n_clusters": 151}, "n_samples=150 should be >= n_clusters=151"),
         ({"subspace_dim": 0}, "subspace_dim=0"),
-        ({"latent_dim": 1}, "latent_dim=1 must be an integer of at least 2"),
+        ({"latent_dim": 1}, "latent_dim=1 must be None or an integer of at least 2"),
         ({"hidden": 7}, "hidden=7 must be a sequence"),
         ({"hidden": (5, 0)}, "hidden"),
         ({"beta": -1}, "beta=-1"),
-        ({"eta": 0}, "eta=0 must be above 0"),
+        ({"eta": 0}, "eta=0 must be a number above 0"),
         ({"orthogonality": np.inf}, "orthogonality=inf"),
         ({"learning_rate": 0}, "learning_rate=0"),
         ({"joint_learning_rate": -1}, "joint_learning_rate=-1"),
@@ -266,7 +265,7 @@ def test_bad_samples_are_refused_in_words(spoil, words):
 
 
 def test_equal_samples_and_divergence_are_told():
-    with pytest.raises(TrainingError, match="same code"):
+    with pytest.raises(InputError, match=r"All 20 sample\(s\) of X are equal"):
         quick().fit(np.ones((20, 4)))
     with pytest.raises(TrainingError, match="lower learning_rate"):
         quick(learning_rate=1e18, pretrain_epochs=4).fit(union()[0])

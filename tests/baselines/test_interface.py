@@ -12,6 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 
 from kscn import baselines
+from kscn.baselines import ssc_omp
 from kscn.baselines.cost import Cost, check_affordable
 from kscn.data import make_union_of_subspaces
 from kscn.errors import InputError
@@ -151,6 +152,21 @@ def test_the_price_grows_with_the_square_of_the_samples(name):
 
 
 def test_empty_clusters_are_told(monkeypatch):
-    monkeypatch.setattr("kscn.baselines.base.spectral_labels", lambda *_: np.arange(60) % 2)
+    monkeypatch.setattr("kscn.baselines.affinity.spectral_labels", lambda *_: np.arange(60) % 2)
     with pytest.warns(ConvergenceWarning, match="1 of the 3 clusters ended up empty"):
         method("ssc-omp").fit(X)
+
+
+@pytest.mark.parametrize(
+    "name, params",
+    [
+        ("lrr", {"max_iter": 1}),
+        ("ssc", {"max_iter": 1}),
+        ("ssc-omp", {"callbacks": [lambda model, record: record["stage"] == "codes"]}),
+    ],
+)
+def test_warnings_point_to_the_line_that_called_fit(name, params, monkeypatch):
+    monkeypatch.setattr(ssc_omp, "CONSTANTS", ssc_omp.Constants(entries=60 * 20))
+    with pytest.warns(ConvergenceWarning) as found:
+        method(name, **params).fit(X)
+    assert {one.filename for one in found} == {__file__}

@@ -169,7 +169,7 @@ def test_sums_over_blocks_are_those_of_all_samples():
     blocks = UnitBlocks(as_source(X.astype(np.float64)), torch.float64, CPU, batch_size=37)
     found = code_all(blocks, Atoms(groups, torch.float64), 0.3)
     x = torch.from_numpy(X / np.linalg.norm(X, axis=1, keepdims=True)).double()
-    codes, _, labels = Atoms(groups, torch.float64).code(x, 0.3, k_fsc.CODE_TOL)
+    codes, _, labels = Atoms(groups, torch.float64).code(x, 0.3, k_fsc.CONSTANTS.code_tol)
     flat = codes.flatten(1)
     torch.testing.assert_close(found.second, flat.mT @ flat, atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(found.mixed, flat.mT @ x, atol=1e-6, rtol=1e-6)
@@ -238,7 +238,7 @@ def test_the_batch_size_does_not_matter(batch_size):
 
 
 def test_many_samples_begin_on_a_subsample(monkeypatch):
-    monkeypatch.setattr(k_fsc, "POOL", 100)
+    monkeypatch.setattr(k_fsc, "CONSTANTS", k_fsc.Constants(pool=100))
     X, y = union()
     model = quick().fit(X)
     assert clustering_accuracy(y, model.labels_) > 0.95
@@ -323,10 +323,10 @@ def test_scikit_learn_checks(estimator, check):
         ({"n_clusters": 201}, "n_samples=200 should be >= n_clusters=201"),
         ({"subspace_dim": 12}, "subspace_dim=12 must be between 1 and 11"),
         ({"subspace_dim": 1.5}, "subspace_dim=1.5"),
-        ({"penalty": 0}, "penalty=0 must be above 0"),
+        ({"penalty": 0}, "penalty=0 must be a number above 0"),
         ({"penalty": -1}, "penalty=-1"),
         ({"penalty": np.nan}, "penalty=nan"),
-        ({"init": "hope"}, "init='hope' is not known; use one of k-subspaces, k-means"),
+        ({"init": "hope"}, "init='hope' must be 'k-subspaces' or 'k-means'"),
         ({"max_iter": 0}, "max_iter=0"),
         ({"tol": -1}, "tol=-1"),
         ({"batch_size": 0}, "batch_size=0"),

@@ -126,7 +126,7 @@ def test_the_history_goes_on_with_that_of_the_method():
 def test_what_the_method_would_refuse_is_refused_before_the_network_is_trained(
     params, words, monkeypatch
 ):
-    monkeypatch.setattr(autoencoder, "pretrained_autoencoder", lambda *_, **__: pytest.fail("no"))
+    monkeypatch.setattr(autoencoder, "train_or_restore", lambda *_, **__: pytest.fail("no"))
     model = quick()
     given = dict(params)
     inside = {name: given.pop(name) for name in ("max_samples", "max_iter") if name in given}
@@ -154,7 +154,7 @@ def test_methods_are_those_of_the_registry():
 
 
 def test_empty_clusters_are_told_once(monkeypatch):
-    monkeypatch.setattr("kscn.baselines.base.spectral_labels", lambda *_: np.arange(80) % 2)
+    monkeypatch.setattr("kscn.baselines.affinity.spectral_labels", lambda *_: np.arange(80) % 2)
     with pytest.warns(ConvergenceWarning) as told:
         quick("ssc-omp-sae").fit(X)
     assert ["1 of the 3 clusters ended up empty" in str(one.message) for one in told] == [True]

@@ -2,13 +2,15 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from kscn.baselines import pretrained as module
-from kscn.baselines.pretrained import Recipe, fingerprint, pretrained_autoencoder
+from kscn.baselines.autoencoder import AutoencoderKMeans
+from kscn.baselines.pretrained import Recipe, fingerprint
 from kscn.data import as_source
 from kscn.errors import InputError
 
@@ -19,20 +21,24 @@ SMALL = {"sae": {"hidden": (8,), "latent_dim": 3}, "cae": {"channels": (3,), "ke
 
 
 def made(X=IMAGES, kind="sae", cache=False, on_record=lambda record: False, **settings):
+    """An estimator whose network is pretrained, and nothing more."""
     settings = {
-        "params": SMALL[kind],
+        "autoencoder_params": SMALL[kind],
         "layer_epochs": 1,
-        "epochs": 2,
+        "pretrain_epochs": 2,
         "batch_size": 16,
-        "seed": 0,
-        "device": torch.device("cpu"),
     } | settings
-    source = as_source(X)
-    return pretrained_autoencoder(source, kind=kind, cache=cache, on_record=on_record, **settings)
+    model = AutoencoderKMeans(autoencoder=kind, cache=cache, **settings)
+    model.set_params(callbacks=[lambda _, record: on_record(record)])
+    model.random_state_ = 0 if model.random_state is None else model.random_state
+    model.history_, model._began = [], 0.0
+    model._pretrain(as_source(X))
+    return model
 
 
 def weights(found):
-    return torch.cat([parameter.detach().flatten() for parameter in found.network.parameters()])
+    parameters = found.autoencoder_.parameters()
+    return torch.cat([parameter.detach().flatten() for parameter in parameters])
 
 
 def stages(cache, **settings):
@@ -79,11 +85,11 @@ def test_the_cache_is_beside_the_data_sets_by_default(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "other",
     [
-        {"seed": 1},
-        {"epochs": 3},
+        {"random_state": 1},
+        {"pretrain_epochs": 3},
         {"layer_epochs": 2},
         {"batch_size": 15},
-        {"params": {"hidden": (9,), "latent_dim": 3}},
+        {"autoencoder_params": {"hidden": (9,), "latent_dim": 3}},
         {"X": 255 - IMAGES},
         {"X": IMAGES[::-1]},
         {"X": IMAGES.reshape(60, 16)},
@@ -93,7 +99,7 @@ def test_the_cache_is_beside_the_data_sets_by_default(tmp_path, monkeypatch):
 )
 def test_other_samples_settings_or_seeds_have_networks_of_their_own(tmp_path, other):
     _, first = stages(tmp_path)
-    kind = {"params": SMALL["cae"]} if "kind" in other else {}
+    kind = {"autoencoder_params": SMALL["cae"]} if "kind" in other else {}
     heard, second = stages(tmp_path, **other, **kind)
     assert "pretrain" in heard
     assert first.shape != second.shape or not torch.equal(first, second)
@@ -152,7 +158,7 @@ def test_a_cache_that_cannot_be_written_costs_a_warning_only(tmp_path):
 
 
 def test_a_network_that_was_ended_early_is_not_kept(tmp_path):
-    made(cache=tmp_path, on_record=lambda record: True, epochs=3)
+    made(cache=tmp_path, on_record=lambda record: True, pretrain_epochs=3)
     assert not list(tmp_path.iterdir())
     # A stop after the last epoch changes nothing.
     made(cache=tmp_path, on_record=lambda record: record["epoch"] == record["epochs"])
@@ -171,15 +177,15 @@ def test_pixels_go_to_5_2_for_the_dense_network_and_to_1_for_the_convolutional()
     bright[0, 0, 0] = 255
     for X in (bright, bright / 255.0, bright[:, None]):
         for kind, brightest in {"sae": 5.2, "cae": 1.0}.items():
-            found = made(X, kind, epochs=0, layer_epochs=0)
-            batch = found.batches(as_source(X), 16, torch.device("cpu")).read(0, 60)
+            found = made(X, kind, pretrain_epochs=0, layer_epochs=0)
+            batch = found._batches(as_source(X)).read(0, 60)
             assert batch.max().item() == pytest.approx(brightest)
             assert batch.min().item() == pytest.approx(X.min() / X.max() * brightest)
 
 
 def test_vectors_are_centred_with_a_mean_square_of_one():
-    found = made(VECTORS, epochs=0, layer_epochs=0)
-    batch = found.batches(as_source(VECTORS), 16, torch.device("cpu")).read(0, 60)
+    found = made(VECTORS, pretrain_epochs=0, layer_epochs=0)
+    batch = found._batches(as_source(VECTORS)).read(0, 60)
     assert batch.square().mean().item() == pytest.approx(1)
     assert batch.mean(dim=0).abs().max().item() < 1e-5
 
@@ -188,10 +194,13 @@ def test_vectors_are_centred_with_a_mean_square_of_one():
     "n, layer_epochs, epochs", [(70_000, 11, 44), (10_000, 50, 200), (100, 50, 200)]
 )
 def test_auto_gives_a_number_of_steps_within_most_epochs(n, layer_epochs, epochs):
-    per_epoch = -(-n // 256)
-    assert module._epochs("auto", module.LAYER_STEPS, 50, per_epoch) == layer_epochs
-    assert module._epochs("auto", module.STEPS, 200, per_epoch) == epochs
-    assert module._epochs(7, module.STEPS, 200, per_epoch) == 7
+    batches = SimpleNamespace(per_epoch=-(-n // 256), batch_size=256)
+    network = SimpleNamespace(config=dict)
+    recipe = Recipe.of(network, "sae", "auto", "auto", batches, 0)
+    assert (recipe.layer_epochs, recipe.epochs) == (layer_epochs, epochs)
+    recipe = Recipe.of(network, "sae", 7, 8, batches, 0)
+    assert (recipe.layer_epochs, recipe.epochs) == (7, 8)
+    assert Recipe.of(network, "cae", "auto", 8, batches, 0).layer_epochs == 0
 
 
 def test_vectors_are_refused_by_the_convolutional_network():
@@ -200,7 +209,7 @@ def test_vectors_are_refused_by_the_convolutional_network():
 
 
 def test_no_gradients_of_pretraining_are_left_behind():
-    assert all(parameter.grad is None for parameter in made().network.parameters())
+    assert all(parameter.grad is None for parameter in made().autoencoder_.parameters())
 
 
 def test_the_global_generator_is_left_alone():

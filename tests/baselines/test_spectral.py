@@ -46,7 +46,9 @@ def span_distance(a, b):
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array, np.float32])
 @pytest.mark.parametrize("small", [10, 1000])
 def test_embedding_spans_the_leading_eigenvectors(form, small, monkeypatch):
-    monkeypatch.setattr(spectral, "SMALL", small)  # by iterations, and by full decomposition
+    monkeypatch.setattr(
+        spectral, "CONSTANTS", spectral.Constants(small=small)
+    )  # by iterations, and by full decomposition
     affinity, _ = blocks([40, 30, 50], between=0.02)
     found = spectral_embedding(form(affinity), 3, seed=0)
     expected = np.linalg.eigh(normalised(affinity))[1][:, -3:]
@@ -60,6 +62,13 @@ def test_dense_blocks_are_found_and_numbered_by_size(form):
     assert clustering_accuracy(y, labels) == 1
     assert np.bincount(labels).tolist() == [80, 50, 30]
     np.testing.assert_array_equal(labels, spectral_labels(form(affinity), 3, seed=0))
+
+
+def test_an_affinity_that_says_nothing_gives_the_same_labels_every_time():
+    # Of rank one, so that the eigensolver has to draw further directions at random.
+    affinity = np.ones((700, 700), dtype=np.float32)
+    expected = spectral_labels(affinity, 5, seed=0)
+    np.testing.assert_array_equal(spectral_labels(affinity, 5, seed=0), expected)
 
 
 def test_pieces_of_a_graph_are_its_clusters():
@@ -130,7 +139,7 @@ def test_angular_affinity_is_a_power_of_cosines():
 
 @pytest.mark.parametrize("small", [10, 1000])
 def test_symmetric_factors_are_those_of_the_svd(small, monkeypatch):
-    monkeypatch.setattr(spectral, "SMALL", small)
+    monkeypatch.setattr(spectral, "CONSTANTS", spectral.Constants(small=small))
     rng = np.random.default_rng(0)
     matrix = rng.standard_normal((60, 60))
     matrix = matrix + matrix.T

@@ -8,6 +8,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso
 
+from kscn.baselines import ssc
 from kscn.baselines.lasso import Atoms, sparse_codes
 from kscn.baselines.ssc import SSC, largest_products
 from kscn.data import make_union_of_subspaces
@@ -162,7 +163,7 @@ def test_too_few_sweeps_are_told():
 
 def test_a_callback_ends_the_coding(monkeypatch):
     X, _ = union()
-    monkeypatch.setattr("kscn.baselines.ssc.BLOCK", 8)
+    monkeypatch.setattr(ssc, "CONSTANTS", ssc.Constants(block=8))
 
     def stop(model, record):
         return record["stage"] == "codes" and record["done"] > 0

@@ -46,7 +46,7 @@ def test_the_threshold_acts_on_the_norm_of_the_residual(tol):
 def test_blocks_do_not_change_the_codes(monkeypatch):
     X, _ = unit_union()
     whole = greedy_codes(torch.from_numpy(X), 5, 1e-6)[0].toarray()
-    monkeypatch.setattr(ssc_omp, "ENTRIES", 60 * 7)
+    monkeypatch.setattr(ssc_omp, "CONSTANTS", ssc_omp.Constants(entries=60 * 7))
     parts = greedy_codes(torch.from_numpy(X), 5, 1e-6)[0].toarray()
     np.testing.assert_allclose(parts, whole, atol=1e-12)
 
@@ -95,7 +95,7 @@ def test_zero_samples_have_no_codes():
 
 def test_a_callback_ends_the_coding(monkeypatch):
     X, _ = unit_union()
-    monkeypatch.setattr(ssc_omp, "ENTRIES", 60 * 20)
+    monkeypatch.setattr(ssc_omp, "CONSTANTS", ssc_omp.Constants(entries=60 * 20))
     with pytest.warns(ConvergenceWarning, match="40 of 60 samples have no codes"):
         model = SSCOMP(3, callbacks=[lambda m, r: r["stage"] == "codes"], random_state=0).fit(X)
     assert model.labels_.shape == (60,)

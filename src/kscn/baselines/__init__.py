@@ -2,6 +2,32 @@
 
 `make("ssc", 10)` builds one by its name; `NAMES` lists them. `COMPOSITES` lists affinity methods on
 the latent of a pretrained autoencoder, such as "ssc-sae". Nothing heavy is imported before.
+
+These are the parameters and attributes that all methods have.
+
+Parameters
+----------
+n_clusters : int, default=8
+    Number of clusters.
+device : str, default="auto"
+    Torch device; "auto" takes a GPU when there is one.
+random_state : int, RandomState or None, default=None
+    Seed of everything random.
+callbacks : sequence of callables, default=()
+    Called as `callback(estimator, record)` with each history record; one that returns True ends
+    the stage that it is called in.
+
+Attributes
+----------
+labels_ : ndarray of shape (n,)
+    Cluster of every sample. Clusters are numbered by falling size.
+history_ : list of dict
+    What was recorded in the course of the fit, each record with its `stage` and the `seconds`
+    since the fit began.
+random_state_, n_features_in_ : int
+    The seed used, the number of features.
+n_iter_ : int
+    Iterations, epochs or sweeps; each method says of what.
 """
 
 from __future__ import annotations

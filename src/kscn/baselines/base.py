@@ -1,25 +1,26 @@
-"""What all affinity methods share: checks, the price, the history, spectral clustering."""
+"""The base class of all baselines: shared parameters, the course of a fit, numbers of clusters."""
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from kscn.baselines.cost import Cost, check_affordable
-from kscn.baselines.spectral import spectral_labels
+from kscn.baselines.constraints import Integer, check_parameters, parameter
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators import validation as check
+from kscn.estimators.labels import canonical_order
 from kscn.estimators.telling import Telling, warn_of_empty
 from kscn.training.blocks import Blocks, check_finite, working_dtype
 
@@ -27,20 +28,24 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Callbacks = Iterable[Callable[[Any, dict[str, Any]], object]]
+# Rows that are compared with the first one at a time.
+ROWS = 4096
 
 
-class AffinityClusterer(Telling, ClusterMixin, BaseEstimator, ABC):
-    """Cluster by an affinity between all pairs of samples.
+@dataclass(eq=False, repr=False)
+class Baseline(Telling, ClusterMixin, BaseEstimator, ABC):
+    """A clustering method with a seed, a history and callbacks.
 
-    A subclass says what it will cost and makes the affinity; its constructor has at least
-    `n_clusters`, `max_samples`, `device`, `random_state` and `callbacks`. There is no `predict`:
-    an affinity says nothing about samples that it was not made of.
+    A subclass is a dataclass: its fields are its parameters, besides the fields here, and say what
+    they may be. It does its work in `_fit`, which sets `labels_`.
+    `kscn.baselines` describes the parameters and attributes that all have.
     """
 
-    # Argument -> least value, or -> [low, high).
-    _integers: ClassVar[dict[str, int]] = {}
-    _numbers: ClassVar[dict[str, tuple[float, float]]] = {}
-    _switches: ClassVar[tuple[str, ...]] = ()
+    n_clusters: int = parameter(8, Integer(1))
+    _: KW_ONLY
+    device: str = "auto"
+    random_state: int | np.random.RandomState | None = None
+    callbacks: Callbacks = ()
 
     def fit(self, X: Any, y: object = None) -> Self:
         """Cluster X.
@@ -48,68 +53,49 @@ class AffinityClusterer(Telling, ClusterMixin, BaseEstimator, ABC):
         Parameters
         ----------
         X : array-like, memmap, torch.Tensor, torch Dataset, data.Source or path
-            Samples of shape (n, d), or images, which are flattened.
+            Samples of shape (n, d), or images (n, h, w) or (n, c, h, w), which methods without
+            convolutions flatten.
         y : ignored
         """
-        source = self._begin(X)
-        self.affinity_ = self._make_affinity(source)
-        self._record({"stage": "spectral"})
-        self.labels_ = spectral_labels(self.affinity_, self.n_clusters, self.random_state_)
+        source = check.open_samples(self, X, reset=True)
+        if hasattr(self, "labels_"):
+            del self.labels_  # a fit that fails leaves no mixture of the old model and the new
+        self._check(len(source))
+        self.random_state_ = check.seed(self.random_state)
+        self.history_ = []
+        self._began = time.perf_counter()
+        refuse_equal(source)
+        self._fit(source)
         warn_of_empty(self.labels_, self.n_clusters, stacklevel=2)
         return self
 
     @abstractmethod
-    def _cost(self, n: int, d: int, itemsize: int) -> Cost:
-        """The price of n samples with d features."""
-
-    @abstractmethod
-    def _make_affinity(self, source: Source) -> Any:
-        """The affinity (n, n) of all samples, as a numpy array or a scipy sparse one."""
-
-    def _begin(self, X: Any) -> Source:
-        """Check everything that can be checked before any work is done, and say the price."""
-        source = check.open_samples(self, X, reset=True)
-        n = len(source)
-        self._check_settings(n)
-        self.random_state_ = check.seed(self.random_state)
-        self._began = time.perf_counter()
-        self.history_: list[dict[str, Any]] = []
-        self._dtype = working_dtype(source.dtype)
-        cost = self._cost(n, self.n_features_in_, self._dtype.itemsize)
-        check_affordable(type(self).__name__, n, self.max_samples, cost)
-        self._record({"stage": "cost", "memory": cost.memory, "expected_seconds": cost.seconds})
-        return source
-
-    def _check_settings(self, n: int) -> None:
-        for name, least in {"n_clusters": 1, "max_samples": 1, **self._integers}.items():
-            check._integer(name, getattr(self, name), least)
-        for name, (low, high) in self._numbers.items():
-            check._number(name, getattr(self, name), low, high)
-        for name in self._switches:
-            if not isinstance(getattr(self, name), (bool, np.bool_)):
-                raise InputError(f"{name}={getattr(self, name)!r} must be True or False.")
-        check._callbacks(self.callbacks)
-        check.device(self.device)
-        if n < self.n_clusters:
-            raise InputError(
-                f"n_samples={n} should be >= n_clusters={self.n_clusters}; give more samples or "
-                "ask for fewer clusters."
-            )
-
-    def _samples(self, source: Source) -> Tensor:
-        """All samples as one finite tensor (n, d)."""
-        blocks = Blocks(source, self._dtype, check.device(self.device))
-        z = torch.cat([block for _, block in blocks])
-        check_finite(z.square().sum(dim=1), z, source.name)
-        if (z == z[0]).all():
-            raise InputError(
-                f"All {len(z)} sample(s) of {source.name} are equal; there is nothing to cluster."
-            )
-        return z
+    def _fit(self, source: Source) -> None:
+        """Cluster the samples and set `labels_`."""
 
     def fit_predict(self, X: Any, y: object = None) -> NDArray:
         """Fit and return `labels_`."""
         return self.fit(X).labels_
+
+    def _check(self, n_samples: int) -> None:
+        """Refuse impossible parameters before any work is done."""
+        check_parameters(self)
+        check._callbacks(self.callbacks)
+        check.device(self.device)
+        if n_samples < self.n_clusters:
+            raise InputError(
+                f"n_samples={n_samples} should be >= n_clusters={self.n_clusters}; give more "
+                "samples or ask for fewer clusters."
+            )
+
+    def _log(self, stage: str, **values: Any) -> bool:
+        """Add a record to the history and call the callbacks with it; whether one asks to stop."""
+        return self._record({"stage": stage, **values})
+
+    def _opened(self, X: Any) -> Source:
+        """New samples for a fitted model."""
+        check_is_fitted(self, "labels_")
+        return check.open_samples(self, X, reset=False)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -117,18 +103,108 @@ class AffinityClusterer(Telling, ClusterMixin, BaseEstimator, ABC):
         return tags
 
 
-def check_positive_or_none(name: str, value: Any, above: float = 0) -> None:
-    """Refuse a setting that is neither None nor a number above `above`."""
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if value is not None and not (number and above < float(value) < np.inf):
-        raise InputError(f"{name}={value!r} must be None or a number above {above}.")
+Parts = TypeVar("Parts", NDArray, Tensor)
+Value = TypeVar("Value")
+
+
+def largest_first(
+    parts: Parts, assign: Callable[[Parts], tuple[NDArray, Value]]
+) -> tuple[Parts, NDArray, Value]:
+    """Number clusters by falling size; labels are exactly what `assign` gives for that order.
+
+    Parameters
+    ----------
+    parts : ndarray or Tensor, shape (k, ...)
+        What makes each cluster: its centre or its basis.
+    assign : callable
+        From parts to the labels (n,) of all samples and some value, such as an objective.
+
+    Returns
+    -------
+    parts, labels, value
+        In the new order.
+    """
+    k = len(parts)
+    labels, value = assign(parts)
+    for _ in range(2):  # a new order can tip a tie and with it a size
+        order = canonical_order(labels, k)
+        if (order == np.arange(k)).all():
+            break
+        parts = parts[order]
+        labels, value = assign(parts)
+    return parts, labels, value
+
+
+class HasInertia(Protocol):
+    """A fitted model with an objective."""
+
+    inertia_: float
+
+
+Model = TypeVar("Model", bound=HasInertia)
+
+
+def best_of(
+    fit: Callable[[int], Model], n_init: int, seed: int, record: Callable[[dict[str, Any]], bool]
+) -> Model:
+    """The fitted model with the lowest `inertia_` of several seeds.
+
+    Parameters
+    ----------
+    fit : callable
+        From a seed to a fitted model.
+    n_init : int
+        Number of fits.
+    seed : int
+        Of the seeds.
+    record : callable
+        Called with a history record after each fit; returning True ends the search.
+    """
+    best: Model | None = None
+    for turn, drawn in enumerate(np.random.RandomState(seed).randint(2**31 - 1, size=n_init)):
+        found = fit(int(drawn))
+        if best is None or found.inertia_ < best.inertia_:
+            best = found
+        objective = float(best.inertia_)
+        entry = {"stage": "search", "round": turn + 1, "rounds": n_init, "objective": objective}
+        if record(entry):
+            break
+    assert best is not None
+    return best
+
+
+def refuse_equal(source: Source) -> None:
+    """Refuse samples that are all the same; one that differs ends the reading."""
+    first = source[:1]
+    for _, rows in source.batches(ROWS):
+        if (rows != first).any():  # also NaN, which is refused by a name of its own later
+            return
+    raise InputError(
+        f"All {len(source)} sample(s) of {source.name} are equal; there is nothing to cluster."
+    )
+
+
+def all_samples(source: Source, device: torch.device) -> Tensor:
+    """All samples as one finite tensor (n, d), in float32 where that holds the stored values."""
+    blocks = Blocks(source, working_dtype(source.dtype), device)
+    out = torch.empty(len(blocks), blocks.dim, dtype=blocks.dtype, device=device)
+    for start, z in blocks:
+        check_finite(z.square().sum(dim=1), z, source.name)
+        out[start : start + len(z)] = z
+    return out
+
+
+def subsample(n: int, most: int, seed: int) -> NDArray:
+    """Rows of a random subsample in order, or all n where there are no more than `most`."""
+    if n <= most:
+        return np.arange(n)
+    return np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
 
 
 def unit_rows(z: Tensor) -> Tensor:
     """Rows brought to unit norm; zero rows stay zero."""
-    largest = z.abs().amax(
-        dim=1, keepdim=True
-    )  # first, so that squares neither over- nor underflow
+    # Divided by the largest entry first, so that squares neither over- nor underflow.
+    largest = z.abs().amax(dim=1, keepdim=True)
     z = z / torch.where(largest > 0, largest, 1)
     norms = z.norm(dim=1, keepdim=True)
     return z / torch.where(norms > 0, norms, 1)

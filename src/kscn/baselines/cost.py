@@ -33,7 +33,7 @@ class Cost:
 
 
 def check_affordable(method: str, n_samples: int, max_samples: int, cost: Cost) -> None:
-    """Refuse more than `max_samples` samples, in words that name the price and the way out."""
+    """Refuse more than `max_samples` samples, in words that name the cost and the way out."""
     if n_samples > max_samples:
         raise InputError(
             f"{method} of {n_samples:,} samples would need {cost}, which grow with the square of "

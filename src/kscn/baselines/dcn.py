@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kscn.baselines.autoencoder import LatentCentreClusterer
-from kscn.baselines.clusterer import Callbacks
+from kscn.baselines.autoencoder import LatentCentreBaseline
+from kscn.baselines.constraints import Integer, Number, parameter
 from kscn.errors import TrainingError
 from kscn.training.memory import kept_memory
 from kscn.training.minibatches import Minibatches
@@ -20,7 +17,8 @@ from kscn.training.minibatches import Minibatches
 START_COUNT = 100
 
 
-class DCN(LatentCentreClusterer):
+@dataclass(eq=False, repr=False, kw_only=True)
+class DCN(LatentCentreBaseline):
     """Deep clustering network: reconstruction, with latents pulled to centres of k-means.
 
     For every mini-batch, latents are assigned to the nearest centre m; one step of Adam lowers
@@ -31,8 +29,8 @@ class DCN(LatentCentreClusterer):
 
     Parameters
     ----------
-    n_clusters : int, default=8
-        Number of clusters.
+    n_clusters, device, random_state, callbacks
+        As for all methods, see `kscn.baselines`.
     weight : float, default=1.0
         Weight of the distance to centres.
     epochs : int, default=50
@@ -42,59 +40,20 @@ class DCN(LatentCentreClusterer):
     autoencoder, autoencoder_params, layer_epochs, pretrain_epochs, batch_size, n_init, cache
         The pretrained network and k-means on it, as for `AutoencoderKMeans`; "cae" is the DCN
         with a convolutional network.
-    device, random_state, callbacks
-        As for `AutoencoderKMeans`.
 
     Attributes
     ----------
     labels_ : ndarray of shape (n,)
-        Nearest centre of every sample, equal to `predict(X)`. Clusters are numbered by falling
-        size.
-    cluster_centers_ : ndarray of shape (k, m)
-        Centres in the latent.
-    inertia_ : float
-        Sum of squared distances of latents to the nearest centre.
+        Nearest centre of every sample, equal to `predict(X)`.
+    cluster_centers_, inertia_, autoencoder_, scaling_, history_, random_state_, n_features_in_
+        As for `AutoencoderKMeans`; the history also has one record per epoch.
     n_iter_ : int
         Epochs.
-    autoencoder_, scaling_, history_, random_state_, n_features_in_
-        As for `AutoencoderKMeans`; the history also has one record per epoch.
     """
 
-    _integers: ClassVar = {"epochs": 0}
-    _numbers: ClassVar = {"weight": (0, np.inf), "learning_rate": (0, np.inf)}
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        weight: float = 1.0,
-        epochs: int = 50,
-        learning_rate: float = 1e-4,
-        autoencoder: str = "sae",
-        autoencoder_params: Mapping[str, Any] | None = None,
-        layer_epochs: int | str = "auto",
-        pretrain_epochs: int | str = "auto",
-        batch_size: int = 256,
-        n_init: int = 20,
-        cache: bool | str | os.PathLike[str] = True,
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        callbacks: Callbacks = (),
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.weight = weight
-        self.epochs = epochs
-        self.learning_rate = learning_rate
-        self.autoencoder = autoencoder
-        self.autoencoder_params = autoencoder_params
-        self.layer_epochs = layer_epochs
-        self.pretrain_epochs = pretrain_epochs
-        self.batch_size = batch_size
-        self.n_init = n_init
-        self.cache = cache
-        self.device = device
-        self.random_state = random_state
-        self.callbacks = callbacks
+    weight: float = parameter(1.0, Number(0))
+    epochs: int = parameter(50, Integer(0))
+    learning_rate: float = parameter(1e-4, Number(0))
 
     @kept_memory()
     def _train(self, batches: Minibatches, centres: Tensor) -> Tensor:
@@ -122,22 +81,18 @@ class DCN(LatentCentreClusterer):
                     "weight and fit again."
                 )
             self.n_iter_ = epoch
-            if self._on_epoch(epoch, *(totals / len(batches)).tolist()):
+            mean_error, mean_distance = (totals / len(batches)).tolist()
+            if self._log(
+                "fit",
+                epoch=epoch,
+                epochs=self.epochs,
+                objective=mean_error + self.weight / 2 * mean_distance,
+                reconstruction=mean_error,
+                distance=mean_distance,
+            ):
                 break
         network.eval()
         return centres
-
-    def _on_epoch(self, epoch: int, error: float, distance: float) -> bool:
-        return self._record(
-            {
-                "stage": "fit",
-                "epoch": epoch,
-                "epochs": self.epochs,
-                "objective": error + self.weight / 2 * distance,
-                "reconstruction": error,
-                "distance": distance,
-            }
-        )
 
 
 def nearest(z: Tensor, centres: Tensor) -> Tensor:

@@ -6,18 +6,17 @@ version of these assignments, refreshed every few batches.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from kscn.baselines.autoencoder import LatentCentreClusterer
-from kscn.baselines.clusterer import Callbacks
+from kscn.baselines.autoencoder import LatentCentreBaseline
+from kscn.baselines.constraints import Integer, Number, parameter
 from kscn.data import Source
 from kscn.errors import TrainingError
 from kscn.estimators import validation as check
@@ -29,91 +28,26 @@ from kscn.training.memory import kept_memory
 from kscn.training.minibatches import Minibatches
 
 
-class DEC(LatentCentreClusterer):
-    """Deep embedded clustering: encoder and centres follow their own sharpened assignments.
+@dataclass(eq=False, repr=False, kw_only=True)
+class TargetBaseline(LatentCentreBaseline):
+    """What DEC and IDEC share: training towards a target that is refreshed every few batches."""
 
-    With q_ij, the Student t similarity of latent i and centre j normalised over centres, and the
-    target p_ij proportional to q_ij^2 / sum_i q_ij, each step lowers KL(p || q), the mean over a
-    mini-batch. The decoder is used in pretraining only. Centres start at those of k-means on the
-    pretrained latent.
+    update_every: int = parameter(140, Integer(1))
+    max_iter: int = parameter(140, Integer(0))
+    tol: float = parameter(1e-3, Number(0, 1))
+    learning_rate: float = parameter(1e-3, Number(0))
 
-    Parameters
-    ----------
-    n_clusters : int, default=8
-        Number of clusters.
-    update_every : int, default=140
-        Mini-batches between two refreshes of the target.
-    max_iter : int, default=140
-        Most refreshes: 19,600 steps in all.
-    tol : float, default=1e-3
-        Stop when a smaller share of the labels changed between two refreshes.
-    learning_rate, momentum : float, default=0.01, 0.9
-        Of stochastic gradient descent.
-    autoencoder, autoencoder_params, layer_epochs, pretrain_epochs, batch_size, n_init, cache
-        The pretrained network and k-means on it, as for `AutoencoderKMeans`.
-    device, random_state, callbacks
-        As for `AutoencoderKMeans`.
+    @abstractmethod
+    def _optimizer(self, network: Any, centres: nn.Parameter) -> torch.optim.Optimizer:
+        """For what is trained."""
 
-    Attributes
-    ----------
-    labels_ : ndarray of shape (n,)
-        Most likely cluster of every sample, equal to `predict(X)`. Clusters are numbered by
-        falling size.
-    cluster_centers_ : ndarray of shape (k, m)
-        Centres in the latent.
-    inertia_ : float
-        Sum of squared distances of latents to the nearest centre.
-    n_iter_ : int
-        Refreshes of the target.
-    autoencoder_, scaling_, history_, random_state_, n_features_in_
-        As for `AutoencoderKMeans`; the history also has one record per refresh, with the share of
-        labels `changed` since the one before.
-    """
-
-    _integers: ClassVar = {"update_every": 1, "max_iter": 0}
-    _numbers: ClassVar = {"tol": (0, 1), "learning_rate": (0, np.inf), "momentum": (0, 1)}
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        update_every: int = 140,
-        max_iter: int = 140,
-        tol: float = 1e-3,
-        learning_rate: float = 0.01,
-        momentum: float = 0.9,
-        autoencoder: str = "sae",
-        autoencoder_params: Mapping[str, Any] | None = None,
-        layer_epochs: int | str = "auto",
-        pretrain_epochs: int | str = "auto",
-        batch_size: int = 256,
-        n_init: int = 20,
-        cache: bool | str | os.PathLike[str] = True,
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        callbacks: Callbacks = (),
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.update_every = update_every
-        self.max_iter = max_iter
-        self.tol = tol
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.autoencoder = autoencoder
-        self.autoencoder_params = autoencoder_params
-        self.layer_epochs = layer_epochs
-        self.pretrain_epochs = pretrain_epochs
-        self.batch_size = batch_size
-        self.n_init = n_init
-        self.cache = cache
-        self.device = device
-        self.random_state = random_state
-        self.callbacks = callbacks
+    @abstractmethod
+    def _loss(self, network: Any, centres: Tensor, x: Tensor, target: Tensor) -> Tensor:
+        """Of a mini-batch x with target (b, k)."""
 
     def predict_proba(self, X: Any) -> NDArray:
         """The soft assignments q, shape (n, k); the largest is at `predict(X)`."""
-        check_is_fitted(self, "labels_")
-        latents = self._latents(check.open_samples(self, X, reset=False))
+        latents = self._latents(self._opened(X))
         centres = torch.from_numpy(self.cluster_centers_).to(check.device(self.device))
         return soft_assignments(latents, centres).cpu().numpy()
 
@@ -137,7 +71,8 @@ class DEC(LatentCentreClusterer):
             if before is not None:
                 changed = float((labels != before).double().mean())
                 self.n_iter_ = turn
-                if self._on_refresh(turn, changed, float(loss)) or changed < self.tol:
+                step = {"iteration": turn, "max_iter": self.max_iter, "objective": float(loss)}
+                if self._log("fit", **step, changed=changed) or changed < self.tol:
                     break
             if turn == self.max_iter:
                 break
@@ -159,16 +94,44 @@ class DEC(LatentCentreClusterer):
         network.eval()
         return moving.detach()
 
-    def _on_refresh(self, turn: int, changed: float, loss: float) -> bool:
-        return self._record(
-            {
-                "stage": "fit",
-                "iteration": turn,
-                "max_iter": self.max_iter,
-                "objective": loss,
-                "changed": changed,
-            }
-        )
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DEC(TargetBaseline):
+    """Deep embedded clustering: encoder and centres follow their own sharpened assignments.
+
+    With q_ij, the Student t similarity of latent i and centre j normalised over centres, and the
+    target p_ij proportional to q_ij^2 / sum_i q_ij, each step lowers KL(p || q), the mean over a
+    mini-batch. The decoder is used in pretraining only. Centres start at those of k-means on the
+    pretrained latent.
+
+    Parameters
+    ----------
+    n_clusters, device, random_state, callbacks
+        As for all methods, see `kscn.baselines`.
+    update_every : int, default=140
+        Mini-batches between two refreshes of the target.
+    max_iter : int, default=140
+        Most refreshes: 19,600 steps in all.
+    tol : float, default=1e-3
+        Stop when a smaller share of the labels changed between two refreshes.
+    learning_rate, momentum : float, default=0.01, 0.9
+        Of stochastic gradient descent.
+    autoencoder, autoencoder_params, layer_epochs, pretrain_epochs, batch_size, n_init, cache
+        The pretrained network and k-means on it, as for `AutoencoderKMeans`.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n,)
+        Most likely cluster of every sample, equal to `predict(X)`.
+    cluster_centers_, inertia_, autoencoder_, scaling_, history_, random_state_, n_features_in_
+        As for `AutoencoderKMeans`; the history also has one record per refresh, with the share of
+        labels `changed` since the one before.
+    n_iter_ : int
+        Refreshes of the target.
+    """
+
+    learning_rate: float = parameter(0.01, Number(0))
+    momentum: float = parameter(0.9, Number(0, 1))
 
     def _optimizer(self, network: Any, centres: nn.Parameter) -> torch.optim.Optimizer:
         trained = [*network.encoder.parameters(), centres]
@@ -178,7 +141,8 @@ class DEC(LatentCentreClusterer):
         return divergence(target, log_assignments(network.encode(x), centres))
 
 
-class IDEC(DEC):
+@dataclass(eq=False, repr=False, kw_only=True)
+class IDEC(TargetBaseline):
     """Improved deep embedded clustering: DEC that goes on restoring its samples.
 
     A step lowers gamma KL(p || q) plus the squared error of reconstruction, the mean over a
@@ -186,8 +150,8 @@ class IDEC(DEC):
 
     Parameters
     ----------
-    n_clusters : int, default=8
-        Number of clusters.
+    n_clusters, device, random_state, callbacks
+        As for all methods, see `kscn.baselines`.
     gamma : float, default=0.1
         Weight of the divergence.
     learning_rate : float, default=1e-3
@@ -196,8 +160,6 @@ class IDEC(DEC):
         As for `DEC`.
     autoencoder, autoencoder_params, layer_epochs, pretrain_epochs, batch_size, n_init, cache
         The pretrained network and k-means on it, as for `AutoencoderKMeans`.
-    device, random_state, callbacks
-        As for `AutoencoderKMeans`.
 
     Attributes
     ----------
@@ -205,44 +167,7 @@ class IDEC(DEC):
         As for `DEC`.
     """
 
-    _numbers: ClassVar = {"tol": (0, 1), "learning_rate": (0, np.inf), "gamma": (0, np.inf)}
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        gamma: float = 0.1,
-        update_every: int = 140,
-        max_iter: int = 140,
-        tol: float = 1e-3,
-        learning_rate: float = 1e-3,
-        autoencoder: str = "sae",
-        autoencoder_params: Mapping[str, Any] | None = None,
-        layer_epochs: int | str = "auto",
-        pretrain_epochs: int | str = "auto",
-        batch_size: int = 256,
-        n_init: int = 20,
-        cache: bool | str | os.PathLike[str] = True,
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        callbacks: Callbacks = (),
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.gamma = gamma
-        self.update_every = update_every
-        self.max_iter = max_iter
-        self.tol = tol
-        self.learning_rate = learning_rate
-        self.autoencoder = autoencoder
-        self.autoencoder_params = autoencoder_params
-        self.layer_epochs = layer_epochs
-        self.pretrain_epochs = pretrain_epochs
-        self.batch_size = batch_size
-        self.n_init = n_init
-        self.cache = cache
-        self.device = device
-        self.random_state = random_state
-        self.callbacks = callbacks
+    gamma: float = parameter(0.1, Number(0))
 
     def _optimizer(self, network: Any, centres: nn.Parameter) -> torch.optim.Optimizer:
         trained = [*network.parameters(), centres]

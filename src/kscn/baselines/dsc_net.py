@@ -1,44 +1,36 @@
 """Deep subspace clustering networks (Ji et al., 2017): an autoencoder with self-expressed latents.
 
-Also `dsc_labels`, the clustering alone, of latents that some other network made.
+`self_expression` has the codes and their affinity.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kscn.baselines.base import AffinityClusterer, Callbacks, check_positive_or_none
+from kscn.baselines.affinity import AffinityBaseline
+from kscn.baselines.autoencoder import NetworkBaseline
+from kscn.baselines.constraints import POSITIVE, Integer, Number, parameter
 from kscn.baselines.cost import PASS, Cost
-from kscn.baselines.spectral import (
-    EMBEDDING,
-    angular_affinity,
-    keep_largest_dense,
-    spectral_labels,
-    symmetric_factors,
-)
+from kscn.baselines.pretrained import train_alone
+from kscn.baselines.self_expression import code_affinity, mean_energy, ridge_codes
+from kscn.baselines.spectral import EMBEDDING
 from kscn.data import Source
-from kscn.errors import InputError, TrainingError
-from kscn.estimators import network as networks
-from kscn.estimators import validation as check
-from kscn.nn import IdentityLatent, NoAugmentation
-from kscn.nn.scaling import InputScaling
-from kscn.training.device import placed, seeded
-from kscn.training.minibatches import Minibatches
-from kscn.training.pretrain import EpochLosses, Trainer, pretrain
+from kscn.errors import TrainingError
 
-# Of the dense autoencoder, unless told otherwise.
+# Of the dense autoencoder, unless `autoencoder_params` says otherwise.
 DENSE = {"hidden": (200,), "latent_dim": 50}
 # n x n matrices alive in a step: codes, their gradient, two moments, and what they are made with.
 MATRICES = 8
 
 
-class DSCNet(AffinityClusterer):
+@dataclass(eq=False, repr=False, kw_only=True)
+class DSCNet(NetworkBaseline, AffinityBaseline):
     """Deep subspace clustering: samples are rebuilt from the latents of other samples.
 
     An autoencoder is trained by itself at first, then together with codes C between the latents Z
@@ -52,8 +44,8 @@ class DSCNet(AffinityClusterer):
 
     Parameters
     ----------
-    n_clusters : int, default=8
-        Number of clusters.
+    n_clusters, device, random_state, callbacks
+        As for all methods, see `kscn.baselines`.
     subspace_dim : int, default=9
         Dimension of the subspaces; the codes' affinity has rank `n_clusters * subspace_dim + 1`.
     autoencoder : {"auto", "cae", "sae"} or torch.nn.Module, default="auto"
@@ -84,18 +76,12 @@ class DSCNet(AffinityClusterer):
         Of Adam, for the codes.
     max_samples : int, default=12000
         More samples are refused: memory and time grow with their square.
-    device : str, default="auto"
-        Torch device; "auto" takes a GPU when there is one.
-    random_state : int, RandomState or None, default=None
-        Seed of everything. The one used is recorded in `random_state_`.
-    callbacks : sequence of callables, default=()
-        Called as `callback(estimator, record)` with each history record; one that returns True
-        ends the stage (pretraining or training) that it is called in.
 
     Attributes
     ----------
-    labels_ : ndarray of shape (n,)
-        Cluster of every sample. Clusters are numbered by falling size.
+    labels_, history_, random_state_, n_features_in_
+        As for all methods; the history has the cost, one record per epoch of both stages, and the
+        start of spectral clustering.
     affinity_ : ndarray of shape (n, n)
     autoencoder_ : torch.nn.Module
         With `encode` and `decode`, for samples scaled by `scaling_`.
@@ -105,64 +91,19 @@ class DSCNet(AffinityClusterer):
         The weight used.
     n_iter_ : int
         Joint steps.
-    history_ : list of dict
-        The price, one record per epoch of both stages, the start of spectral clustering.
-    random_state_, n_features_in_ : int
-        The seed used, the number of features.
     """
 
-    _integers: ClassVar = {
-        "subspace_dim": 1,
-        "pretrain_epochs": 0,
-        "epochs": 0,
-        "batch_size": 1,
-    }
-    _numbers: ClassVar = {
-        "expression_weight": (1e-12, np.inf),
-        "keep": (1e-6, 1.0000001),
-        "power": (1e-6, np.inf),
-        "learning_rate": (0, np.inf),
-        "code_learning_rate": (0, np.inf),
-    }
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        subspace_dim: int = 9,
-        autoencoder: str | nn.Module = "auto",
-        autoencoder_params: Mapping[str, Any] | None = None,
-        expression_weight: float = 0.1,
-        code_weight: float | None = None,
-        keep: float = 0.4,
-        power: float = 8.0,
-        pretrain_epochs: int = 40,
-        epochs: int = 30,
-        batch_size: int = 256,
-        learning_rate: float = 1e-3,
-        code_learning_rate: float = 1e-4,
-        max_samples: int = 12_000,
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        callbacks: Callbacks = (),
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.subspace_dim = subspace_dim
-        self.autoencoder = autoencoder
-        self.autoencoder_params = autoencoder_params
-        self.expression_weight = expression_weight
-        self.code_weight = code_weight
-        self.keep = keep
-        self.power = power
-        self.pretrain_epochs = pretrain_epochs
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.code_learning_rate = code_learning_rate
-        self.max_samples = max_samples
-        self.device = device
-        self.random_state = random_state
-        self.callbacks = callbacks
+    subspace_dim: int = parameter(9, Integer(1))
+    autoencoder: str | nn.Module = "auto"
+    autoencoder_params: Mapping[str, Any] | None = None
+    expression_weight: float = parameter(0.1, POSITIVE)
+    code_weight: float | None = parameter(None, POSITIVE)
+    keep: float = parameter(0.4, Number(0, 1, closed="right"))
+    power: float = parameter(8.0, POSITIVE)
+    pretrain_epochs: int = parameter(40, Integer(0))
+    epochs: int = parameter(30, Integer(0))
+    learning_rate: float = parameter(1e-3, Number(0))
+    code_learning_rate: float = parameter(1e-4, Number(0))
 
     def _cost(self, n: int, d: int, itemsize: int) -> Cost:
         network = 3e3 * d * n  # operations of an epoch, by far the most of them in convolutions
@@ -170,62 +111,27 @@ class DSCNet(AffinityClusterer):
         total = self.pretrain_epochs * network + self.epochs * step + n**2 * EMBEDDING
         return Cost(MATRICES * 4.0 * n**2, total)
 
-    def _check_settings(self, n: int) -> None:
-        super()._check_settings(n)
-        check_positive_or_none("code_weight", self.code_weight)
-
     def _make_affinity(self, source: Source) -> NDArray:
-        device = check.device(self.device)
-        network, shape = self._network(source.shape)
-        self.autoencoder_ = placed(network, device)
-        self.scaling_ = InputScaling.of(source, image=len(source.shape) > 1).to(device)
-        batches = Minibatches(source, self.scaling_, shape, self.batch_size, device)
-        trainer = Trainer(
-            network,
-            IdentityLatent(),
+        vectors = len(source.shape) == 1
+        dense = self.autoencoder == "sae" or (self.autoencoder == "auto" and vectors)
+        params = DENSE if self.autoencoder_params is None and dense else self.autoencoder_params
+        self._build_network(self.autoencoder, params, source)
+        batches = self._batches(source)
+        train_alone(
+            self.autoencoder_,
             batches,
             epochs=self.pretrain_epochs,
             learning_rate=self.learning_rate,
-            schedule="constant",
-            augment=NoAugmentation(),
             generator=torch.Generator().manual_seed(self.random_state_),
-            stage="pretraining",
+            on_record=self._record,
         )
-        pretrain(trainer, self.pretrain_epochs, self._on_pretraining)
-        z = batches.read(0, len(source))
-        if (z == z[0]).all():
-            raise InputError(
-                f"All {len(z)} sample(s) of {source.name} are equal; there is nothing to cluster."
-            )
-        codes = self._train_codes(network, z)
+        codes = self._train_codes(self.autoencoder_, batches.read(0, len(source)))
         return code_affinity(
             codes,
             rank=self.n_clusters * self.subspace_dim + 1,
             keep=self.keep,
             power=self.power,
             seed=self.random_state_,
-        )
-
-    def _network(self, shape: tuple[int, ...]) -> tuple[nn.Module, tuple[int, ...]]:
-        """The autoencoder, and the shape of a sample as it takes it."""
-        params = self.autoencoder_params
-        dense = self.autoencoder == "sae" or (self.autoencoder == "auto" and len(shape) == 1)
-        if params is None and dense:
-            params = DENSE
-        with seeded(self.random_state_):  # layers draw their weights from the global one
-            network = networks.build(self.autoencoder, params, shape)
-        taken = networks.input_shape(network, shape)
-        networks.checked_run(network, torch.zeros(1, *taken))
-        return network, taken
-
-    def _on_pretraining(self, epoch: int, losses: EpochLosses) -> bool:
-        return self._record(
-            {
-                "stage": "pretrain",
-                "epoch": epoch,
-                "epochs": self.pretrain_epochs,
-                "reconstruction": losses.reconstruction,
-            }
         )
 
     def _train_codes(self, network: Any, z: Tensor) -> Tensor:
@@ -264,92 +170,14 @@ class DSCNet(AffinityClusterer):
             codes.grad.fill_diagonal_(0)
             optimizer.step()
             self.n_iter_ = epoch
-            if self._record(
-                {
-                    "stage": "train",
-                    "epoch": epoch,
-                    "epochs": self.epochs,
-                    "objective": loss.item(),
-                    "reconstruction": rebuilt.item(),
-                    "expression": error.item(),
-                    "code_size": size.item(),
-                }
+            if self._log(
+                "train",
+                epoch=epoch,
+                epochs=self.epochs,
+                objective=loss.item(),
+                reconstruction=rebuilt.item(),
+                expression=error.item(),
+                code_size=size.item(),
             ):
                 break
         return codes.detach()
-
-
-def dsc_labels(
-    latents: Tensor,
-    n_clusters: int,
-    subspace_dim: int = 9,
-    *,
-    ridge: float = 1.0,
-    keep: float = 0.4,
-    power: float = 8.0,
-    random_state: int = 0,
-) -> NDArray:
-    """Cluster latents by self-expression, as DSC-Net does once its network is trained.
-
-    Takes n^2 d operations for codes in closed form, and an n x n matrix: for a few thousand.
-
-    Parameters
-    ----------
-    latents : Tensor, shape (n, d)
-        What to cluster, as it is: bring it to unit norm first where length means nothing.
-    n_clusters, subspace_dim : int
-        Number and dimension of the subspaces.
-    ridge : float
-        Weight of the codes' size, in units of the mean square of the latents' singular values.
-    keep, power
-        As for `DSCNet`.
-    random_state : int
-        Seed of spectral clustering.
-
-    Returns
-    -------
-    labels : ndarray of int, shape (n,)
-        Clusters are numbered by falling size.
-    """
-    if not latents.isfinite().all():
-        raise InputError("latents contain NaN or infinity; lower the network's learning rate.")
-    if not n_clusters <= len(latents):
-        raise InputError(
-            f"{len(latents)} latents should be >= n_clusters={n_clusters}; give more of them."
-        )
-    latents = latents.detach().cpu()
-    codes = ridge_codes(latents, ridge * mean_energy(latents))
-    rank = n_clusters * subspace_dim + 1
-    affinity = code_affinity(codes, rank=rank, keep=keep, power=power, seed=random_state)
-    return spectral_labels(affinity, n_clusters, random_state)
-
-
-def mean_energy(latents: Tensor) -> float:
-    """Mean square of the singular values of latents (n, d)."""
-    return float(latents.square().sum()) / min(latents.shape)
-
-
-def ridge_codes(latents: Tensor, ridge: float) -> Tensor:
-    """C (n, n) that minimises |Z - C Z|^2 + ridge |C|^2 with a zero diagonal.
-
-    With H = Z (Z^T Z + ridge)^-1 Z^T, row i is H_ij / (1 - H_ii): ridge regression with sample i
-    left out, all n of them at once.
-    """
-    left, s, _ = torch.linalg.svd(latents, full_matrices=False)
-    energy = s.square()
-    floor = torch.finfo(energy.dtype).tiny
-    hat = (left * (energy / (energy + ridge).clamp(min=floor))) @ left.mT
-    rest = (1 - hat.diagonal()).clamp(min=torch.finfo(energy.dtype).eps)
-    return hat.div_(rest[:, None]).fill_diagonal_(0)
-
-
-def code_affinity(codes: Tensor, rank: int, keep: float, power: float, seed: int) -> NDArray:
-    """Affinity (n, n) of codes, which are overwritten.
-
-    The largest entries of each row that hold the share `keep` of its l1 norm, symmetrised; of that
-    the best approximation U s V^T of the given rank; then max(0, cosine)^power of the rows of
-    U sqrt(s).
-    """
-    codes = keep_largest_dense(codes, keep)
-    codes = (codes + codes.mT).div_(2)
-    return angular_affinity(symmetric_factors(codes, rank, seed), power)

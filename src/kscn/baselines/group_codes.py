@@ -11,19 +11,29 @@ taken group by group, until the conditions of optimality hold.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from kscn.subspaces.bases import rows_times
 
-# Samples coded together: their residuals and products stay in cache.
-TILE = 2048
-# Steps over the groups that take part, between two looks at all groups; and looks at the most.
-STEPS, LOOKS = 5, 100
-# Newton's steps to the length of one group's code: quadratic, from below.
-NEWTON = 4
-# Sweeps over all atoms in one update at the most, and the relative turn that ends them.
-ATOM_SWEEPS, ATOM_TOL = 20, 1e-4
+
+@dataclass(frozen=True)
+class Constants:
+    """Numbers that steer the solvers."""
+
+    tile: int = 2048  # samples coded together: their residuals and products stay in cache
+    # Steps over the groups that take part, between two looks at all groups; and looks at the most.
+    steps: int = 5
+    looks: int = 100
+    newton: int = 4  # Newton's steps to the length of one group's code: quadratic, from below
+    # Sweeps over all atoms in one update at the most, and the relative turn that ends them.
+    atom_sweeps: int = 20
+    atom_tol: float = 1e-4
+
+
+CONSTANTS = Constants()
 
 
 class Atoms:
@@ -55,7 +65,7 @@ class Atoms:
         The label is the group with the longest code. Where all are zero, it is the one whose code
         a smaller penalty would make the first to differ from zero.
         """
-        parts = [self._code(tile, penalty, tol) for tile in x.split(TILE)]
+        parts = [self._code(tile, penalty, tol) for tile in x.split(CONSTANTS.tile)]
         codes, rest, labels = (torch.cat(column) for column in zip(*parts, strict=True))
         # (n, k, p) -> the atoms as they were given.
         return (codes.transpose(0, 1) @ self.turn.mT).transpose(0, 1), rest, labels
@@ -65,7 +75,7 @@ class Atoms:
         rest = x.clone()
         todo = torch.arange(len(x), device=x.device)
         first = x.new_empty(0)
-        for look in range(LOOKS):
+        for look in range(CONSTANTS.looks):
             own, left = codes[todo], rest[todo]
             slope = rows_times(left, self.flat).unflatten(1, (self.k, self.p))
             length, steep = own.norm(dim=2), slope.norm(dim=2)  # (m, k)
@@ -83,7 +93,7 @@ class Atoms:
                     break
                 todo, own, left, active = todo[open_], own[open_], left[open_], active[open_]
             path = [own.clone()]
-            for _ in range(STEPS if look else 1):
+            for _ in range(CONSTANTS.steps if look else 1):
                 self._descend(own, left, active, penalty)
                 path.append(own.clone())
             if look:
@@ -159,7 +169,7 @@ def shrink(target: Tensor, squares: Tensor, penalty: float, guess: Tensor) -> Te
     length = target.norm(dim=1)
     least = ((length - penalty) / squares.amax().clamp(min=1e-30)).clamp_(min=0)
     t = torch.maximum(guess, least)
-    for _ in range(NEWTON):
+    for _ in range(CONSTANTS.newton):
         inverse = torch.outer(t, squares).add_(penalty).reciprocal_()  # (n, p)
         terms = (target * inverse).square_()
         phi = terms.sum(dim=1)
@@ -188,11 +198,11 @@ def update_atoms(groups: Tensor, second: Tensor, mixed: Tensor) -> Tensor:
     atoms = groups.double().permute(0, 2, 1).reshape(k * p, d).clone()  # a row is an atom
     weights = second.diagonal()
     used = (weights > 1e-12 * weights.max()).nonzero().flatten().tolist()
-    for _ in range(ATOM_SWEEPS):
+    for _ in range(CONSTANTS.atom_sweeps):
         before = atoms.clone()
         for a in used:
             better = atoms[a] + (mixed[a] - second[a] @ atoms) / weights[a]
             atoms[a] = better / better.norm().clamp(min=1)
-        if (atoms - before).norm() <= ATOM_TOL * before.norm():
+        if (atoms - before).norm() <= CONSTANTS.atom_tol * before.norm():
             break
     return atoms.view(k, p, d).permute(0, 2, 1).contiguous()

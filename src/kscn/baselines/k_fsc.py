@@ -13,44 +13,44 @@ Neither step raises the objective.
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from kscn.baselines.base import unit_rows
+from kscn.baselines.base import Baseline, largest_first, subsample, unit_rows
+from kscn.baselines.constraints import POSITIVE, Integer, Number, parameter
 from kscn.baselines.group_codes import Atoms, update_atoms
 from kscn.data import Source, as_source
 from kscn.errors import InputError
 from kscn.estimators import validation as check
 from kscn.estimators.labels import canonical_order
 from kscn.estimators.linear import KSubspaces
-from kscn.estimators.telling import Telling, warn_of_empty
 from kscn.subspaces import ScatterSums
 from kscn.training.blocks import Blocks, check_finite, working_dtype
 from kscn.training.memory import kept_memory
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
-STARTS = ("k-subspaces", "k-means")
-# Samples that the start is found on, and what is better done on few before all are read.
-POOL = 10_000
-# With this share of empty codes the penalty is too large: it is halved and the fit begins again.
-EMPTY_CODES = 0.1
-# Violation of the conditions of optimality that codes may keep, as a share of the penalty.
-CODE_TOL = 3e-3
+@dataclass(frozen=True)
+class Constants:
+    """Numbers that steer the method."""
+
+    # Samples that the start is found on, and what is better done on few before all are read.
+    pool: int = 10_000
+    # With this share of empty codes the penalty is too large: it is halved and the fit begins
+    # again.
+    empty_codes: float = 0.1
+    # Violation of the conditions of optimality that codes may keep, as a share of the penalty.
+    code_tol: float = 3e-3
+
+
+CONSTANTS = Constants()
 
 
 @dataclass
@@ -74,7 +74,7 @@ def code_all(blocks: Blocks, atoms: Atoms, penalty: float) -> Pass:
     labels = torch.empty(len(blocks), dtype=torch.int32)
     objective, empty, active = 0.0, 0, 0
     for where, x in blocks:
-        codes, rest, label = atoms.code(x, penalty, CODE_TOL)
+        codes, rest, label = atoms.code(x, penalty, CONSTANTS.code_tol)
         labels[where : where + len(x)] = label.cpu()
         lengths = codes.norm(dim=2)
         objective += float(rest.square().sum(dtype=torch.float64)) / 2
@@ -97,7 +97,8 @@ class UnitBlocks(Blocks):
         return unit_rows(block)
 
 
-class KFSC(Telling, ClusterMixin, BaseEstimator):
+@dataclass(eq=False, repr=False, kw_only=True)
+class KFSC(Baseline):
     """k-factorisation subspace clustering: k groups of atoms, and codes that use few groups.
 
     Samples are brought to unit length. Then
@@ -110,12 +111,12 @@ class KFSC(Telling, ClusterMixin, BaseEstimator):
 
     Parameters
     ----------
-    n_clusters : int, default=8
-        Number of groups.
+    n_clusters, device, random_state, callbacks
+        As for all methods, see `kscn.baselines`.
     subspace_dim : int, default=10
         Atoms in a group.
     penalty : float, default=0.5
-        Price of the length of a code. Where a tenth of the samples gets an empty code, it is
+        Weight of the length of a code. Where a tenth of the samples gets an empty code, it is
         halved and the fit begins again; `penalty_` is the one used.
     init : {"k-subspaces", "k-means"}, default="k-subspaces"
         How a subsample is clustered at first; atoms are the leading directions of the clusters.
@@ -128,18 +129,12 @@ class KFSC(Telling, ClusterMixin, BaseEstimator):
         Stop when the objective falls by less than this share.
     batch_size : int, default=16384
         Samples held at a time.
-    device : str, default="auto"
-        Torch device; "auto" takes a GPU when there is one.
-    random_state : int, RandomState or None, default=None
-        Seed of the start. The one used is recorded in `random_state_`.
-    callbacks : sequence of callables, default=()
-        Called as `callback(estimator, record)` with each history record; one that returns True
-        ends the stage that it comes from.
 
     Attributes
     ----------
-    labels_ : ndarray of shape (n,)
-        Cluster of every sample, equal to `predict(X)`. Clusters are numbered by falling size.
+    labels_, history_, random_state_, n_features_in_
+        As for all methods; `labels_` equals `predict(X)`. The history has one record per pass, over
+        a subsample at first (stage "start"), then over all ("fit").
     atoms_ : ndarray of shape (k, d, p)
         The groups of atoms.
     penalty_ : float
@@ -148,10 +143,6 @@ class KFSC(Telling, ClusterMixin, BaseEstimator):
         What is minimised, at the atoms found.
     n_iter_ : int
         Updates of the atoms with all samples.
-    history_ : list of dict
-        One record per pass, over a subsample at first (stage "start"), then over all ("fit").
-    random_state_, n_features_in_ : int
-        The seed used, the number of features.
 
     Examples
     --------
@@ -163,49 +154,24 @@ class KFSC(Telling, ClusterMixin, BaseEstimator):
     1.0
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        subspace_dim: int = 10,
-        penalty: float = 0.5,
-        init: str = "k-subspaces",
-        n_init: int = 10,
-        max_iter: int = 50,
-        tol: float = 1e-4,
-        batch_size: int = 16384,
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        callbacks: Iterable[Callable[[Any, dict[str, Any]], object]] = (),
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.subspace_dim = subspace_dim
-        self.penalty = penalty
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.batch_size = batch_size
-        self.device = device
-        self.random_state = random_state
-        self.callbacks = callbacks
+    subspace_dim: int = parameter(10, Integer(1))
+    penalty: float = parameter(0.5, POSITIVE)
+    init: str = parameter("k-subspaces", "k-means")
+    n_init: int = parameter(10, Integer(1))
+    max_iter: int = parameter(50, Integer(1))
+    tol: float = parameter(1e-4, Number(0))
+    batch_size: int = parameter(16384, Integer(1))
 
-    def fit(self, X: Any, y: object = None) -> Self:
-        """Find the groups of atoms of X.
+    def _check(self, n_samples: int) -> None:
+        super()._check(n_samples)
+        if self.n_features_in_ < 2:
+            raise InputError(
+                f"X has {self.n_features_in_} feature(s), but a subspace needs at least 2 features "
+                "to lie in."
+            )
+        check._subspace_dim(self.subspace_dim, self.n_clusters, self.n_features_in_)
 
-        Parameters
-        ----------
-        X : array-like, memmap, torch.Tensor, torch Dataset, data.Source or path
-            Samples of shape (n, d), or images, which are flattened.
-        y : ignored
-        """
-        source = check.open_samples(self, X, reset=True)
-        if hasattr(self, "atoms_"):
-            del self.atoms_  # a fit that fails leaves no mixture of the old model and the new
-        self._check_settings(len(source))
-        self.random_state_ = check.seed(self.random_state)
-        self.history_: list[dict[str, Any]] = []
-        self._began = time.perf_counter()
+    def _fit(self, source: Source) -> None:
         self._dtype = working_dtype(source.dtype)
         blocks = self._blocks(source)
         pool = self._draw_pool(blocks)
@@ -214,42 +180,20 @@ class KFSC(Telling, ClusterMixin, BaseEstimator):
         if len(pool) < len(blocks):  # most of the way costs little there
             few = self._blocks(as_source(pool.numpy()))
             start = self._alternate(few, start, "start")[0]
-        found = self._alternate(blocks, start, "fit")
-        self._finish(blocks, *found)
-        return self
+        found, labels = self._alternate(blocks, start, "fit")
 
-    def fit_predict(self, X: Any, y: object = None) -> NDArray:
-        """Fit and return `labels_`."""
-        return self.fit(X).labels_
+        def assign(groups: NDArray) -> tuple[NDArray, float]:
+            coded = self._pass(blocks, torch.from_numpy(groups))
+            return coded.labels.numpy(), coded.objective
+
+        # Sizes change a little with the last update of the atoms, so these are nearly in order.
+        groups = found.cpu().numpy()[canonical_order(labels.numpy(), self.n_clusters)]
+        self.atoms_, self.labels_, self.objective_ = largest_first(groups, assign)
 
     def predict(self, X: Any) -> NDArray:
         """The group with the longest code of every sample, shape (n,)."""
-        check_is_fitted(self, "atoms_")
-        blocks = self._blocks(check.open_samples(self, X, reset=False))
+        blocks = self._blocks(self._opened(X))
         return self._pass(blocks, torch.from_numpy(self.atoms_)).labels.numpy()
-
-    def _check_settings(self, n_samples: int) -> None:
-        for name in ("n_clusters", "subspace_dim", "n_init", "max_iter", "batch_size"):
-            check._integer(name, getattr(self, name), 1)
-        check._number("tol", self.tol, 0, np.inf)
-        check._number("penalty", self.penalty, 0, np.inf)
-        if self.penalty == 0:
-            raise InputError("penalty=0 must be above 0: without it, codes use all groups alike.")
-        if self.init not in STARTS:
-            raise InputError(f"init={self.init!r} is not known; use one of {', '.join(STARTS)}.")
-        check._callbacks(self.callbacks)
-        check.device(self.device)
-        if n_samples < self.n_clusters:
-            raise InputError(
-                f"n_samples={n_samples} should be >= n_clusters={self.n_clusters}; give more "
-                "samples or ask for fewer clusters."
-            )
-        if self.n_features_in_ < 2:
-            raise InputError(
-                f"X has {self.n_features_in_} feature(s), but a subspace needs at least 2 features "
-                "to lie in."
-            )
-        check._subspace_dim(self.subspace_dim, self.n_clusters, self.n_features_in_)
 
     def _blocks(self, source: Source) -> Blocks:
         device = check.device(self.device)
@@ -258,10 +202,7 @@ class KFSC(Telling, ClusterMixin, BaseEstimator):
     def _draw_pool(self, blocks: Blocks) -> Tensor:
         """The subsample (m, d) that the start is found on; all samples where they are few."""
         n = len(blocks)
-        rows = np.arange(n)
-        if n > POOL:
-            rows = np.sort(np.random.default_rng(self.random_state_).choice(n, POOL, replace=False))
-        pool = blocks.take(rows).cpu()
+        pool = blocks.take(subsample(n, CONSTANTS.pool, self.random_state_)).cpu()
         if (pool == pool[0]).all() and all((x.cpu() == pool[0]).all() for _, x in blocks):
             raise InputError(
                 f"All {n} sample(s) of {blocks.source.name} are equal at unit length; there is "
@@ -295,20 +236,19 @@ class KFSC(Telling, ClusterMixin, BaseEstimator):
         while number < self.max_iter:
             number += 1
             coded = self._pass(blocks, groups)
-            record = {
-                "stage": stage,
-                "iteration": number,
-                "max_iter": self.max_iter,
-                "objective": coded.objective,
-                "changed": float((coded.labels != labels).double().mean()),
-                "empty": coded.empty,
-                "active": coded.active,
-                "penalty": self.penalty_,
-                "samples": len(blocks),
-            }
-            stop = self._record(record)
+            stop = self._log(
+                stage,
+                iteration=number,
+                max_iter=self.max_iter,
+                objective=coded.objective,
+                changed=float((coded.labels != labels).double().mean()),
+                empty=coded.empty,
+                active=coded.active,
+                penalty=self.penalty_,
+                samples=len(blocks),
+            )
             labels = coded.labels
-            if coded.empty > EMPTY_CODES and not stop:
+            if coded.empty > CONSTANTS.empty_codes and not stop:
                 self.penalty_ /= 2
                 groups, previous, number = start, np.inf, 0
                 continue
@@ -318,22 +258,3 @@ class KFSC(Telling, ClusterMixin, BaseEstimator):
                 break
             previous = coded.objective
         return groups, labels
-
-    def _finish(self, blocks: Blocks, groups: Tensor, labels: Tensor) -> None:
-        """Canonical numbers, and labels that are exactly what `predict` will say."""
-        for turn in range(3):  # sizes change a little with the last update of the atoms
-            order = canonical_order(labels.numpy(), self.n_clusters)
-            if turn and (order == np.arange(self.n_clusters)).all():
-                break
-            groups = groups[torch.from_numpy(order).to(groups.device)]
-            coded = self._pass(blocks, groups)
-            labels = coded.labels
-        self.atoms_ = groups.cpu().numpy()
-        self.labels_ = labels.numpy()
-        self.objective_ = coded.objective
-        warn_of_empty(self.labels_, self.n_clusters, stacklevel=3)
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.three_d_array = True
-        return tags

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from scipy import sparse
 from torch import Tensor
 
-from kscn.baselines.base import Callbacks, check_positive_or_none
+from kscn.baselines.constraints import POSITIVE, Integer, Number, parameter
 from kscn.baselines.cost import Cost
 from kscn.baselines.ssc import SparseCoder
 from kscn.data import Source
-from kscn.errors import InputError
 
-KERNELS = ("polynomial", "rbf")
 # Most pairs of samples whose distances set the width of the RBF kernel by default.
 PAIRS = 1000
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class KSSC(SparseCoder):
     """Kernel sparse subspace clustering: the l1 self-expression of SSC between feature maps.
 
@@ -30,8 +28,8 @@ class KSSC(SparseCoder):
 
     Parameters
     ----------
-    n_clusters : int, default=8
-        Number of clusters.
+    n_clusters, device, random_state, callbacks
+        As for all methods, see `kscn.baselines`.
     kernel : {"polynomial", "rbf"}, default="polynomial"
         (gamma x.y + coef0)^degree, or exp(-gamma |x - y|^2). The kernel is divided so that every
         sample has a feature map of unit norm.
@@ -46,7 +44,7 @@ class KSSC(SparseCoder):
         Most features.
     kernel_tol : float, default=1e-3
         Share of the kernel's trace that features may miss.
-    alpha, shared_weight, keep, max_iter, tol, max_samples, device, random_state, callbacks
+    alpha, shared_weight, keep, max_iter, tol, max_samples
         As for SSC.
 
     Attributes
@@ -61,52 +59,12 @@ class KSSC(SparseCoder):
         Share of the kernel's trace that the features miss.
     """
 
-    _integers: ClassVar = {"max_iter": 1, "degree": 1, "max_rank": 1}
-    _numbers: ClassVar = {
-        "alpha": (1, np.inf),
-        "tol": (0, np.inf),
-        "keep": (0, 1.0000001),
-        "coef0": (0, np.inf),
-        "kernel_tol": (0, 1),
-    }
-    _switches: ClassVar = ("shared_weight",)
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        kernel: str = "polynomial",
-        gamma: float | None = None,
-        degree: int = 2,
-        coef0: float = 1.0,
-        max_rank: int = 1000,
-        kernel_tol: float = 1e-3,
-        alpha: float = 20.0,
-        shared_weight: bool = True,
-        keep: float = 1.0,
-        max_iter: int = 1000,
-        tol: float = 1e-3,
-        max_samples: int = 12_000,
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        callbacks: Callbacks = (),
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.max_rank = max_rank
-        self.kernel_tol = kernel_tol
-        self.alpha = alpha
-        self.shared_weight = shared_weight
-        self.keep = keep
-        self.max_iter = max_iter
-        self.tol = tol
-        self.max_samples = max_samples
-        self.device = device
-        self.random_state = random_state
-        self.callbacks = callbacks
+    kernel: str = parameter("polynomial", "rbf")
+    gamma: float | None = parameter(None, POSITIVE)
+    degree: int = parameter(2, Integer(1))
+    coef0: float = parameter(1.0, Number(0))
+    max_rank: int = parameter(1000, Integer(1))
+    kernel_tol: float = parameter(1e-3, Number(0, 1))
 
     def _cost(self, n: int, d: int, itemsize: int) -> Cost:
         return self._coding_cost(n, min(n, self.max_rank), itemsize)
@@ -114,11 +72,10 @@ class KSSC(SparseCoder):
     def _make_affinity(self, source: Source) -> sparse.csr_array:
         z = self._samples(source)
         kernel, own = self._kernel(z)
-        features, missed = kernel_features(
-            kernel, own, min(self.max_rank, len(z)), self.kernel_tol
-        )  # fmt: skip
+        most = min(self.max_rank, len(z))
+        features, missed = kernel_features(kernel, own, most, self.kernel_tol)
         self.rank_, self.missed_ = features.shape[1], missed
-        self._record({"stage": "kernel", "rank": self.rank_, "missed": missed})
+        self._log("kernel", rank=self.rank_, missed=missed)
         return self._code(features, None, affine=False)
 
     def _kernel(self, z: Tensor) -> tuple[Callable[[int], Tensor], Tensor]:
@@ -145,12 +102,6 @@ class KSSC(SparseCoder):
 
         # Without a constant a zero sample has no feature map.
         return polynomial, torch.where((norms > 0) | (self.coef0 > 0), ones, 0)
-
-    def _check_settings(self, n: int) -> None:
-        super()._check_settings(n)
-        if self.kernel not in KERNELS:
-            raise InputError(f"kernel={self.kernel!r} is not known; use {' or '.join(KERNELS)}.")
-        check_positive_or_none("gamma", self.gamma)
 
 
 def kernel_features(

@@ -25,14 +25,19 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-# Sweeps between two looks at the residuals.
-LOOK = 10
-# Over-relaxation, the usual remedy for ADMM's slow tail.
-RELAX = 1.6
-# Share of `max_iter` in which penalties adapt; fixed ones are sure to converge.
-ADAPT = 0.5
-# Largest change of a penalty at a time.
-CHANGE = 5.0
+
+@dataclass(frozen=True)
+class Constants:
+    """Numbers that steer ADMM."""
+
+    look: int = 10  # sweeps between two looks at the residuals
+    relax: float = 1.6  # over-relaxation, the usual remedy for ADMM's slow tail
+    # Share of `max_iter` in which penalties adapt; fixed ones are sure to converge.
+    adapt: float = 0.5
+    change: float = 5.0  # largest change of a penalty at a time
+
+
+CONSTANTS = Constants()
 # Singular values below this share of the largest carry rounding errors only.
 NEGLIGIBLE = {torch.float32: 1e-6, torch.float64: 1e-13}
 
@@ -151,7 +156,7 @@ def sparse_codes(
         if room > 0 and len(waiting):
             batch = batch.join(_start(atoms, weights, waiting[:room], penalty))
             waiting = waiting[room:]
-        residual = _sweeps(atoms, batch, adapt_until=int(ADAPT * max_iter))
+        residual = _sweeps(atoms, batch, adapt_until=int(CONSTANTS.adapt * max_iter))
         converged = residual <= tol
         over = converged | (batch.age >= max_iter)
         unfinished += int((over & ~converged).sum())
@@ -182,24 +187,25 @@ def _start(atoms: Atoms, weights: Tensor, index: Tensor, penalty: float) -> _Bat
 
 def _sweeps(atoms: Atoms, batch: _Batch, adapt_until: int) -> Tensor:
     """A few sweeps in place; the larger of both relative residuals of every row, shape (b,)."""
+    look, relax = CONSTANTS.look, CONSTANTS.relax
     loaded = batch.weight[:, None] * atoms.energy  # (b, r)
     gain = loaded / (loaded + batch.penalty[:, None])
     bound = (1 / batch.penalty)[:, None]
     here = torch.arange(len(batch.index), device=bound.device)
     code, multiplier = batch.code, batch.multiplier
     free = torch.empty_like(code)
-    for sweep in range(LOOK):
-        last = sweep == LOOK - 1
+    for sweep in range(look):
+        last = sweep == look - 1
         torch.sub(code, multiplier, out=free)
         free = atoms.nearest_energy(free, batch.own, gain)  # a
         if last:
             before, quadratic = code.clone(), free.clone()
         # t = relaxed a + multiplier; soft-thresholding splits it into code and new multiplier.
-        free.mul_(RELAX).add_(code, alpha=1 - RELAX).add_(multiplier)
+        free.mul_(relax).add_(code, alpha=1 - relax).add_(multiplier)
         torch.clamp(free, -bound, bound, out=multiplier)
         multiplier[here, batch.index] = free[here, batch.index]  # no threshold, but code 0
         torch.sub(free, multiplier, out=code)
-    batch.age += LOOK
+    batch.age += look
     size = torch.maximum(code.norm(dim=1), quadratic.norm(dim=1))
     tiny = torch.finfo(code.dtype).tiny
     primal = quadratic.sub_(code).norm(dim=1) / size.clamp(min=tiny)
@@ -211,7 +217,8 @@ def _sweeps(atoms: Atoms, batch: _Batch, adapt_until: int) -> Tensor:
 def _balance(batch: _Batch, primal: Tensor, dual: Tensor, allowed: Tensor) -> None:
     """Raise a row's penalty where the primal residual lags behind, lower it where the dual does."""
     tiny = torch.finfo(primal.dtype).tiny
-    change = (primal.clamp(min=tiny) / dual.clamp(min=tiny)).sqrt().clamp(1 / CHANGE, CHANGE)
+    most = CONSTANTS.change
+    change = (primal.clamp(min=tiny) / dual.clamp(min=tiny)).sqrt().clamp(1 / most, most)
     change = torch.where(allowed & ((change > 1.5) | (change < 1 / 1.5)), change, 1.0)
     batch.penalty *= change
     batch.multiplier /= change[:, None]  # it is scaled by the penalty

@@ -2,58 +2,54 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from kscn.baselines.base import AffinityClusterer, Callbacks, check_positive_or_none, unit_rows
+from kscn.baselines.affinity import AffinityBaseline
+from kscn.baselines.base import unit_rows
+from kscn.baselines.constraints import POSITIVE, Integer, Number, parameter
 from kscn.baselines.cost import PASS, Cost
 from kscn.baselines.spectral import EMBEDDING, angular_affinity
 from kscn.data import Source
 
-# Penalty of ADMM to begin with, iterations between its changes, over-relaxation.
-PENALTY, LOOK, RELAX = 1.0, 10, 1.6
-# Newton's method: most steps, relative step at which it ends.
-MOST_NEWTON, NEWTON_TOL = 50, 1e-10
-# Iterations that are usual, for the estimate of the time.
-TYPICAL_ITERATIONS = 60
+
+@dataclass(frozen=True)
+class Constants:
+    """Numbers that steer the solver."""
+
+    # Penalty of ADMM to begin with, iterations between its changes, over-relaxation.
+    penalty: float = 1.0
+    look: int = 10
+    relax: float = 1.6
+    # Newton's method: most steps, relative step at which it ends.
+    most_newton: int = 50
+    newton_tol: float = 1e-10
+    # Iterations that are usual, for the estimate of the time.
+    typical_iterations: int = 60
+
+
+CONSTANTS = Constants()
 # Singular values below this share of the largest carry rounding errors only.
 NEGLIGIBLE = {torch.float32: 1e-6, torch.float64: 1e-12}
 
 
 @dataclass(frozen=True)
 class LowRankCodes:
-    """C = V @ reduced, with the orthonormal V (n, r) of the samples' row space, and its price.
+    """C = V @ reduced, with orthonormal V (n, r) of the samples' row space, and how good it is."""
 
-    Attributes
-    ----------
-    basis : Tensor, shape (n, r)
-    reduced : Tensor, shape (r, n)
-    errors : Tensor, shape (n,)
-        Norm of what C does not explain of each sample: large for outliers.
-    weight : float
-        Of the errors.
-    objective : float
-        Nuclear norm of C plus weight times the sum of `errors`.
-    gap : float
-        Share of `objective` by which it exceeds a lower bound of the optimum.
-    n_iter : int
-    converged : bool
-    """
-
-    basis: Tensor
-    reduced: Tensor
-    errors: Tensor
-    weight: float
-    objective: float
-    gap: float
+    basis: Tensor  # V, (n, r)
+    reduced: Tensor  # (r, n)
+    errors: Tensor  # (n,), norm of what C does not explain of each sample: large for outliers
+    weight: float  # of the errors
+    objective: float  # nuclear norm of C plus weight times the sum of errors
+    gap: float  # share of the objective by which it exceeds a lower bound of the optimum
     n_iter: int
     converged: bool
 
@@ -64,7 +60,8 @@ class LowRankCodes:
         return self.basis @ (left[:, kept] * s[kept].sqrt())
 
 
-class LRR(AffinityClusterer):
+@dataclass(eq=False, repr=False, kw_only=True)
+class LRR(AffinityBaseline):
     """Low-rank representation: spectral clustering of the lowest-rank self-expression.
 
     min |C|_* + weight |E|_{2,1}  with  X = X C + E  (samples are columns here), by the method of
@@ -74,8 +71,8 @@ class LRR(AffinityClusterer):
 
     Parameters
     ----------
-    n_clusters : int, default=8
-        Number of clusters.
+    n_clusters, device, random_state, callbacks
+        As for all methods, see `kscn.baselines`.
     weight : float or None, default=None
         Of the errors; larger trusts the samples more. The one to take depends on the number, rank
         and scale of the samples: None takes 3 r mean|x| / sum |x|^2, three times the weight at
@@ -91,18 +88,12 @@ class LRR(AffinityClusterer):
         Relative primal and dual residual at which to stop.
     max_samples : int, default=12000
         More samples are refused: the affinity's memory and time grow with their square.
-    device : str, default="auto"
-        Torch device; "auto" takes a GPU when there is one.
-    random_state : int, RandomState or None, default=None
-        Seed of spectral clustering. The one used is recorded in `random_state_`.
-    callbacks : sequence of callables, default=()
-        Called as `callback(estimator, record)` with each history record; one that returns True
-        ends the iterations.
 
     Attributes
     ----------
-    labels_ : ndarray of shape (n,)
-        Cluster of every sample. Clusters are numbered by falling size.
+    labels_, history_, random_state_, n_features_in_
+        As for all methods; the history has the cost, one record per iteration and the start of
+        spectral clustering.
     errors_ : ndarray of shape (n,)
         Norm of what the representation leaves unexplained: large for outliers.
     weight_ : float
@@ -114,40 +105,13 @@ class LRR(AffinityClusterer):
     affinity_ : ndarray of shape (n, n)
     n_iter_ : int
         Iterations.
-    history_ : list of dict
-        The price, one record per iteration, the start of spectral clustering.
-    random_state_, n_features_in_ : int
-        The seed used, the number of features.
     """
 
-    _integers: ClassVar = {"max_iter": 1}
-    _numbers: ClassVar = {"tol": (0, np.inf), "power": (1e-6, np.inf)}
-    _switches: ClassVar = ("normalize",)
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        weight: float | None = None,
-        normalize: bool = True,
-        power: float = 4.0,
-        max_iter: int = 500,
-        tol: float = 1e-5,
-        max_samples: int = 12_000,
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        callbacks: Callbacks = (),
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.weight = weight
-        self.normalize = normalize
-        self.power = power
-        self.max_iter = max_iter
-        self.tol = tol
-        self.max_samples = max_samples
-        self.device = device
-        self.random_state = random_state
-        self.callbacks = callbacks
+    weight: float | None = parameter(None, POSITIVE)
+    normalize: bool = parameter(True, bool)
+    power: float = parameter(4.0, POSITIVE)
+    max_iter: int = parameter(500, Integer(1))
+    tol: float = parameter(1e-5, Number(0))
 
     def _cost(self, n: int, d: int, itemsize: int) -> Cost:
         r = min(n, d)
@@ -155,39 +119,31 @@ class LRR(AffinityClusterer):
         iteration = 2 * (6 * r**2 * n + 10 * r**3 + 40 * PASS * r * n)
         return Cost(
             itemsize * n**2 + 12 * 8 * r * n,
-            TYPICAL_ITERATIONS * iteration + n**2 * (2 * r + EMBEDDING),
+            CONSTANTS.typical_iterations * iteration + n**2 * (2 * r + EMBEDDING),
         )
 
     def _make_affinity(self, source: Source) -> NDArray:
         z = self._samples(source)
         z = unit_rows(z) if self.normalize else z
         codes = low_rank_codes(
-            z, self.weight, max_iter=self.max_iter, tol=self.tol, on_iteration=self._on_iteration
+            z,
+            self.weight,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            on_iteration=lambda iteration, residual: self._log(
+                "codes", iteration=iteration, max_iter=self.max_iter, residual=residual
+            ),
         )
         if not codes.converged:
             warnings.warn(
                 f"LRR did not converge in {codes.n_iter} iterations; raise max_iter or tol.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         self.n_iter_, self.objective_, self.gap_ = codes.n_iter, codes.objective, codes.gap
         self.weight_ = codes.weight
         self.errors_ = codes.errors.to(z.dtype).cpu().numpy()
         return angular_affinity(codes.factors().to(z.dtype), self.power)
-
-    def _check_settings(self, n: int) -> None:
-        super()._check_settings(n)
-        check_positive_or_none("weight", self.weight)
-
-    def _on_iteration(self, iteration: int, residual: float) -> bool:
-        return self._record(
-            {
-                "stage": "codes",
-                "iteration": iteration,
-                "max_iter": self.max_iter,
-                "residual": residual,
-            }
-        )
 
 
 def low_rank_codes(
@@ -224,13 +180,14 @@ def low_rank_codes(
     if weight is None:
         norms = z.double().norm(dim=1)
         weight = float(3 * len(s) * norms.mean() / norms.square().sum())
-    low, multiplier = right, right / PENALTY  # scaled by the penalty
-    penalty, residual, n_iter = PENALTY, np.inf, 0
+    penalty, relax = CONSTANTS.penalty, CONSTANTS.relax
+    low, multiplier = right, right / penalty  # scaled by the penalty
+    residual, n_iter = math.inf, 0
     sizes = torch.zeros(len(z), dtype=s.dtype, device=s.device)
     while n_iter < max_iter and residual > tol:
         n_iter += 1
         near, sizes = _pull_to_samples(low - multiplier, s, right, weight / penalty, sizes)
-        moved = RELAX * near + (1 - RELAX) * low
+        moved = relax * near + (1 - relax) * low
         before, low = low, _shrink_spectrum(moved + multiplier, 1 / penalty)
         multiplier = multiplier + moved - low
         # The floor is for solutions close to zero, which have no size to compare with.
@@ -238,24 +195,29 @@ def low_rank_codes(
         primal = float((near - low).norm() / size)
         dual = float((low - before).norm() / multiplier.norm())
         residual = max(primal, dual)
-        if n_iter % LOOK == 0 and n_iter <= max_iter / 2:
+        if n_iter % CONSTANTS.look == 0 and n_iter <= max_iter / 2:
             change = min(5.0, max(0.2, (primal / max(dual, 1e-300)) ** 0.5))
             penalty, multiplier = penalty * change, multiplier / change
         if on_iteration is not None and on_iteration(n_iter, residual):
             break
     errors = (s * (right - low)).norm(dim=0)
     objective = float(torch.linalg.svdvals(low).sum() + weight * errors.sum())
-    # Any Y with |S Y| <= 1 and columns up to `weight` long bounds the optimum by <Y, S V^T> from
-    # below; the multipliers, scaled until they comply, are close to the best one.
-    multiplier = multiplier * penalty
+    gap = (objective - _lower_bound(multiplier * penalty, s, right, weight)) / objective
+    return LowRankCodes(right.mT, low, errors, weight, objective, gap, n_iter, residual <= tol)
+
+
+def _lower_bound(multiplier: Tensor, s: Tensor, right: Tensor, weight: float) -> float:
+    """A bound of the optimum from below, by duality.
+
+    Any Y with |S Y| <= 1 and columns up to `weight` long gives <Y, S V^T>; the multipliers, scaled
+    until they comply, are close to the best one.
+    """
     excess = max(
         1.0,
         float(torch.linalg.matrix_norm(multiplier, 2)),
         float((multiplier / s).norm(dim=0).max()) / weight,
     )
-    bound = float((multiplier * right).sum()) / excess
-    gap = (objective - bound) / objective
-    return LowRankCodes(right.mT, low, errors, weight, objective, gap, n_iter, residual <= tol)
+    return float((multiplier * right).sum()) / excess
 
 
 def _shrink_spectrum(matrix: Tensor, amount: float) -> Tensor:
@@ -285,13 +247,13 @@ def _pull_to_samples(
     load = amount * s.square()  # (r, 1)
     inside = (b / load).square().sum(dim=0) <= 1
     h = torch.where(inside, 0, sizes)
-    for _ in range(MOST_NEWTON):
+    for _ in range(CONSTANTS.most_newton):
         ratio = 1 / (h + load)
         terms = (b * ratio).square_()
         value = terms.sum(dim=0)
         slope = terms.mul_(ratio).sum(dim=0).clamp(min=torch.finfo(b.dtype).tiny)
         step = torch.where(inside, 0, value * (value.sqrt() - 1) / slope)
         h = (h + step).clamp_(min=0)
-        if (step.abs() <= NEWTON_TOL * h).all():
+        if (step.abs() <= CONSTANTS.newton_tol * h).all():
             break
     return q + amount * s * b / (h + load), h

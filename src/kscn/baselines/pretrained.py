@@ -12,8 +12,8 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,28 +23,37 @@ from torch import nn
 
 from kscn.data import Source
 from kscn.data.catalog import cache_dir
-from kscn.errors import InputError, ModelFileError
+from kscn.errors import ModelFileError
 from kscn.estimators import network as networks
 from kscn.modelfile import read_model, write_model
-from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling, NoAugmentation
-from kscn.training.device import placed, seeded
+from kscn.nn import DenseAutoencoder, IdentityLatent, NoAugmentation
 from kscn.training.layerwise import pretrain_layers
 from kscn.training.minibatches import Minibatches
 from kscn.training.pretrain import EpochLosses, Trainer, pretrain
 
-# Raised whenever the recipe changes, so that networks of an older one are not taken for its own.
-RECIPE = 1
 KIND = "PretrainedAutoencoder"
-# Brightest pixel of images as the dense network takes them. Vectors have a mean square of one.
-BRIGHTEST = 5.2
-# Share of the entries of a layer's input that are dropped in layer-wise pretraining.
-DROPOUT = 0.2
-LEARNING_RATE = 1e-3
-SCHEDULE = "one-cycle"
-# Steps that "auto" aims at, per layer and for the whole network, within most epochs.
-LAYER_STEPS, MOST_LAYER_EPOCHS = 3_000, 50
-STEPS, MOST_EPOCHS = 12_000, 200
 
+
+@dataclass(frozen=True)
+class Constants:
+    """Numbers of the recipe."""
+
+    # Raised whenever the recipe changes, so that the cache has no networks of an older one.
+    version: int = 1
+    # Brightest pixel of images as the dense network takes them. Vectors have a mean square of one.
+    brightest: float = 5.2
+    # Share of the entries of a layer's input that are dropped in layer-wise pretraining.
+    dropout: float = 0.2
+    learning_rate: float = 1e-3
+    schedule: str = "one-cycle"
+    # Steps that "auto" aims at, per layer and for the whole network, within most epochs.
+    layer_steps: int = 3_000
+    most_layer_epochs: int = 50
+    steps: int = 12_000
+    most_epochs: int = 200
+
+
+CONSTANTS = Constants()
 OnRecord = Callable[[dict[str, Any]], bool]
 
 
@@ -58,83 +67,60 @@ class Recipe:
     epochs: int
     batch_size: int
     seed: int
-    version: int = field(default=RECIPE)
+    version: int = CONSTANTS.version
+
+    @classmethod
+    def of(
+        cls,
+        network: Any,
+        kind: str,
+        layer_epochs: int | str,
+        epochs: int | str,
+        batches: Minibatches,
+        seed: int,
+    ) -> Recipe:
+        """The recipe with numbers of epochs instead of "auto"; only "sae" has layers to train."""
+        use, per_epoch = CONSTANTS, batches.per_epoch
+        if isinstance(layer_epochs, str):
+            layer_epochs = min(use.most_layer_epochs, -(-use.layer_steps // per_epoch))
+        if isinstance(epochs, str):
+            epochs = min(use.most_epochs, -(-use.steps // per_epoch))
+        layer_epochs = int(layer_epochs) if kind == "sae" else 0
+        return cls(kind, network.config(), layer_epochs, int(epochs), batches.batch_size, seed)
 
 
-@dataclass(frozen=True)
-class Pretrained:
-    """A trained autoencoder, and from stored samples to what it takes."""
-
-    network: Any
-    scaling: InputScaling
-    shape: tuple[int, ...]
-
-    def batches(self, source: Source, batch_size: int, device: torch.device) -> Minibatches:
-        """Samples as mini-batches for the network."""
-        return Minibatches(source, self.scaling, self.shape, batch_size, device)
-
-
-def pretrained_autoencoder(
-    source: Source,
-    *,
-    kind: str,
-    params: Mapping[str, Any] | None,
-    layer_epochs: int | str,
-    epochs: int | str,
-    batch_size: int,
-    seed: int,
-    device: torch.device,
+def train_or_restore(
+    network: Any,
+    batches: Minibatches,
+    recipe: Recipe,
     cache: bool | str | os.PathLike[str],
     on_record: OnRecord,
-) -> Pretrained:
-    """Train an autoencoder on the samples, or take it from the cache.
+) -> None:
+    """Train an autoencoder by the recipe, or put in the weights that the cache has for it.
 
     Parameters
     ----------
-    source : Source
+    network : nn.Module
+        With the weights to begin with.
+    batches : Minibatches
         The samples.
-    kind : {"sae", "cae"}
-        "sae" is dense, 500-500-2000-10 wide, trained layer by layer and then as a whole, on pixels
-        from 0 to 5.2 or on vectors of mean square one. "cae" is convolutional, for images, trained
-        as a whole on pixels from 0 to 1.
-    params : mapping or None
-        Arguments of the network instead of its defaults.
-    layer_epochs, epochs : int or "auto"
-        Epochs for each layer of "sae" and for the whole network. "auto" aims at 3,000 and 12,000
-        steps, in at most 50 and 200 epochs.
-    batch_size, seed, device
-        Samples per step, seed of everything, where to train.
+    recipe : Recipe
+        What to do.
     cache : bool or path-like
         Whether, or in which directory, to keep networks.
     on_record : callable
-        Hears of every epoch; returning True ends the stage it is called in. A network that was
-        ended early is not kept.
+        Called with the record of every epoch; returning True ends the stage it is called in. A
+        network that was ended early is not kept.
     """
-    # Layers draw their weights from torch's global generator: seeded, and then as it was.
-    with seeded(seed):
-        network: Any = networks.build(kind, params, source.shape)
-    shape = networks.input_shape(network, source.shape)
-    made = Pretrained(network, _scaling(source, kind).to(device), shape)
-    networks.checked_run(network, torch.zeros(1, *shape))
-    placed(network, device)
-    batches = made.batches(source, batch_size, device)
-    per_epoch = batches.per_epoch
-    recipe = Recipe(
-        kind,
-        network.config(),
-        _epochs(layer_epochs, LAYER_STEPS, MOST_LAYER_EPOCHS, per_epoch) if kind == "sae" else 0,
-        _epochs(epochs, STEPS, MOST_EPOCHS, per_epoch),
-        batch_size,
-        seed,
-    )
     folder = _folder(cache)
-    kept = None if folder is None else folder / f"{kind}-{fingerprint(source, recipe)}"
+    kept = None
+    if folder is not None:
+        kept = folder / f"{recipe.kind}-{fingerprint(batches.source, recipe)}"
     if kept is not None and _restore(network, recipe, kept):
         on_record({"stage": "pretrained", "network": kept.name})
     elif _train(network, batches, recipe, on_record) and kept is not None:
         _keep(network, recipe, kept)
     network.eval()
-    return made
 
 
 def fingerprint(source: Source, recipe: Recipe) -> str:
@@ -146,46 +132,46 @@ def fingerprint(source: Source, recipe: Recipe) -> str:
     return digest.hexdigest()[:32]
 
 
-def check_cache(cache: Any) -> None:
-    """Refuse what is neither a switch nor a path."""
-    if not isinstance(cache, (bool, np.bool_, str, os.PathLike)):
-        raise InputError(f"cache={cache!r} must be True, False or a directory.")
+def train_alone(
+    network: nn.Module,
+    batches: Minibatches,
+    *,
+    epochs: int,
+    learning_rate: float,
+    generator: torch.Generator,
+    on_record: OnRecord,
+    schedule: str = "constant",
+) -> None:
+    """Train an autoencoder by its reconstruction alone, one record per epoch."""
+    trainer = Trainer(
+        network,
+        IdentityLatent(),
+        batches,
+        epochs=epochs,
+        learning_rate=learning_rate,
+        schedule=schedule,
+        augment=NoAugmentation(),
+        generator=generator,
+        stage="pretraining",
+    )
+    pretrain(trainer, epochs, lambda e, losses: on_record(_record("pretrain", e, epochs, losses)))
 
 
-def check_epochs(name: str, epochs: Any) -> None:
-    """Refuse what is neither "auto" nor a number of epochs."""
-    whole = isinstance(epochs, (int, np.integer)) and not isinstance(epochs, bool) and epochs >= 0
-    if not whole and not (isinstance(epochs, str) and epochs == "auto"):
-        raise InputError(f"{name}={epochs!r} must be 'auto' or an integer of at least 0.")
-
-
-def _epochs(wanted: int | str, steps: int, most: int, per_epoch: int) -> int:
-    return min(most, -(-steps // per_epoch)) if isinstance(wanted, str) else int(wanted)
-
-
-def _scaling(source: Source, kind: str) -> InputScaling:
-    image = networks.image_shape(source.shape) is not None
-    scaling = InputScaling.of(source, image)
-    if image and kind == "sae":
-        return InputScaling(scaling.shift, BRIGHTEST * float(scaling.factor))
-    return scaling
+def _record(stage: str, epoch: int, epochs: int, losses: EpochLosses) -> dict[str, Any]:
+    error = losses.reconstruction
+    return {"stage": stage, "epoch": epoch, "epochs": epochs, "reconstruction": error}
 
 
 def _train(network: nn.Module, batches: Minibatches, recipe: Recipe, on_record: OnRecord) -> bool:
     """Follow the recipe; whether it was followed to its end."""
     generator = torch.Generator().manual_seed(recipe.seed)
+    rate, schedule = CONSTANTS.learning_rate, CONSTANTS.schedule
     complete = True
 
-    def report(stage: str, epoch: int, epochs: int, losses: EpochLosses) -> bool:
+    def watched(record: dict[str, Any]) -> bool:
         nonlocal complete
-        record = {
-            "stage": stage,
-            "epoch": epoch,
-            "epochs": epochs,
-            "reconstruction": losses.reconstruction,
-        }
         stop = on_record(record)
-        complete &= not (stop and epoch < epochs)
+        complete &= not (stop and record["epoch"] < record["epochs"])
         return stop
 
     if recipe.layer_epochs:
@@ -194,26 +180,23 @@ def _train(network: nn.Module, batches: Minibatches, recipe: Recipe, on_record: 
             network,
             batches,
             epochs=recipe.layer_epochs,
-            learning_rate=LEARNING_RATE,
-            schedule=SCHEDULE,
-            dropout=DROPOUT,
+            learning_rate=rate,
+            schedule=schedule,
+            dropout=CONSTANTS.dropout,
             generator=generator,
-            on_epoch=lambda layer, epoch, losses: report(
-                f"pretrain layer {layer + 1}", epoch, recipe.layer_epochs, losses
+            on_epoch=lambda layer, epoch, losses: watched(
+                _record(f"pretrain layer {layer + 1}", epoch, recipe.layer_epochs, losses)
             ),
         )
-    trainer = Trainer(
+    train_alone(
         network,
-        IdentityLatent(),
         batches,
         epochs=recipe.epochs,
-        learning_rate=LEARNING_RATE,
-        schedule=SCHEDULE,
-        augment=NoAugmentation(),
+        learning_rate=rate,
+        schedule=schedule,
         generator=generator,
-        stage="pretraining",
+        on_record=watched,
     )
-    pretrain(trainer, recipe.epochs, lambda e, losses: report("pretrain", e, recipe.epochs, losses))
     network.zero_grad()  # as a network from the cache has it
     return complete
 

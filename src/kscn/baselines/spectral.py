@@ -7,6 +7,8 @@ products with W are needed, so a sparse affinity stays sparse and a dense one is
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -20,17 +22,24 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from kscn.baselines.cost import PASS
-from kscn.estimators.labels import canonical_order
 
-# Up to this size a full eigendecomposition is quick and knows no convergence.
-SMALL = 600
-# Starts of the final k-means.
-STARTS = 20
-# Rows of a dense affinity looked at together.
-BLOCK = 512
+
+@dataclass(frozen=True)
+class Constants:
+    """Numbers that steer spectral clustering."""
+
+    small: int = 600  # up to this size a full eigendecomposition is quick and always converges
+    starts: int = 20  # of the final k-means
+    block: int = 512  # rows of a dense affinity that are worked on together
+
+
+CONSTANTS = Constants()
 # Operations per entry to make a dense affinity and embed by it, for estimates of the time: a few
 # passes to raise it to a power and some hundred products with vectors.
 EMBEDDING = 150 * PASS
+# Where the vectors so far span all that the matrix maps to, ARPACK draws a new direction: since
+# SciPy 1.17 from a generator that can be given, before from one with a fixed seed.
+TAKES_GENERATOR = "rng" in signature(eigsh).parameters
 
 
 def spectral_labels(affinity: Any, n_clusters: int, seed: int) -> NDArray:
@@ -48,9 +57,10 @@ def spectral_labels(affinity: Any, n_clusters: int, seed: int) -> NDArray:
     embedding = spectral_embedding(affinity, n_clusters, seed)
     norms = np.linalg.norm(embedding, axis=1, keepdims=True)
     embedding = embedding / np.where(norms > 0, norms, 1)
-    found = KMeans(n_clusters, n_init=STARTS, random_state=seed).fit(embedding).labels_
-    rank = np.argsort(canonical_order(found, n_clusters))
-    return rank[found].astype(np.int32)
+    found = KMeans(n_clusters, n_init=CONSTANTS.starts, random_state=seed).fit(embedding).labels_
+    # Numbered by falling size, ties by their first sample.
+    _, first, own, sizes = np.unique(found, True, True, True)
+    return np.argsort(np.lexsort((first, -sizes)))[own].astype(np.int32)
 
 
 def spectral_embedding(affinity: Any, n_components: int, seed: int) -> NDArray:
@@ -87,7 +97,7 @@ def _leading(affinity: Any, k: int, seed: int) -> tuple[NDArray, NDArray]:
     n = affinity.shape[0]
     degree = np.asarray(affinity.sum(axis=1), dtype=np.float64).reshape(-1)
     scale = np.where(degree > 0, 1 / np.sqrt(np.where(degree > 0, degree, 1)), 0.0)
-    if n <= max(SMALL, 3 * k):
+    if n <= max(CONSTANTS.small, 3 * k):
         dense = affinity.toarray() if sparse.issparse(affinity) else np.asarray(affinity)
         dense = dense.astype(np.float64) * scale * scale[:, None]
         values, vectors = linalg.eigh(dense, subset_by_index=[n - k, n - 1])
@@ -100,7 +110,7 @@ def symmetric_factors(matrix: Tensor, rank: int, seed: int) -> Tensor:
     """U sqrt(|s|) of the `rank` eigenvalues s largest in size of a symmetric matrix, (n, rank)."""
     n = len(matrix)
     rank = min(rank, n)
-    if n <= max(SMALL, 3 * rank):
+    if n <= max(CONSTANTS.small, 3 * rank):
         s, vectors = torch.linalg.eigh(matrix)
         chosen = s.abs().topk(rank).indices
         return vectors[:, chosen] * s[chosen].abs().sqrt()
@@ -123,6 +133,7 @@ def _iterated(operator: LinearOperator, k: int, which: str, seed: int) -> tuple[
             ncv=min(n, max(2 * k + 20, 40)),
             maxiter=1000,
             tol=1e-6,
+            **({"rng": rng} if TAKES_GENERATOR else {}),
         )
     except ArpackNoConvergence:
         # Many eigenvalues close together: a block method gives the space they span at least.
@@ -133,7 +144,7 @@ def _iterated(operator: LinearOperator, k: int, which: str, seed: int) -> tuple[
             "The eigenvectors of the affinity did not converge fully; the graph is close to more "
             f"than {k} separate pieces.",
             ConvergenceWarning,
-            stacklevel=5,
+            stacklevel=7,
         )
     order = np.argsort(values)
     return values[order], vectors[:, order]
@@ -187,7 +198,7 @@ def symmetric_affinity(codes: sparse.csr_array) -> sparse.csr_array:
 
 def keep_largest_dense(codes: Tensor, share: float) -> Tensor:
     """As `keep_largest`, for dense codes (n, n), overwritten a block of rows at a time."""
-    for rows in codes.split(BLOCK):
+    for rows in codes.split(CONSTANTS.block):
         ranked, order = rows.abs().sort(dim=1, descending=True)
         held = ranked.cumsum(dim=1)
         # An entry is dropped when those before it hold the share already.
@@ -200,8 +211,9 @@ def angular_affinity(factors: Tensor, power: float) -> NDArray:
     """max(0, cosine)^power between the rows of `factors` (n, r): a dense (n, n) affinity."""
     rows = torch.nn.functional.normalize(factors.cpu(), dim=1)
     out = torch.empty(len(rows), len(rows), dtype=rows.dtype)
-    for begin in range(0, len(rows), BLOCK):
-        part = out[begin : begin + BLOCK]
-        torch.mm(rows[begin : begin + BLOCK], rows.mT, out=part)
+    block = CONSTANTS.block
+    for begin in range(0, len(rows), block):
+        part = out[begin : begin + block]
+        torch.mm(rows[begin : begin + block], rows.mT, out=part)
         part.clamp_(min=0).pow_(power)
     return out.numpy()

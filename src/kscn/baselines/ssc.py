@@ -3,34 +3,48 @@
 from __future__ import annotations
 
 import warnings
-from typing import ClassVar
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from kscn.baselines.base import AffinityClusterer, Callbacks, check_positive_or_none, unit_rows
+from kscn.baselines.affinity import AffinityBaseline
+from kscn.baselines.base import unit_rows
+from kscn.baselines.constraints import Integer, Number, parameter
 from kscn.baselines.cost import PASS, Cost
 from kscn.baselines.lasso import Atoms, sparse_codes
 from kscn.baselines.spectral import keep_largest, symmetric_affinity
 from kscn.data import Source
 
-# Samples whose codes are searched at a time, and n x block matrices that takes.
-BLOCK = 512
-STATE = 7
-# Sweeps that a sample takes on average, for the estimate of the time.
-TYPICAL_SWEEPS = 150
+
+@dataclass(frozen=True)
+class Constants:
+    """Numbers that steer the coding and the estimate of its cost."""
+
+    block: int = 512  # samples whose codes are searched at a time
+    matrices: int = 7  # n x block matrices that takes
+    typical_sweeps: int = 150  # that a sample takes on average
 
 
-class SparseCoder(AffinityClusterer):
+CONSTANTS = Constants()
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class SparseCoder(AffinityBaseline):
     """Affinities from the l1 self-expression of features: the part that SSC and KSSC share."""
 
+    alpha: float = parameter(20.0, Number(1))
+    shared_weight: bool = parameter(True, bool)
+    keep: float = parameter(1.0, Number(0, 1, closed="both"))
+    max_iter: int = parameter(1000, Integer(1))
+    tol: float = parameter(1e-3, Number(0))
+
     def _coding_cost(self, n: int, r: int, itemsize: int) -> Cost:
-        """The price of coding n samples with features of rank r."""
-        memory = itemsize * n * (STATE * min(BLOCK, n) + 4 * r)
-        return Cost(memory, n**2 * TYPICAL_SWEEPS * (4.0 * r + 8 * PASS))
+        """The cost of coding n samples with features of rank r."""
+        memory = itemsize * n * (CONSTANTS.matrices * min(CONSTANTS.block, n) + 4 * r)
+        return Cost(memory, n**2 * CONSTANTS.typical_sweeps * (4.0 * r + 8 * PASS))
 
     def _code(self, features: Tensor, further: Tensor | None, affine: bool) -> sparse.csr_array:
         """Affinity of samples by their codes; `further` are atoms besides the samples."""
@@ -47,9 +61,9 @@ class SparseCoder(AffinityClusterer):
             penalty=self.alpha,
             max_iter=self.max_iter,
             tol=self.tol,
-            block=BLOCK,
-            on_progress=lambda done, residual: self._record(
-                {"stage": "codes", "done": done, "samples": n, "residual": residual}
+            block=CONSTANTS.block,
+            on_progress=lambda done, residual: self._log(
+                "codes", done=done, samples=n, residual=residual
             ),
         )
         self.n_iter_ = codes.n_iter
@@ -58,7 +72,7 @@ class SparseCoder(AffinityClusterer):
             (codes.unsolved, "have no codes because a callback ended the fit early"),
         ):
             if count:
-                warnings.warn(f"{count} of {n} samples {what}.", ConvergenceWarning, stacklevel=4)
+                warnings.warn(f"{count} of {n} samples {what}.", ConvergenceWarning, stacklevel=5)
         inside = codes.columns < n  # codes of further atoms say nothing about pairs of samples
         rows, columns, values = (
             part[inside].numpy() for part in (codes.rows, codes.columns, codes.values)
@@ -67,17 +81,19 @@ class SparseCoder(AffinityClusterer):
         return symmetric_affinity(keep_largest(self.codes_, self.keep))
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class SSC(SparseCoder):
     """Sparse subspace clustering: spectral clustering of l1 self-expression.
 
     Every sample is written by the others, min |c|_1 + weight / 2 |x - sum_i c_i x_i|^2, and samples
     that use each other are close. With features of rank r, a sweep over all samples takes
-    4 r n^2 operations and some 150 sweeps are usual; memory is linear in n.
+    4 r n^2 operations and some 150 sweeps are usual; memory is linear in n. Where a callback ends
+    the coding, samples not reached have no codes of their own.
 
     Parameters
     ----------
-    n_clusters : int, default=8
-        Number of clusters.
+    n_clusters, device, random_state, callbacks
+        As for all methods, see `kscn.baselines`.
     alpha : float, default=20.0
         The weight of a sample is alpha / mu, where mu is its largest inner product with another
         one, so that alpha > 1 is what gives it any code at all. Larger means denser codes and a
@@ -100,28 +116,18 @@ class SSC(SparseCoder):
         Relative primal and dual residual at which a sample's code is done.
     max_samples : int, default=12000
         More samples are refused: time grows with their square.
-    device : str, default="auto"
-        Torch device; "auto" takes a GPU when there is one.
-    random_state : int, RandomState or None, default=None
-        Seed of spectral clustering. The one used is recorded in `random_state_`.
-    callbacks : sequence of callables, default=()
-        Called as `callback(estimator, record)` with each history record; one that returns True
-        ends the coding, and samples not reached have no codes of their own.
 
     Attributes
     ----------
-    labels_ : ndarray of shape (n,)
-        Cluster of every sample. Clusters are numbered by falling size.
+    labels_, history_, random_state_, n_features_in_
+        As for all methods; the history has the cost, the progress of coding and the start of
+        spectral clustering.
     codes_ : scipy.sparse.csr_array of shape (n, n)
         Row i writes sample i by the others.
     affinity_ : scipy.sparse.csr_array of shape (n, n)
         |C| + |C|^T, rows of C divided by their largest entry before.
     n_iter_ : int
         Most sweeps that a sample took.
-    history_ : list of dict
-        The price, the progress of coding, the start of spectral clustering.
-    random_state_, n_features_in_ : int
-        The seed used, the number of features.
 
     Examples
     --------
@@ -132,40 +138,9 @@ class SSC(SparseCoder):
     1.0
     """
 
-    _integers: ClassVar = {"max_iter": 1}
-    _numbers: ClassVar = {"alpha": (1, np.inf), "tol": (0, np.inf), "keep": (0, 1.0000001)}
-    _switches: ClassVar = ("shared_weight", "affine", "normalize")
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        alpha: float = 20.0,
-        shared_weight: bool = True,
-        outliers: float | None = None,
-        affine: bool = False,
-        normalize: bool = True,
-        keep: float = 1.0,
-        max_iter: int = 1000,
-        tol: float = 1e-3,
-        max_samples: int = 12_000,
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        callbacks: Callbacks = (),
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.alpha = alpha
-        self.shared_weight = shared_weight
-        self.outliers = outliers
-        self.affine = affine
-        self.normalize = normalize
-        self.keep = keep
-        self.max_iter = max_iter
-        self.tol = tol
-        self.max_samples = max_samples
-        self.device = device
-        self.random_state = random_state
-        self.callbacks = callbacks
+    outliers: float | None = parameter(None, Number(1, closed="neither"))
+    affine: bool = parameter(False, bool)
+    normalize: bool = parameter(True, bool)
 
     def _cost(self, n: int, d: int, itemsize: int) -> Cost:
         return self._coding_cost(n, min(n, d), itemsize)
@@ -181,16 +156,13 @@ class SSC(SparseCoder):
             further *= largest / self.outliers
         return self._code(z, further, bool(self.affine))
 
-    def _check_settings(self, n: int) -> None:
-        super()._check_settings(n)
-        check_positive_or_none("outliers", self.outliers, above=1)
-
 
 def largest_products(features: Tensor) -> Tensor:
     """The largest |inner product| of every row with another one, shape (n,)."""
     found = torch.empty_like(features[:, 0])
-    for begin in range(0, len(features), BLOCK):
-        part = (features[begin : begin + BLOCK] @ features.mT).abs_()
+    block = CONSTANTS.block
+    for begin in range(0, len(features), block):
+        part = (features[begin : begin + block] @ features.mT).abs_()
         part.diagonal(begin).zero_()
-        found[begin : begin + BLOCK] = part.amax(dim=1)
+        found[begin : begin + block] = part.amax(dim=1)
     return found

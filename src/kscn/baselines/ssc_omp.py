@@ -4,96 +4,73 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import ClassVar
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from kscn.baselines.base import AffinityClusterer, Callbacks, unit_rows
+from kscn.baselines.affinity import AffinityBaseline
+from kscn.baselines.base import unit_rows
+from kscn.baselines.constraints import Integer, Number, parameter
 from kscn.baselines.cost import PASS, Cost
 from kscn.baselines.spectral import symmetric_affinity
 from kscn.data import Source
 
-# Most entries of the block x n matrix of correlations.
-ENTRIES = 1 << 23
-# A new atom whose part outside the span of the chosen ones is shorter than this adds nothing.
-DEPENDENT = 1e-5
-# Operations per sample and atom of the eigensolver on the sparse graph, for estimates of the time.
-SPARSE_EMBEDDING = 1e4
+
+@dataclass(frozen=True)
+class Constants:
+    """Numbers that steer the pursuit and the estimate of its cost."""
+
+    entries: int = 1 << 23  # most of them in the block x n matrix of correlations
+    # A new atom whose part outside the span of the chosen ones is shorter than this adds nothing.
+    dependent: float = 1e-5
+    # Operations per sample and atom of the eigensolver on the sparse graph.
+    sparse_embedding: float = 1e4
 
 
-class SSCOMP(AffinityClusterer):
+CONSTANTS = Constants()
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class SSCOMP(AffinityBaseline):
     """Subspace clustering by orthogonal matching pursuit: a few neighbours each, found greedily.
 
     Every sample of unit norm picks the other one that correlates most with what its picks so far
     leave unexplained, until `n_nonzero` are picked or little is left. That takes 2 d n^2 operations
     per pick; memory is linear in n, since correlations are made for a block of samples at a time.
+    Where a callback ends the coding, samples not reached have no codes of their own.
 
     Parameters
     ----------
-    n_clusters : int, default=8
-        Number of clusters.
+    n_clusters, device, random_state, callbacks
+        As for all methods, see `kscn.baselines`.
     n_nonzero : int, default=10
         Most picks per sample: about the dimension of the subspaces.
     tol : float, default=1e-6
         A sample is done when the norm of what is left of it (of 1) is below this.
     max_samples : int, default=200000
         More samples are refused: time grows with their square.
-    device : str, default="auto"
-        Torch device; "auto" takes a GPU when there is one.
-    random_state : int, RandomState or None, default=None
-        Seed of spectral clustering. The one used is recorded in `random_state_`.
-    callbacks : sequence of callables, default=()
-        Called as `callback(estimator, record)` with each history record; one that returns True
-        ends the coding, and samples not reached have no codes of their own.
 
     Attributes
     ----------
-    labels_ : ndarray of shape (n,)
-        Cluster of every sample. Clusters are numbered by falling size.
-    codes_ : scipy.sparse.csr_array of shape (n, n)
-        Row i writes sample i by the others.
-    affinity_ : scipy.sparse.csr_array of shape (n, n)
-        |C| + |C|^T, rows of C divided by their largest entry before.
+    labels_, codes_, affinity_, history_, random_state_, n_features_in_
+        As for `SSC`.
     n_iter_ : int
         Most picks that a sample took.
-    history_ : list of dict
-        The price, the progress of coding, the start of spectral clustering.
-    random_state_, n_features_in_ : int
-        The seed used, the number of features.
     """
 
-    _integers: ClassVar = {"n_nonzero": 1}
-    _numbers: ClassVar = {"tol": (0, 1)}
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        n_nonzero: int = 10,
-        tol: float = 1e-6,
-        max_samples: int = 200_000,
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        callbacks: Callbacks = (),
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.n_nonzero = n_nonzero
-        self.tol = tol
-        self.max_samples = max_samples
-        self.device = device
-        self.random_state = random_state
-        self.callbacks = callbacks
+    n_nonzero: int = parameter(10, Integer(1))
+    tol: float = parameter(1e-6, Number(0, 1))
+    max_samples: int = parameter(200_000, Integer(1))
 
     def _cost(self, n: int, d: int, itemsize: int) -> Cost:
         picks = min(self.n_nonzero, d, n)
-        block = min(n, max(1, ENTRIES // n))
+        block = min(n, max(1, CONSTANTS.entries // n))
         memory = 2 * itemsize * block * (n + (picks + 3) * d) + 4 * n * picks * (itemsize + 8)
         per_pick = n**2 * (2 * d + 3 * PASS) + n * d * picks * PASS
-        return Cost(memory, picks * (per_pick + n * SPARSE_EMBEDDING))
+        return Cost(memory, picks * (per_pick + n * CONSTANTS.sparse_embedding))
 
     def _make_affinity(self, source: Source) -> sparse.csr_array:
         z = self._samples(source)
@@ -102,14 +79,14 @@ class SSCOMP(AffinityClusterer):
             unit_rows(z),
             self.n_nonzero,
             self.tol,
-            on_progress=lambda done: self._record({"stage": "codes", "done": done, "samples": n}),
+            on_progress=lambda done: self._log("codes", done=done, samples=n),
         )
         if reached < n:
             warnings.warn(
                 f"{n - reached} of {n} samples have no codes because a callback ended the fit "
                 "early.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return symmetric_affinity(self.codes_)
 
@@ -132,7 +109,7 @@ def greedy_codes(
     """
     n, d = z.shape
     most = min(n_nonzero, n - 1, d)
-    block = max(1, ENTRIES // n)
+    block = max(1, CONSTANTS.entries // n)
     parts: list[tuple[Tensor, ...]] = []
     picks = reached = 0
     for begin in range(0, n, block):
@@ -177,7 +154,7 @@ def _pursue(z: Tensor, rows: Tensor, most: int, tol: float) -> tuple[Tensor, Ten
             triangle[:, :pick, pick] += inner
             new -= torch.einsum("bpd,bp->bd", frame[:, :pick], inner)
         length = new.norm(dim=1)
-        active = active & (length > DEPENDENT)
+        active = active & (length > CONSTANTS.dependent)
         new /= length.clamp(min=torch.finfo(z.dtype).tiny)[:, None]
         new *= active[:, None]
         frame[:, pick], chosen[:, pick], used[:, pick] = new, best, active

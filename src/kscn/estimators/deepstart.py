@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from kscn.baselines.self_expression import dsc_labels
 from kscn.data import Source, as_source
 from kscn.estimators import validation as check
 from kscn.estimators.deepstate import DeepProgress
@@ -178,8 +179,6 @@ def _dsc(
     group: Group,
 ) -> NDArray:
     """DSC-Net's self-expression clusters a subset; its subspaces take in the rest."""
-    from kscn.baselines.dsc_net import dsc_labels
-
     rng = np.random.default_rng(seed)
     picked = np.sort(rng.permutation(place(latents)[1])[:DSC_SAMPLES])
     subset = group.gather(torch.from_numpy(latents.take(own_rows(latents, picked))))

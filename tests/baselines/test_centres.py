@@ -10,7 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 
 from kscn import baselines
-from kscn.baselines.clusterer import nearest_centre
+from kscn.baselines.centres import nearest_centre
 from kscn.data import as_source
 from kscn.errors import InputError, KscnError
 

@@ -1,0 +1,96 @@
+"""What parameters may be: intervals with their ends, words, None, and sentences about them."""
+
+import inspect
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from kscn import baselines
+from kscn.baselines.constraints import (
+    POSITIVE,
+    Integer,
+    Number,
+    check_parameters,
+    check_value,
+    parameter,
+)
+from kscn.errors import InputError
+
+
+@pytest.mark.parametrize(
+    "alternatives, good, bad",
+    [
+        ([Integer(2)], [2, np.int64(3)], [1, 2.0, True, "2", None]),
+        ([Number(0)], [0, 0.5, np.float32(3)], [-1, np.nan, np.inf, False, "1", None]),
+        ([Number(0, 1)], [0, 0.99], [1, -0.01]),
+        ([Number(0, 1, closed="right")], [1, 1e-9], [0, 1.01]),
+        ([Number(0, 1, closed="both")], [0, 1], [-0.01, 1.01]),
+        ([POSITIVE], [1e-9], [0]),
+        ([None, POSITIVE], [None, 2], [0, "None"]),
+        (["auto", Integer(0)], ["auto", 0], ["Auto", -1, None, np.array(["auto", "auto"])]),
+        ([bool], [True, np.bool_(False)], [1, 0, "True", None]),
+        ([bool, str, os.PathLike], [False, "here"], [3, None]),
+    ],
+)
+def test_a_value_has_to_meet_one_alternative(alternatives, good, bad):
+    for value in good:
+        check_value("x", value, alternatives)
+    for value in bad:
+        with pytest.raises(InputError, match=r"^x=.* must be .*\.$"):
+            check_value("x", value, alternatives)
+
+
+@pytest.mark.parametrize(
+    "alternatives, sentence",
+    [
+        ([Integer(1)], "x=-1 must be an integer of at least 1."),
+        ([Number(0)], "x=-1 must be a number of at least 0."),
+        ([Number(0, 1)], "x=-1 must be a number of at least 0 and below 1."),
+        ([Number(0, 1, closed="right")], "x=-1 must be a number above 0 and at most 1."),
+        ([None, POSITIVE], "x=-1 must be None or a number above 0."),
+        (["auto", Integer(0)], "x=-1 must be 'auto' or an integer of at least 0."),
+        ([bool], "x=-1 must be True or False."),
+        ([bool, str, os.PathLike], "x=-1 must be True, False, a string or a path."),
+        (["a", "b", "c"], "x=-1 must be 'a', 'b' or 'c'."),
+    ],
+)
+def test_a_refusal_names_all_alternatives(alternatives, sentence):
+    with pytest.raises(InputError) as refusal:
+        check_value("x", -1, alternatives)
+    assert str(refusal.value) == sentence
+
+
+def test_parameters_of_a_dataclass_are_checked_with_those_of_its_base():
+    @dataclass
+    class Base:
+        size: int = parameter(3, Integer(1))
+        anything: object = None
+
+    @dataclass
+    class Derived(Base):
+        kind: str = parameter("a", "b")  # the default is an alternative by itself
+
+    check_parameters(Derived(anything="x", kind="b"))
+    with pytest.raises(InputError, match="size=0"):
+        check_parameters(Derived(size=0))
+    with pytest.raises(InputError, match="kind='c' must be 'a' or 'b'"):
+        check_parameters(Derived(kind="c"))
+
+
+@pytest.mark.parametrize("name", [*baselines.NAMES, *baselines.COMPOSITES])
+def test_defaults_are_allowed_and_all_but_the_number_of_clusters_are_given_by_name(name):
+    model = baselines.make(name, 3)
+    check_parameters(model)
+    first, *others = inspect.signature(type(model)).parameters.values()
+    assert first.name == "n_clusters" and first.kind is first.POSITIONAL_OR_KEYWORD
+    assert all(one.kind is one.KEYWORD_ONLY for one in others)
+
+
+@pytest.mark.parametrize("name", [*baselines.NAMES, *baselines.COMPOSITES])
+def test_every_parameter_is_described(name):
+    model = baselines.make(name, 3)
+    described = type(model).__doc__.partition("Attributes")[0]
+    for parameter_name in model.get_params():
+        assert parameter_name in described
