@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,13 @@ import torch
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, lobpcg
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, lobpcg
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from kscn.baselines.cost import PASS
+from kscn.neighbours.spectral import seeded_eigsh
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,6 @@ CONSTANTS = Constants()
 # Operations per entry to make a dense affinity and embed by it, for estimates of the time: a few
 # passes to raise it to a power and some hundred products with vectors.
 EMBEDDING = 150 * PASS
-# Where the vectors so far span all that the matrix maps to, ARPACK draws a new direction: since
-# SciPy 1.17 from a generator that can be given, before from one with a fixed seed.
-TAKES_GENERATOR = "rng" in signature(eigsh).parameters
 
 
 def spectral_labels(affinity: Any, n_clusters: int, seed: int) -> NDArray:
@@ -125,15 +122,15 @@ def _iterated(operator: LinearOperator, k: int, which: str, seed: int) -> tuple[
     rng = np.random.default_rng(seed)
     start = rng.standard_normal((n, k)).astype(operator.dtype)
     try:
-        values, vectors = eigsh(
+        values, vectors = seeded_eigsh(
             operator,
             k,
-            which=which,
+            seed,
+            which,
             v0=start[:, 0],
             ncv=min(n, max(2 * k + 20, 40)),
             maxiter=1000,
             tol=1e-6,
-            **({"rng": rng} if TAKES_GENERATOR else {}),
         )
     except ArpackNoConvergence:
         # Many eigenvalues close together: a block method gives the space they span at least.

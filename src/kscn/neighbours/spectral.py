@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from inspect import signature
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
@@ -14,6 +16,9 @@ from sklearn.exceptions import ConvergenceWarning
 # Everyone is linked to everyone by so much of the mean degree: parts of the graph that are not
 # connected are then told apart by smooth coordinates instead of by an arbitrary basis of them.
 EVERYWHERE = 0.01
+# Where the vectors so far span all that the matrix maps to, ARPACK draws a new direction: since
+# SciPy 1.17 from a generator that can be given, before from one with a fixed seed.
+TAKES_GENERATOR = "rng" in signature(eigsh).parameters
 # Coordinates need no more digits than k-means sees.
 TOLERANCE = 1e-4
 STARTS = 4
@@ -50,13 +55,22 @@ def _leading(operator: LinearOperator, count: int, seed: int) -> tuple[NDArray, 
     if n > 3 * count + 20:
         start = np.random.default_rng(seed).normal(size=n)
         try:
-            return eigsh(
-                operator, count, which="LA", v0=start, tol=TOLERANCE, ncv=max(20, 2 * count + 1)
+            return seeded_eigsh(
+                operator, count, seed, v0=start, tol=TOLERANCE, ncv=max(20, 2 * count + 1)
             )
         except ArpackError:  # a start within an invariant subspace; rare, and small graphs only
             pass
     values, vectors = np.linalg.eigh(operator @ np.eye(n))
     return values[-count:], vectors[:, -count:]
+
+
+def seeded_eigsh(
+    operator: LinearOperator, count: int, seed: int, which: str = "LA", **settings: Any
+) -> tuple[NDArray, NDArray]:
+    """`scipy.sparse.linalg.eigsh` with nothing left to chance: rising eigenvalues, and vectors."""
+    if TAKES_GENERATOR:
+        settings["rng"] = np.random.default_rng(seed)
+    return eigsh(operator, count, which=which, **settings)
 
 
 def spectral_clusters(vectors: NDArray, k: int, seed: int = 0) -> NDArray:
