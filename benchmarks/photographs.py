@@ -11,7 +11,7 @@ beside k-means and UMAP + k-means on the same embeddings. Labels only score.
 Mean, deviation and interpolation are those that timm records for these weights
 (tf_efficientnet_lite0.in1k). timm notes there that training used bilinear interpolation, and that
 bicubic comes closer to it where images are made smaller; here they are enlarged. The default stays
-with timm's setting; `--interpolation bilinear` measures the other, and the record says which it was.
+with timm's setting; `--interpolation bilinear` measures the other, and the record says which.
 """
 
 from __future__ import annotations
