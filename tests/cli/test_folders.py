@@ -81,7 +81,8 @@ def test_a_folder_that_grew_is_still_that_of_the_run(photos, sized, paint, kscn,
     (moved / "01.jpg").unlink()
     result = kscn("report", sized, "--data", moved, "-o", page)
     assert result.exit_code == 2
-    assert "01.jpg" in result.stderr
+    assert "1 of the 13 images that were fitted are not in" in result.stderr
+    assert "(01.jpg); give the folder that holds them with --data" in result.stderr
 
 
 def test_names_that_point_elsewhere_are_refused(sized, kscn, one_sentence, tmp_path):
@@ -90,6 +91,16 @@ def test_names_that_point_elsewhere_are_refused(sized, kscn, one_sentence, tmp_p
     for name in ("../secret.png", "/etc/secret.png", ""):
         (copy / "labels.csv").write_text(text.replace("01.jpg", name))
         assert "is damaged" in one_sentence(kscn("report", copy))
+
+
+@pytest.mark.parametrize("content", ["file,label\n\0", f"file,label\n{'a' * 200_000},0\n", None])
+def test_damaged_names_are_told_in_one_sentence(sized, content, kscn, one_sentence, tmp_path):
+    copy = shutil.copytree(sized, tmp_path / "copy")
+    if content is None:
+        (copy / "labels.csv").unlink()
+    else:
+        (copy / "labels.csv").write_text(content)
+    assert "labels.csv" in one_sentence(kscn("sort", copy, "-o", tmp_path / "sorted"))
 
 
 def test_a_run_that_is_replaced_takes_its_list_along(photos, sized, files, kscn, tmp_path):
@@ -118,6 +129,9 @@ def test_a_run_on_a_folder_goes_on_with_the_same_images(sized, kscn, tmp_path):
         ("grey = false", "grey = 3"),
         ("grey = false", "grey = false, values = [3, 1]"),
         ("grey = false", 'grey = false, values = ["a", 1]'),
+        ("grey = false", f"grey = false, values = [0, {10**400}]"),
+        ("grey = false", "grey = false, values = [nan, 1.0]"),
+        ("left_out = 2", "left_out = -2"),
         ("preparation = {", "preparation = [] #"),
     ],
 )

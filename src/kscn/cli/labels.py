@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from kscn.cli.runfiles import AGAIN
 from kscn.errors import DataError
 
 if TYPE_CHECKING:
@@ -44,11 +45,15 @@ def _rows(rows: Iterable[Sequence[object]]) -> bytes:
 
 def read_names(path: Path, n_samples: int) -> list[str] | None:
     """The names of files in the first column of a file of labels, None if it has none."""
-    with path.open(newline="", encoding="utf-8-sig", errors=_BYTES) as file:
-        rows = csv.reader(file)
-        if next(rows, [])[:1] != [_FILE]:
-            return None
-        return [row[0] for row in islice(rows, n_samples) if row]
+    try:
+        with path.open(newline="", encoding="utf-8-sig", errors=_BYTES) as file:
+            rows = csv.reader(file)
+            if next(rows, [])[:1] != [_FILE]:
+                return None
+            return [row[0] for row in islice(rows, n_samples) if row]
+    except (OSError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"cannot read names of files from {path} ({reason}); {AGAIN}") from None
 
 
 def read_labels(path: Path, n_samples: int, advice: str = _FORMS) -> "np.ndarray":

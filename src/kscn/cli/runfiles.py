@@ -25,6 +25,7 @@ _SAMPLE_NUMBERS = 2**26  # numbers in one sample
 _DEPTH = 20  # of tables and lists in each other
 _DOTS = 2000
 _LONGEST_FIT = 1e10  # seconds
+_LARGEST_VALUE = 1e39  # of a pixel: those of images are float32 at most
 
 AGAIN = "run `kscn fit` again."
 
@@ -112,8 +113,7 @@ def _preparation(found: Any, shape: list[int]) -> dict[str, Any]:
             isinstance(values, list)
             and len(values) == 2
             and all(map(_is_number, values))
-            and math.isfinite(values[1] - values[0])
-            and values[0] < values[1]
+            and -_LARGEST_VALUE < values[0] < values[1] < _LARGEST_VALUE  # nor NaN
         ),
         "values are no range",
     )

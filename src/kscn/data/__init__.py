@@ -67,15 +67,7 @@ def load(
     other way, are unpacked to memory. A file that would unpack to more than 4 GiB at once is
     refused; the environment variable KSCN_MAX_BYTES sets another limit.
     """
-    open_images = None
-    if size is not None or any_size or skip_broken:
-        wanted = None
-        if size is not None or any_size:
-            wanted = Preparation(_SHOWN if size is None else size, grey=False if any_size else None)
-        decode = size is not None and not any_size
-        open_images = partial(
-            open_image_folder, preparation=wanted, decode=decode, skip_broken=skip_broken
-        )
+    open_images = _image_opener(size, any_size, skip_broken)
     found = _open(name_or_path, progress, open_images)
     if (size is not None or skip_broken) and not isinstance(found.samples, ImageSource):
         raise DataError(
@@ -83,6 +75,19 @@ def load(
             "have broken files; leave out --size and --skip-broken, in Python size and skip_broken."
         )
     return found
+
+
+def _image_opener(size: int | None, any_size: bool, skip_broken: bool) -> Callable[[Path], Dataset]:
+    """How `load` opens a folder of images."""
+    wanted = None
+    if size is not None or any_size:
+        wanted = Preparation(_SHOWN if size is None else size, grey=False if any_size else None)
+    return partial(
+        open_image_folder,
+        preparation=wanted,
+        decode=size is not None and not any_size,
+        skip_broken=skip_broken,
+    )
 
 
 def load_like(
@@ -113,7 +118,7 @@ def load_like(
 def _open(
     name_or_path: str | Path,
     progress: Progress | None,
-    open_images: Callable[[Path], Dataset] | None,
+    open_images: Callable[[Path], Dataset],
 ) -> Dataset:
     if isinstance(name_or_path, str):
         if name_or_path in NAMES:
@@ -124,4 +129,4 @@ def _open(
                 f"{name_or_path!r} is neither a file nor a known data set; known ones are "
                 f"{', '.join(NAMES)}."
             )
-    return open_path(name_or_path, open_images or open_image_folder)
+    return open_path(name_or_path, open_images)

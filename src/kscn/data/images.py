@@ -200,6 +200,11 @@ def open_image_folder(
     if source is not None and (decode or skip_broken):
         faults |= _tried(source.pixels, source.files)[1]
     broken = {file: faults[file] for file in files if file in faults}
+    if broken and names is not None:
+        raise DataError(
+            f"{len(broken)} of the {len(files)} images that were fitted are not in {folder} or "
+            f"cannot be read ({_few(broken)}); give the folder that holds them with --data."
+        )
     if source is None or len(broken) == len(files) or (broken and not skip_broken):
         raise _refused(broken, len(files), str(folder))
     source = source.without(broken) if broken else source
@@ -235,12 +240,16 @@ def _refused(broken: Mapping[Path, str], count: int, folder: str) -> DataError:
     if len(broken) == 1:
         (fault,) = broken.values()
         return DataError(f"{fault.rstrip('.')}, or leave it out by {_SKIP}.")
-    named = ", ".join(file.name for file in list(broken)[:_NAMED])
-    named += ", ..." if len(broken) > _NAMED else ""
     return DataError(
-        f"{len(broken)} of {count} images in {folder} cannot be read ({named}); repair or remove "
-        f"them, or leave them out by {_SKIP}."
+        f"{len(broken)} of {count} images in {folder} cannot be read ({_few(broken)}); repair or "
+        f"remove them, or leave them out by {_SKIP}."
     )
+
+
+def _few(files: Iterable[Path]) -> str:
+    """The first of some files by their names."""
+    names = [file.name for file in files]
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
 def _source(
