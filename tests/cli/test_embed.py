@@ -7,7 +7,7 @@ import tinyencoder
 from kscn.features.encoders import load_encoder
 
 pytest.importorskip("onnxruntime")
-IMAGES, _ = tinyencoder.photographs(12)
+IMAGES, _ = tinyencoder.photographs(40)
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def encoder(tmp_path):
 def test_embeddings_of_a_folder_and_of_an_array_are_written(kscn, folder, encoder, tmp_path):
     result = kscn("embed", folder, "--encoder", encoder, "-o", tmp_path / "e.npy")
     assert result.exit_code == 0, result.output
-    assert f"wrote 12 embeddings of {tinyencoder.DIM} numbers" in result.output
+    assert f"wrote 40 embeddings of {tinyencoder.DIM} numbers" in result.output
     found = np.load(tmp_path / "e.npy")
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, load_encoder(encoder).embed(folder, cache=False))
@@ -45,7 +45,7 @@ def test_broken_files_are_named_or_left_out(kscn, folder, encoder, tmp_path, one
     assert "photo003.png is not a readable image" in words and "--skip-broken" in words
     assert not (tmp_path / "e.npy").exists()
     assert kscn(*args, "--skip-broken").exit_code == 0
-    assert len(np.load(tmp_path / "e.npy")) == 11
+    assert len(np.load(tmp_path / "e.npy")) == 39
 
 
 def test_mistakes_get_one_sentence(kscn, folder, encoder, tmp_path, one_sentence):

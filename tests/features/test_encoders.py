@@ -305,7 +305,9 @@ class Backbone(torch.nn.Module):
 
 
 def fake(monkeypatch, name, **contents):
-    module = types.SimpleNamespace(**contents)
+    module = types.ModuleType(name)
+    module.__spec__ = types.SimpleNamespace()
+    vars(module).update(contents)
     monkeypatch.setitem(sys.modules, name, module)
 
 
@@ -363,6 +365,13 @@ def test_open_clip_and_torchvision_say_how_images_are_prepared(monkeypatch):
     models.get_model_weights = unknown
     with pytest.raises(InputError, match=r"torchvision cannot make nothing0 \(Unknown model"):
         load_encoder("torchvision:nothing0")
+
+
+def test_a_library_that_cannot_be_imported_is_named(tmp_path, monkeypatch):
+    (tmp_path / "timm.py").write_text("raise RuntimeError('operator nms does not exist')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError, match=r"timm cannot be imported \(operator nms"):
+        load_encoder("timm:resnet50")
 
 
 def test_progress_counts_all_images(file, monkeypatch):

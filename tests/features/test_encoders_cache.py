@@ -21,6 +21,7 @@ def small_shards(tmp_path, monkeypatch):
     monkeypatch.setenv("KSCN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(encoder_module, "BATCH", 8)
     monkeypatch.setattr(encoder_module, "SHARD", 16)
+    monkeypatch.setattr(encoder_module, "FEWEST", 4)
 
 
 @pytest.fixture
@@ -53,6 +54,12 @@ def test_images_are_found_by_what_they_contain(encoder, counted, tmp_path):
     (folder / "photo005.png").write_bytes((folder / "photo006.png").read_bytes())
     assert (encoder.embed(folder)[4] == first[6]).all()
     assert sum(counted) == 40
+
+
+def test_few_images_are_not_kept(encoder, monkeypatch):
+    monkeypatch.setattr(encoder_module, "FEWEST", 32)
+    encoder.embed(IMAGES[:31])
+    assert not shards()
 
 
 def test_equal_images_are_computed_once(encoder, counted):

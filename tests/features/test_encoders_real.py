@@ -16,6 +16,7 @@ from kscn.features.encoders import load_encoder
 
 pytestmark = pytest.mark.slow
 SIDE, CROPS = 160, 60
+HALF = {"mean": (0.5,) * 3, "std": (0.5,) * 3}  # what these weights were trained with
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,9 @@ def own_cache(tmp_path, monkeypatch):
 
 def test_pieces_of_two_photographs_are_told_apart(network, crops):
     images, true = crops
-    model = KSCNPlus(2, encoder=load_encoder(network, size=SIDE), random_state=0).fit(images)
+    model = KSCNPlus(2, encoder=load_encoder(network, size=SIDE, **HALF), random_state=0).fit(
+        images
+    )
     assert metrics.clustering_accuracy(true, model.labels_) > 0.95
     assert (model.predict(images) == model.labels_).all()
 
@@ -69,7 +72,7 @@ def test_an_exported_network_gives_the_same_embeddings(network, crops, tmp_path)
             input_names=["images"], output_names=["maps"],
             dynamic_axes={"images": {0: "n"}, "maps": {0: "n"}},
         )  # fmt: skip
-    own, other = load_encoder(network, size=SIDE), load_encoder(file)
+    own, other = load_encoder(network, size=SIDE, **HALF), load_encoder(file, **HALF)
     assert own.dim == other.dim == 1280
     expected, found = own.embed(crops[0][::10]), other.embed(crops[0][::10])
     np.testing.assert_allclose(found, expected, atol=2e-3 * np.abs(expected).max())

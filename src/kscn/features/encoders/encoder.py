@@ -28,6 +28,8 @@ from kscn.parallel import Apply, workers
 
 # Images that are decoded while as many go through the network.
 BATCH = 32
+# Fewer images are computed sooner than looked for in the cache, and would leave tiny shards there.
+FEWEST = 32
 # A shard of the cache is written when it has so many images, or after so many seconds.
 SHARD, SHARD_SECONDS = 256, 30.0
 
@@ -119,7 +121,8 @@ class Encoder:
         images : array-like, torch.Tensor, Source or path
             Images (n, h, w), (n, c, h, w) or (n, h, w, c), or a folder of any images.
         cache : bool
-            Whether to look into the cache on disk first, and to keep there what was computed.
+            Whether to look into the cache on disk first, and to keep there what was computed;
+            of fewer than 32 images nothing is kept.
         progress : callable, optional
             Called as ``progress(done, total)`` after every batch.
 
@@ -140,7 +143,7 @@ class Encoder:
         """Embeddings of some or all images in float16, (m, dim); see `embed`."""
         pictures = Pictures(images)
         rows = range(len(pictures)) if rows is None else rows
-        kept = Cache(self.about, self.dim) if cache else None
+        kept = Cache(self.about, self.dim) if cache and len(rows) >= FEWEST else None
         with ThreadPoolExecutor(max(2, torch.get_num_threads()), "kscn-decode") as pool:
             digests = list(pool.map(pictures.digest, rows))
             known = kept.read(digests) if kept is not None else {}
@@ -197,7 +200,7 @@ class Encoder:
         On the CPU every image goes alone, side by side with others: that is faster than batches,
         and what becomes of an image does not depend on those beside it.
         """
-        with workers(self._device, len(prepared)) as apply:
+        with workers(self._device) as apply:
             return self._made(prepared, apply)
 
     def _made(self, prepared: NDArray[np.float32], apply: Apply) -> NDArray[np.float16]:

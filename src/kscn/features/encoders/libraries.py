@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from kscn.data.dataset import reason
@@ -31,12 +33,15 @@ def pretrained(name: str) -> tuple[nn.Module, Preprocessing]:
             f"encoder={reason(name)!r} is not the name of a network; give one such as "
             "timm:vit_small_patch14_dinov2, open_clip:ViT-B-32/openai or torchvision:resnet50."
         )
+    package = _PACKAGES[library]
+    if find_spec(library) is None:
+        raise InputError(f"encoder={name} needs the package {package}; run pip install {package}.")
     try:
         module = import_module(library)
-    except ImportError:
+    except Exception as error:  # builds that do not fit this torch fail in ways of their own
         raise InputError(
-            f"encoder={name} needs the package {_PACKAGES[library]}; run pip install "
-            f"{_PACKAGES[library]}."
+            f"the package {package} cannot be imported ({reason(error)}); install one that fits "
+            f"torch {torch.__version__}."
         ) from None
     try:
         return _MAKERS[library](module, own)
