@@ -1,7 +1,8 @@
 """Candidates: cheap clusterings of a sample, by several methods in several spaces.
 
 In every space: spectral clustering of the neighbour graph, by distance and by angle; k-means; and
-k-subspaces; for few vectors, spectral clustering of local subspaces. None of them is right
+k-subspaces; for few vectors, spectral clustering of local subspaces; in the best spaces, k-means of
+a layout of the graph. None of them is right
 everywhere (k-subspaces on handwritten digits, graphs on single cells, points on flowers), so all
 are made, and `kscn.estimators.select` weighs them. A candidate is labels of the sample and where
 they come from.
@@ -19,7 +20,13 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
 from kscn.estimators.spaces import Space
-from kscn.neighbours import Neighbours, local_subspace_clusters, nearest, similarity_graph
+from kscn.neighbours import (
+    Neighbours,
+    layout_clusters,
+    local_subspace_clusters,
+    nearest,
+    similarity_graph,
+)
 from kscn.neighbours.consistency import ASKED
 from kscn.neighbours.graph import graph_size
 from kscn.neighbours.local import affordable
@@ -85,6 +92,11 @@ def candidates(
     elif affordable(len(rows), rows.shape[1], k, LOCAL_DIM, affine=True):
         labels = local_subspace_clusters(space.z, k, LOCAL_DIM, affine=True, seed=seed)
         yield Candidate(labels, space.name, f"local subspaces, dimension {LOCAL_DIM}")
+
+
+def laid_out_candidate(space: Space, near: Neighbours, k: int, seed: int) -> Candidate:
+    """Clusters of a layout of the neighbour graph."""
+    return Candidate(layout_clusters(near, k, seed), space.name, "layout")
 
 
 def _spectral(

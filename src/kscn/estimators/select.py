@@ -16,17 +16,25 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kscn.estimators.candidates import Candidate, candidates, neighbours_of
+from kscn.estimators.candidates import (
+    Candidate,
+    candidates,
+    laid_out_candidate,
+    neighbours_of,
+)
 from kscn.estimators.spaces import Space
-from kscn.neighbours import View, consensus, self_consistency
+from kscn.neighbours import Neighbours, View, consensus, self_consistency
 from kscn.neighbours.consensus import margin
-from kscn.neighbours.consistency import Consistency
+from kscn.neighbours.consistency import Consistency, neighbour_consistency
 from kscn.neighbours.heldout import FOLDS, energies, random_rank, unexplained
 from kscn.parallel import side_by_side
 
 CONSENSUS = "consensus"
 # Single candidates that go to the last round beside the consensus: the best of each kind.
 FINALISTS = 2
+# Spaces whose graphs are laid out, which takes as long as several other candidates: those in which
+# most neighbours agree with what the others have in common.
+LAYOUTS = 2
 # Dimensions double up to a third of the space, or until clusters have so many members for each.
 FIRST_DIM, SHARE, MEMBERS_PER_DIM, PASSES = 8, 3, 10, 2
 # Clusters are flat if subspaces of up to so many dimensions, among the leading ones, leave less
@@ -105,10 +113,16 @@ def select(
                 "consistency": max(entry.value for entry in tried),
             }
         )
-    together = consensus(
-        [entry.candidate.labels for entry in tried], [entry.value for entry in tried], k, seed
-    )
-    tried.append(scored(Candidate(together, "all", CONSENSUS)))
+
+    def in_common() -> NDArray:
+        found = [entry.candidate.labels for entry in tried]
+        return consensus(found, [entry.value for entry in tried], k, seed)
+
+    def laid_out(number: int) -> Scored:
+        return scored(laid_out_candidate(spaces[number], near[number], k, seed))
+
+    tried += list(side_by_side(laid_out, _agreeing(near, in_common(), k), device))
+    tried.append(scored(Candidate(in_common(), "all", CONSENSUS)))
 
     def anew(entry: Scored) -> Scored:
         space, candidate = _where(spaces, entry), entry.candidate
@@ -161,6 +175,13 @@ def _flattest(
         return best
     found = tried[least].candidate
     return replace(tried[least], candidate=replace(found, method=f"{found.method}, flattest"))
+
+
+def _agreeing(near: Sequence[Neighbours], labels: NDArray, k: int) -> list[int]:
+    """Numbers of the spaces in which most neighbours are of the same cluster."""
+    now = torch.from_numpy(labels).long().to(near[0].index.device)
+    share = [neighbour_consistency(one.index, now, k) for one in near]
+    return sorted(range(len(near)), key=lambda number: -share[number])[:LAYOUTS]
 
 
 def _on(views: Sequence[View], labels: NDArray) -> Tensor:

@@ -1,0 +1,113 @@
+"""A layout of a neighbour graph: points in a few dimensions with the neighbours of the graph.
+
+The method is UMAP's (McInnes, Healy, Melville 2018), on a bounded sample and with many edges at a
+time. Every sample is linked to its nearest by weights that fall with the distance, in units of the
+sample's own: dense and sparse groups are linked alike. Linked points are drawn together, and every
+point is pushed away from some drawn at random. Groups that touch in the input come apart, so that
+k-means finds them where coordinates of the graph's spectrum do not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sparse
+import torch
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from torch import Tensor
+
+from kscn.neighbours.graph import Neighbours
+from kscn.neighbours.spectral import spectral_embedding
+
+# Neighbours of everyone at most, and as a share of the members of a usual cluster.
+MOST, FEWEST, SHARE = 15, 4, 3
+DIMENSIONS = 10
+# Epochs, and parts of the edges of each. With fewer parts points get so many pulls at once that
+# they overshoot.
+EPOCHS, PARTS = 100, 10
+# Points that everyone is pushed away from for each edge; no pull is larger than this.
+PUSHES, LARGEST = 5, 4.0
+# Points at the distance d are linked with the probability 1 / (1 + A d^(2B)): UMAP's for a least
+# distance of 0.
+A, B = 1.93, 0.79
+# The layout begins in a box of this half side, to which coordinates that reach so many standard
+# deviations are cut: a few nodes far from all others must not press these together.
+SIDE, DEVIATIONS = 3.0, 3.0
+# Rounds of the search for a sample's own unit.
+ROUNDS = 40
+# Share of the points at either end of a coordinate that are brought in before k-means: a point that
+# was pushed far away is no cluster.
+ENDS = 0.01
+STARTS = 3
+
+
+def layout_clusters(neighbours: Neighbours, k: int, seed: int = 0) -> NDArray:
+    """k clusters (n,) of a layout of samples whose nearest by distance are known."""
+    n, known = neighbours.index.shape
+    graph = membership_graph(neighbours, min(known, MOST, max(FEWEST, n // (SHARE * k))))
+    places = layout(graph, seed)
+    places = np.clip(places, *np.quantile(places, [ENDS, 1 - ENDS], axis=0))
+    return KMeans(k, n_init=STARTS, random_state=seed).fit_predict(places)
+
+
+def membership_graph(neighbours: Neighbours, count: int) -> sparse.csr_array:
+    """Symmetric graph (n, n) of the `count` nearest by distance, with weights from 0 to 1.
+
+    The weight of a neighbour is exp(-(d - nearest) / unit), where the unit of a sample is such that
+    its weights add up to log2(count); an edge is there if either end says so.
+    """
+    index = neighbours.index[:, :count].cpu().numpy()
+    apart = np.sqrt(np.maximum(-neighbours.closeness[:, :count].double().cpu().numpy(), 0.0))
+    farther = apart - apart[:, :1]
+    n, count = index.shape
+    low, high = np.zeros((n, 1)), np.full((n, 1), np.inf)
+    unit = np.maximum(farther.mean(axis=1, keepdims=True), np.finfo(float).tiny)
+    for _ in range(ROUNDS):
+        large = np.exp(-farther / unit).sum(axis=1, keepdims=True) > np.log2(count)
+        low, high = np.where(large, low, unit), np.where(large, unit, high)
+        unit = np.where(np.isinf(high), 2 * unit, (low + high) / 2)
+        unit = np.clip(unit, np.finfo(float).tiny, np.finfo(float).max / 4)
+    begin = np.arange(0, n * count + 1, count)
+    graph = sparse.csr_array((np.exp(-farther / unit).ravel(), index.ravel(), begin), shape=(n, n))
+    return (graph + graph.T - graph * graph.T).tocsr()
+
+
+def layout(graph: sparse.csr_array, seed: int = 0, dimensions: int = DIMENSIONS) -> NDArray:
+    """Points (n, dimensions) for the nodes of a symmetric graph with weights from 0 to 1."""
+    n = graph.shape[0]
+    generator = torch.Generator().manual_seed(seed)
+    places = torch.from_numpy(_smooth(graph, dimensions, seed)).float()
+    places += 1e-4 * torch.randn(places.shape, generator=generator)
+    edges = graph.tocoo()
+    weight = torch.from_numpy(edges.data / max(edges.data.max(), np.finfo(float).tiny)).float()
+    ends = torch.from_numpy(np.stack(edges.coords).astype(np.int64))  # (2, edges)
+    for epoch in range(EPOCHS):
+        drawn = (torch.rand(len(weight), generator=generator) < weight).nonzero().flatten()
+        drawn = drawn[torch.randperm(len(drawn), generator=generator)]
+        for part in drawn.chunk(PARTS):
+            others = torch.randint(n, (len(part), PUSHES), generator=generator)
+            _step(places, ends[0, part], ends[1, part], others, 1 - epoch / EPOCHS)
+    return places.numpy()
+
+
+def _smooth(graph: sparse.csr_array, dimensions: int, seed: int) -> NDArray:
+    """The smoothest coordinates of a graph but for the constant one, in a box."""
+    vectors = spectral_embedding(graph, dimensions + 1, seed)[1][:, 1:]
+    vectors = vectors - vectors.mean(axis=0)
+    spread = np.maximum(vectors.std(axis=0), np.finfo(float).tiny)
+    return SIDE / DEVIATIONS * np.clip(vectors / spread, -DEVIATIONS, DEVIATIONS)
+
+
+def _step(places: Tensor, one: Tensor, other: Tensor, far: Tensor, rate: float) -> None:
+    """Draw the ends of edges together, and push the first ends away from points `far` (m, c)."""
+    here = places[one]
+    apart = here - places[other]
+    square = apart.square().sum(dim=1).clamp_(min=1e-6)
+    power = square.pow(B - 1)
+    pull = apart * (-2 * A * B * power / (1 + A * power * square))[:, None]
+    pull.clamp_(-LARGEST, LARGEST)
+    apart = here[:, None] - places[far]
+    square = apart.square().sum(dim=2)
+    push = apart * (2 * B / ((1e-3 + square) * (1 + A * square.pow(B))))[:, :, None]
+    moves = torch.cat([pull + push.clamp_(-LARGEST, LARGEST).sum(dim=1), -pull])
+    places.index_add_(0, torch.cat([one, other]), moves, alpha=rate)

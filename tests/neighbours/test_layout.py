@@ -1,0 +1,102 @@
+"""A layout of the neighbour graph: weights, forces, and the clusters that come apart in it."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.cluster import KMeans
+
+from kscn.metrics import clustering_accuracy
+from kscn.neighbours import (
+    Neighbours,
+    layout,
+    layout_clusters,
+    membership_graph,
+    nearest,
+)
+
+
+def strips(each=200, seed=0):
+    """Two long groups side by side, which k-means cuts across."""
+    rng = np.random.default_rng(seed)
+    y = np.repeat([0, 1], each)
+    x = np.stack([rng.uniform(0, 6, 2 * each), 1.2 * y + 0.1 * rng.normal(size=2 * each)], axis=1)
+    return torch.from_numpy(x).float(), y
+
+
+def blobs(n=300, k=3, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % k
+    return torch.from_numpy(8 * np.eye(5)[y] + rng.normal(size=(n, 5))).float(), y
+
+
+def test_long_groups_come_apart():
+    z, y = strips()
+    k_means = KMeans(2, n_init=5, random_state=0).fit_predict(z.numpy())
+    assert clustering_accuracy(y, k_means) < 0.7
+    assert clustering_accuracy(y, layout_clusters(nearest(z, 15), 2)) > 0.99
+
+
+def test_linked_samples_end_near_each_other():
+    z, y = blobs()
+    places = layout(membership_graph(nearest(z, 10), 10))
+    assert places.shape == (300, 10)
+    centre = np.stack([places[y == c].mean(axis=0) for c in range(3)])
+    apart = ((places[:, None] - centre) ** 2).sum(axis=2)
+    assert (apart.argmin(axis=1) == y).all()
+
+
+def test_weights_of_a_sample_add_up_to_the_logarithm_of_their_number():
+    z, _ = blobs()
+    near = nearest(z, 8)
+    found = membership_graph(near, 8).toarray()
+    np.testing.assert_allclose(found, found.T)
+    assert found.min() >= 0 and found.max() == pytest.approx(1.0)
+    # By itself: either end says so, 1 - (1 - a)(1 - b) = w; here b is 0 where only one end chose.
+    index = near.index.numpy()
+    for row in range(0, 300, 37):
+        one_sided = [j for j in index[row] if row not in index[j]]
+        apart = np.sqrt(((z[row] - z[one_sided]) ** 2).sum(dim=1).numpy())
+        order = np.argsort(apart)
+        assert (np.diff(found[row, one_sided][order]) <= 1e-9).all()
+    # Nobody else chose the last node, so its weights are its own.
+    line = torch.tensor([[0.0], [1.0], [2.0], [3.0], [9.0]])
+    alone = membership_graph(nearest(line, 3), 3).toarray()[4]
+    assert alone.sum() == pytest.approx(np.log2(3), rel=1e-6)
+    assert alone[3] == pytest.approx(1.0)
+
+
+def test_scale_changes_nothing_and_the_seed_decides():
+    z, _ = blobs()
+    first, same, larger = (layout_clusters(nearest(x, 10), 3, seed=1) for x in (z, z, 4 * z))
+    assert (first == same).all()
+    assert clustering_accuracy(first, larger) == 1.0
+
+
+def test_the_callers_random_numbers_stay_as_they_are():
+    z, _ = blobs(60)
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    layout_clusters(nearest(z, 5), 3)
+    assert torch.equal(torch.rand(1), expected)
+
+
+@pytest.mark.parametrize(
+    "z",
+    [
+        torch.zeros(40, 3),  # all the same
+        torch.cat([torch.zeros(20, 3), torch.ones(20, 3)]),  # two piles
+        torch.cat([torch.randn(39, 3), 1e6 * torch.ones(1, 3)]),  # one far from all others
+        torch.randn(4, 2),  # hardly any
+    ],
+)
+def test_degenerate_samples_have_a_layout(z):
+    near = nearest(z, 10)
+    places = layout(membership_graph(near, near.index.shape[1]))
+    assert np.isfinite(places).all()
+    assert layout_clusters(near, 2).shape == (len(z),)
+
+
+def test_a_single_neighbour_is_enough():
+    index = torch.arange(30)[:, None].roll(1, 0)
+    assert np.isfinite(layout(membership_graph(Neighbours(index, torch.zeros(30, 1)), 1))).all()
