@@ -279,6 +279,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--interpolation", choices=("bicubic", "bilinear"), default="bicubic")
+    parser.add_argument("--record", help="the name of the file in results/")
     given = parser.parse_args()
     loaded = np.load(given.data)
     images, true = loaded["X"][: given.samples], loaded["y"][: given.samples]
@@ -309,7 +310,7 @@ def main() -> None:
         "threads": torch.get_num_threads(), "repeats": given.repeats,
     }  # fmt: skip
     name = "photographs" if given.interpolation == "bicubic" else "photographs_bilinear"
-    record.write(name, config, figures)
+    record.write(given.record or name, config, figures)
 
 
 if __name__ == "__main__":

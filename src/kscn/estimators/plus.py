@@ -73,9 +73,9 @@ class KSCNPlus(LatentClusterer):
 
     1. *Candidates.* A sample is described in several ways (pixels and wavelet scattering of images;
        vectors by distances, by angles, whitened) and clustered by several methods in each:
-       spectral clustering and a layout of the neighbour graph, k-means, k-subspaces. Each is measured
-       by how well its members find back to their cluster out of fold, what the good ones have in
-       common is one more, and the best is taken.
+       spectral clustering of the neighbour graph and a layout of it, k-means, k-subspaces. Each
+       candidate is measured by how well its members find back to their cluster out of fold, what
+       the good ones have in common is one more, and the best is taken.
     2. *Start.* Where subspaces describe the clusters they grow and label all samples, every sample
        by subspaces that it had no part in; elsewhere the nearest of the sample vote.
     3. *Refinement* (images). An encoder learns to put altered views of an image into the subspace

@@ -33,8 +33,9 @@ CONSENSUS = "consensus"
 # Single candidates that go to the last round beside the consensus: the best of each kind.
 FINALISTS = 2
 # Spaces whose graphs are laid out, which takes as long as several other candidates: those in which
-# most neighbours agree with what the others have in common.
-LAYOUTS = 2
+# most neighbours agree with what the others have in common. Layouts of fewer samples take longer
+# than all the rest and were no better than the spectrum of the graph on any of seven small sets.
+LAYOUTS, LAID_OUT = 2, 1000
 # Dimensions double up to a third of the space, or until clusters have so many members for each.
 FIRST_DIM, SHARE, MEMBERS_PER_DIM, PASSES = 8, 3, 10, 2
 # Clusters are flat if subspaces of up to so many dimensions, among the leading ones, leave less
@@ -121,7 +122,8 @@ def select(
     def laid_out(number: int) -> Scored:
         return scored(laid_out_candidate(spaces[number], near[number], k, seed))
 
-    tried += list(side_by_side(laid_out, _agreeing(near, in_common(), k), device))
+    if len(rows) >= LAID_OUT:
+        tried += list(side_by_side(laid_out, _agreeing(near, in_common(), k), device))
     tried.append(scored(Candidate(in_common(), "all", CONSENSUS)))
 
     def anew(entry: Scored) -> Scored:
