@@ -8,8 +8,8 @@ from sklearn.cluster import KMeans
 from kscn.metrics import clustering_accuracy
 from kscn.neighbours import (
     Neighbours,
-    layout,
     layout_clusters,
+    layouts,
     membership_graph,
     nearest,
 )
@@ -33,12 +33,12 @@ def test_long_groups_come_apart():
     z, y = strips()
     k_means = KMeans(2, n_init=5, random_state=0).fit_predict(z.numpy())
     assert clustering_accuracy(y, k_means) < 0.7
-    assert clustering_accuracy(y, layout_clusters(nearest(z, 15), 2)) > 0.99
+    assert clustering_accuracy(y, layout_clusters([nearest(z, 15)], 2)[0]) > 0.99
 
 
 def test_linked_samples_end_near_each_other():
     z, y = blobs()
-    places = layout(membership_graph(nearest(z, 10), 10))
+    (places,) = layouts([membership_graph(nearest(z, 10), 10)])
     assert places.shape == (300, 10)
     centre = np.stack([places[y == c].mean(axis=0) for c in range(3)])
     apart = ((places[:, None] - centre) ** 2).sum(axis=2)
@@ -67,7 +67,7 @@ def test_weights_of_a_sample_add_up_to_the_logarithm_of_their_number():
 
 def test_scale_changes_nothing_and_the_seed_decides():
     z, _ = blobs()
-    first, same, larger = (layout_clusters(nearest(x, 10), 3, seed=1) for x in (z, z, 4 * z))
+    first, same, larger = (layout_clusters([nearest(x, 10)], 3, seed=1)[0] for x in (z, z, 4 * z))
     assert (first == same).all()
     assert clustering_accuracy(first, larger) == 1.0
 
@@ -77,7 +77,7 @@ def test_the_callers_random_numbers_stay_as_they_are():
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    layout_clusters(nearest(z, 5), 3)
+    layout_clusters([nearest(z, 5)], 3)
     assert torch.equal(torch.rand(1), expected)
 
 
@@ -92,11 +92,22 @@ def test_the_callers_random_numbers_stay_as_they_are():
 )
 def test_degenerate_samples_have_a_layout(z):
     near = nearest(z, 10)
-    places = layout(membership_graph(near, near.index.shape[1]))
+    (places,) = layouts([membership_graph(near, near.index.shape[1])])
     assert np.isfinite(places).all()
-    assert layout_clusters(near, 2).shape == (len(z),)
+    assert layout_clusters([near], 2)[0].shape == (len(z),)
 
 
 def test_a_single_neighbour_is_enough():
     index = torch.arange(30)[:, None].roll(1, 0)
-    assert np.isfinite(layout(membership_graph(Neighbours(index, torch.zeros(30, 1)), 1))).all()
+    graph = membership_graph(Neighbours(index, torch.zeros(30, 1)), 1)
+    assert np.isfinite(layouts([graph])[0]).all()
+
+
+def test_graphs_beside_each_other_do_not_meet():
+    z, y = blobs()
+    far, other = z + 100, strips(150)[0]
+    first, second = layout_clusters([nearest(far, 10), nearest(other, 10)], 3)
+    assert clustering_accuracy(y, first) == 1.0
+    assert clustering_accuracy(y, second) < 0.6
+    places = layouts([membership_graph(nearest(x, 10), 10) for x in (far, other)])
+    assert [one.shape for one in places] == [(300, 10)] * 2

@@ -11,7 +11,7 @@ they come from.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,9 +94,14 @@ def candidates(
         yield Candidate(labels, space.name, f"local subspaces, dimension {LOCAL_DIM}")
 
 
-def laid_out_candidate(space: Space, near: Neighbours, k: int, seed: int) -> Candidate:
-    """Clusters of a layout of the neighbour graph."""
-    return Candidate(layout_clusters(near, k, seed), space.name, "layout")
+def laid_out(
+    spaces: Sequence[Space], near: Sequence[Neighbours], k: int, seed: int
+) -> list[Candidate]:
+    """Clusters of layouts of the neighbour graphs of these spaces."""
+    found = layout_clusters(near, k, seed)
+    return [
+        Candidate(labels, space.name, "layout") for labels, space in zip(found, spaces, strict=True)
+    ]
 
 
 def _spectral(

@@ -16,12 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kscn.estimators.candidates import (
-    Candidate,
-    candidates,
-    laid_out_candidate,
-    neighbours_of,
-)
+from kscn.estimators.candidates import Candidate, candidates, laid_out, neighbours_of
 from kscn.estimators.spaces import Space
 from kscn.neighbours import Neighbours, View, consensus, self_consistency
 from kscn.neighbours.consensus import margin
@@ -119,11 +114,10 @@ def select(
         found = [entry.candidate.labels for entry in tried]
         return consensus(found, [entry.value for entry in tried], k, seed)
 
-    def laid_out(number: int) -> Scored:
-        return scored(laid_out_candidate(spaces[number], near[number], k, seed))
-
     if len(rows) >= LAID_OUT:
-        tried += list(side_by_side(laid_out, _agreeing(near, in_common(), k), device))
+        which = _agreeing(near, in_common(), k)
+        new = laid_out([spaces[i] for i in which], [near[i] for i in which], k, seed)
+        tried += side_by_side(scored, new, device)
     tried.append(scored(Candidate(in_common(), "all", CONSENSUS)))
 
     def anew(entry: Scored) -> Scored:

@@ -8,7 +8,7 @@ from kscn.neighbours.consensus import consensus
 from kscn.neighbours.consistency import View, self_consistency
 from kscn.neighbours.ensemble import co_association, ensemble_clusters
 from kscn.neighbours.graph import Neighbours, nearest, similarity_graph
-from kscn.neighbours.layout import layout, layout_clusters, membership_graph
+from kscn.neighbours.layout import layout_clusters, layouts, membership_graph
 from kscn.neighbours.local import local_subspace_clusters, nearest_by_local_subspace
 from kscn.neighbours.spectral import spectral_clusters, spectral_embedding
 
@@ -18,8 +18,8 @@ __all__ = [
     "co_association",
     "consensus",
     "ensemble_clusters",
-    "layout",
     "layout_clusters",
+    "layouts",
     "local_subspace_clusters",
     "membership_graph",
     "nearest",

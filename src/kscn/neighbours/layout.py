@@ -9,6 +9,8 @@ k-means finds them where coordinates of the graph's spectrum do not.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import scipy.sparse as sparse
 import torch
@@ -24,9 +26,9 @@ MOST, FEWEST, SHARE = 15, 4, 3
 DIMENSIONS = 10
 # Epochs, and parts of the edges of each. With fewer parts points get so many pulls at once that
 # they overshoot.
-EPOCHS, PARTS = 100, 10
+EPOCHS, PARTS = 60, 10
 # Points that everyone is pushed away from for each edge; no pull is larger than this.
-PUSHES, LARGEST = 5, 4.0
+PUSHES, LARGEST = 3, 4.0
 # Points at the distance d are linked with the probability 1 / (1 + A d^(2B)): UMAP's for a least
 # distance of 0.
 A, B = 1.93, 0.79
@@ -41,13 +43,28 @@ ENDS = 0.01
 STARTS = 3
 
 
-def layout_clusters(neighbours: Neighbours, k: int, seed: int = 0) -> NDArray:
-    """k clusters (n,) of a layout of samples whose nearest by distance are known."""
-    n, known = neighbours.index.shape
-    graph = membership_graph(neighbours, min(known, MOST, max(FEWEST, n // (SHARE * k))))
-    places = layout(graph, seed)
-    places = np.clip(places, *np.quantile(places, [ENDS, 1 - ENDS], axis=0))
-    return KMeans(k, n_init=STARTS, random_state=seed).fit_predict(places)
+def layout_clusters(described: Sequence[Neighbours], k: int, seed: int = 0) -> list[NDArray]:
+    """k clusters (n,) of each of several layouts of the same samples.
+
+    Parameters
+    ----------
+    described : sequence of Neighbours
+        The nearest of the samples by distance, in one or more descriptions.
+    k : int
+        How many clusters to find.
+    seed : int
+        Of everything that is drawn.
+    """
+    graphs = []
+    for neighbours in described:
+        n, known = neighbours.index.shape
+        count = min(known, MOST, max(FEWEST, n // (SHARE * k)))
+        graphs.append(membership_graph(neighbours, count))
+    found = []
+    for places in layouts(graphs, seed):
+        inside = np.clip(places, *np.quantile(places, [ENDS, 1 - ENDS], axis=0))
+        found.append(KMeans(k, n_init=STARTS, random_state=seed).fit_predict(inside))
+    return found
 
 
 def membership_graph(neighbours: Neighbours, count: int) -> sparse.csr_array:
@@ -72,22 +89,31 @@ def membership_graph(neighbours: Neighbours, count: int) -> sparse.csr_array:
     return (graph + graph.T - graph * graph.T).tocsr()
 
 
-def layout(graph: sparse.csr_array, seed: int = 0, dimensions: int = DIMENSIONS) -> NDArray:
-    """Points (n, dimensions) for the nodes of a symmetric graph with weights from 0 to 1."""
-    n = graph.shape[0]
+def layouts(
+    graphs: Sequence[sparse.csr_array], seed: int = 0, dimensions: int = DIMENSIONS
+) -> list[NDArray]:
+    """Points (n, dimensions) for the nodes of each of several symmetric graphs of n nodes.
+
+    Weights are from 0 to 1. All graphs go through the same steps, as one that falls into parts:
+    steps are so small that calling them takes as long as their arithmetic.
+    """
+    n = graphs[0].shape[0]
     generator = torch.Generator().manual_seed(seed)
-    places = torch.from_numpy(_smooth(graph, dimensions, seed)).float()
+    begun = np.concatenate([_smooth(graph, dimensions, seed) for graph in graphs])
+    places = torch.from_numpy(begun).float()
     places += 1e-4 * torch.randn(places.shape, generator=generator)
-    edges = graph.tocoo()
+    edges = sparse.block_diag(graphs).tocoo()
     weight = torch.from_numpy(edges.data / max(edges.data.max(), np.finfo(float).tiny)).float()
     ends = torch.from_numpy(np.stack(edges.coords).astype(np.int64))  # (2, edges)
     for epoch in range(EPOCHS):
         drawn = (torch.rand(len(weight), generator=generator) < weight).nonzero().flatten()
         drawn = drawn[torch.randperm(len(drawn), generator=generator)]
         for part in drawn.chunk(PARTS):
-            others = torch.randint(n, (len(part), PUSHES), generator=generator)
-            _step(places, ends[0, part], ends[1, part], others, 1 - epoch / EPOCHS)
-    return places.numpy()
+            one, other = ends[0, part], ends[1, part]
+            far = torch.randint(n, (len(part), PUSHES), generator=generator)
+            far += (one // n * n)[:, None]  # of the same graph
+            _step(places, one, other, far, 1 - epoch / EPOCHS)
+    return list(places.unflatten(0, (len(graphs), n)).numpy())
 
 
 def _smooth(graph: sparse.csr_array, dimensions: int, seed: int) -> NDArray:
