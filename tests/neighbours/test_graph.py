@@ -6,7 +6,7 @@ import torch
 from sklearn.neighbors import NearestNeighbors
 
 from kscn.metrics import clustering_accuracy
-from kscn.neighbours import graph, nearest, similarity_graph
+from kscn.neighbours import graph, nearest, nearest_distinct, similarity_graph
 from kscn.neighbours.spectral import spectral_clusters, spectral_embedding
 
 
@@ -60,3 +60,25 @@ def test_coordinates_are_eigenvectors_and_repeat():
     assert (np.diff(values) <= 1e-9).all()
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(4), atol=1e-6)
     assert (vectors[np.abs(vectors).argmax(axis=0), range(4)] > 0).all()
+
+
+def test_copies_of_a_sample_are_not_its_neighbours():
+    places = torch.tensor([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0], [7.0, 0.0], [15.0, 0.0]])
+    which = torch.tensor([0, 0, 0, 1, 1, 2, 3, 4, 4, 4])
+    near = nearest_distinct(places[which], 2)
+    found = places[which][near.index][..., 0]
+    expected = torch.tensor([[1, 3], [0, 3], [1, 0], [3, 1], [7, 3]], dtype=torch.float32)[which]
+    assert torch.equal(found, expected)
+    assert torch.allclose(near.closeness, -(found - places[which][:, :1]).square())
+
+
+def test_without_copies_the_distinct_nearest_are_the_nearest():
+    z = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    one, other = nearest(z, 7), nearest_distinct(z, 7)
+    assert torch.equal(one.index, other.index)
+    assert torch.equal(one.closeness, other.closeness)
+
+
+def test_too_few_distinct_samples_have_their_copies_as_neighbours():
+    z = torch.tensor([[0.0], [1.0]]).repeat(10, 1)
+    assert nearest_distinct(z, 5).index.shape == (20, 5)

@@ -25,6 +25,7 @@ from kscn.neighbours import (
     layout_clusters,
     local_subspace_clusters,
     nearest,
+    nearest_distinct,
     similarity_graph,
 )
 from kscn.neighbours.consistency import ASKED
@@ -64,7 +65,7 @@ class Candidate:
 
 def neighbours_of(space: Space, k: int) -> Neighbours:
     """As many neighbours as graphs and questions need."""
-    return nearest(space.z, max(ASKED, *graph_sizes(len(space.z), k)))
+    return nearest_distinct(space.z, max(ASKED, *graph_sizes(len(space.z), k)))
 
 
 def graph_sizes(n: int, k: int) -> list[int]:

@@ -7,7 +7,7 @@ carry what is found to all samples.
 from kscn.neighbours.consensus import consensus
 from kscn.neighbours.consistency import View, self_consistency
 from kscn.neighbours.ensemble import co_association, ensemble_clusters
-from kscn.neighbours.graph import Neighbours, nearest, similarity_graph
+from kscn.neighbours.graph import Neighbours, nearest, nearest_distinct, similarity_graph
 from kscn.neighbours.layout import layout_clusters, layouts, membership_graph
 from kscn.neighbours.local import local_subspace_clusters, nearest_by_local_subspace
 from kscn.neighbours.spectral import spectral_clusters, spectral_embedding
@@ -24,6 +24,7 @@ __all__ = [
     "membership_graph",
     "nearest",
     "nearest_by_local_subspace",
+    "nearest_distinct",
     "self_consistency",
     "similarity_graph",
     "spectral_clusters",

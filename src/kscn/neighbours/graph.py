@@ -79,6 +79,23 @@ def nearest(
     return Neighbours(*(torch.cat(part) for part in zip(*found, strict=True)))
 
 
+def nearest_distinct(z: Tensor, count: int) -> Neighbours:
+    """The `count` nearest by distance of every row of z (n, d) that are not copies of it.
+
+    Of equal samples the first stands for all. A pile of them would otherwise be the whole
+    neighbourhood of each, and by that alone a perfect cluster. Where fewer samples differ than
+    are asked for, copies count like others.
+    """
+    rows = np.ascontiguousarray(z.cpu().numpy())
+    as_bytes = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
+    _, first, which = np.unique(as_bytes, return_index=True, return_inverse=True)
+    if len(first) == len(z) or len(first) <= count:
+        return nearest(z, count)
+    stands = torch.from_numpy(first).to(z.device)
+    found, pile = nearest(z[stands], count), torch.from_numpy(which).to(z.device)
+    return Neighbours(stands[found.index][pile], found.closeness[pile])
+
+
 def _nearest_of(
     z: Tensor, norms: Tensor, start: int, count: int, metric: str
 ) -> tuple[Tensor, Tensor]:
