@@ -249,7 +249,7 @@ def write(sets: dict[str, Any], folder: Path) -> None:
         "gaussian-mixture": {"components": COMPONENTS, "reg_covar": REGULARISED},
         "threads": torch.get_num_threads(),
     }
-    sets = {name: sets[name] for name in SETS if name in sets}
+    sets = {name: sets[name] | {"held_out": name in HELD_OUT} for name in SETS if name in sets}
     figures = {"summary": summary(sets), "sets": sets}
     record.write("panel", config, figures, folder)
     target = PAGE if folder == record.RESULTS else folder / PAGE.name
@@ -259,7 +259,7 @@ def write(sets: dict[str, Any], folder: Path) -> None:
 def add(name: str, seed: int, found: dict[str, Any], problems: list[Problem], out: Path) -> None:
     """Put what was found into the file as it is now: another run may have written to it."""
     sets = kept(out)
-    entry = sets.setdefault(name, {"title": SETS[name].title, "held_out": name in HELD_OUT})
+    entry = sets.setdefault(name, {"title": SETS[name].title})
     entry["problems"] = len(problems)
     entry["n"] = sum(len(y) for _, y in problems)
     entry["largest"] = max(len(y) for _, y in problems)
