@@ -98,7 +98,7 @@ class Encoder:
         }
 
     def prepare(self, images: Any) -> NDArray[np.float32]:
-        """Images as the network takes them, (n, *preprocessing.shape).
+        """Images as the network takes them, of the shape ``(n, *preprocessing.shape)``.
 
         Parameters
         ----------
