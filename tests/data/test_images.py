@@ -269,3 +269,19 @@ def test_only_folders_of_images_have_a_size_or_broken_files(tmp_path):
         for options in ({"size": 8}, {"skip_broken": True}):
             with pytest.raises(DataError, match=r"no folder of images.*--size"):
                 load(name, **options)
+
+
+def test_a_single_image_is_one_sample(tmp_path):
+    pixels = np.arange(48, dtype=np.uint8).reshape(6, 8)
+    Image.fromarray(pixels).save(tmp_path / "one.png")
+    Image.fromarray(pixels).save(tmp_path / "other.png")
+    found = load(tmp_path / "one.png")
+    assert found.name == "one.png" and found.labels is None
+    assert found.samples.names == ["one.png"]
+    np.testing.assert_array_equal(np.asarray(found.samples), pixels[None])
+
+
+def test_a_single_broken_image_is_named(tmp_path):
+    (tmp_path / "bad.png").write_bytes(b"x")
+    with pytest.raises(DataError, match=r"bad\.png is not a readable image"):
+        load(tmp_path / "bad.png")

@@ -167,12 +167,12 @@ def open_image_folder(
     decode: bool = False,
     skip_broken: bool = False,
 ) -> Dataset:
-    """All images in a folder, in alphabetical order.
+    """All images in a folder, in alphabetical order, or a single one.
 
     Parameters
     ----------
     folder : Path
-        Either the images themselves (no labels) or sub-folders of them, one per class. Hidden
+        One image file, or either the images themselves (no labels) or sub-folders of them, one per class. Hidden
         files, files of other kinds and links to folders, which may run in circles, are passed over.
     preparation : Preparation, optional
         How to bring images to one shape; without it they must have one.
@@ -184,7 +184,11 @@ def open_image_folder(
         Leave those out, instead of refusing the folder.
     """
     require("PIL.Image", "images", "images")  # or else every single file would seem broken
-    files = sorted(images_below(folder)) if names is None else [folder / name for name in names]
+    title = folder.resolve().name
+    if folder.is_file():
+        files, folder = [folder], folder.parent
+    else:
+        files = sorted(images_below(folder)) if names is None else [folder / n for n in names]
     if not files:
         raise DataError(f"{folder} is a folder without images; give one that holds image files.")
     looks, faults = _tried(lambda file: look(file, preparation is not None), files)
@@ -208,7 +212,7 @@ def open_image_folder(
     if source is None or len(broken) == len(files) or (broken and not skip_broken):
         raise _refused(broken, len(files), str(folder))
     source = source.without(broken) if broken else source
-    return make_dataset(source, _classes(source.files, folder), folder.resolve().name)
+    return make_dataset(source, _classes(source.files, folder), title)
 
 
 def _classes(files: Sequence[Path], folder: Path) -> list[str] | None:

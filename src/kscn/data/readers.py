@@ -40,9 +40,9 @@ def open_path(
     ----------
     path : str or Path
         A .npy, .npz, .csv, .parquet, .h5 or idx (also .gz) file, a folder of .npy or .parquet
-        files that hold one part each, or a folder of images.
+        files that hold one part each, a folder of images, or a single image.
     open_images : callable, optional
-        How to open a folder of images.
+        How to open images.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def open_path(
         if not path.exists():
             raise DataError(f"{path} does not exist; check the path.")
         check_regular(path)
-        return _reader(path)(path)
+        return open_images(path) if is_image_name(path) else _reader(path)(path)
     except InputError as error:
         raise DataError(str(error)) from error
     except OSError as error:
@@ -88,5 +88,5 @@ def _reader(path: Path) -> Callable[[Path], Dataset]:
     except KeyError:
         raise DataError(
             f"{path} has a suffix that is not understood; use {', '.join(_READERS)}, an idx file, "
-            "or a folder of images, .npy or .parquet files."
+            "an image, or a folder of images, .npy or .parquet files."
         ) from None
