@@ -172,8 +172,9 @@ def open_image_folder(
     Parameters
     ----------
     folder : Path
-        One image file, or either the images themselves (no labels) or sub-folders of them, one per class. Hidden
-        files, files of other kinds and links to folders, which may run in circles, are passed over.
+        One image file, or a folder of either the images themselves (no labels) or sub-folders of
+        them, one per class. Hidden files, files of other kinds and links to folders, which may run
+        in circles, are passed over.
     preparation : Preparation, optional
         How to bring images to one shape; without it they must have one.
     names : sequence of str, optional
