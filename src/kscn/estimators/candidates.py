@@ -1,17 +1,16 @@
 """Candidates: cheap clusterings of a sample, by several methods in several spaces.
 
 In every space: spectral clustering of the neighbour graph, by distance and by angle; k-means; and
-k-subspaces; for few vectors, spectral clustering of local subspaces; in the best spaces, k-means of
-a layout of the graph. None of them is right
-everywhere (k-subspaces on handwritten digits, graphs on single cells, points on flowers), so all
-are made, and `kscn.estimators.select` weighs them. A candidate is labels of the sample and where
-they come from.
+k-subspaces; for few vectors, spectral clustering of local subspaces. Of several spaces together:
+k-means of a layout of their joint graph. None of them is right everywhere (k-subspaces on
+handwritten digits, graphs on single cells, points on flowers), so all are made, and
+`kscn.estimators.select` weighs them. A candidate is labels of the sample and where they come from.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,14 +94,10 @@ def candidates(
         yield Candidate(labels, space.name, f"local subspaces, dimension {LOCAL_DIM}")
 
 
-def laid_out(
-    spaces: Sequence[Space], near: Sequence[Neighbours], k: int, seed: int
-) -> list[Candidate]:
-    """Clusters of layouts of the neighbour graphs of these spaces."""
-    found = layout_clusters(near, k, seed)
-    return [
-        Candidate(labels, space.name, "layout") for labels, space in zip(found, spaces, strict=True)
-    ]
+def laid_out(groups: Mapping[str, Sequence[Neighbours]], k: int, seed: int) -> list[Candidate]:
+    """Clusters of layouts of the joint neighbour graphs of groups of spaces, by their names."""
+    found = layout_clusters(list(groups.values()), k, seed)
+    return [Candidate(labels, name, "layout") for labels, name in zip(found, groups, strict=True)]
 
 
 def _spectral(

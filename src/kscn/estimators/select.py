@@ -19,7 +19,7 @@ from torch import Tensor
 from kscn.estimators.candidates import Candidate, candidates, laid_out, neighbours_of
 from kscn.estimators.spaces import Space
 from kscn.neighbours import Neighbours, View, consensus, self_consistency
-from kscn.neighbours.consensus import margin
+from kscn.neighbours.consensus import standard_error
 from kscn.neighbours.consistency import Consistency, neighbour_consistency
 from kscn.neighbours.heldout import FOLDS, energies, random_rank, unexplained
 from kscn.parallel import side_by_side
@@ -27,10 +27,10 @@ from kscn.parallel import side_by_side
 CONSENSUS = "consensus"
 # Single candidates that go to the last round beside the consensus: the best of each kind.
 FINALISTS = 2
-# Spaces whose graphs are laid out, which takes as long as several other candidates: those in which
-# most neighbours agree with what the others have in common. Layouts of fewer samples take longer
-# than all the rest and were no better than the spectrum of the graph on any of seven small sets.
-LAYOUTS, LAID_OUT = 2, 1000
+# Joint graphs are laid out of all spaces, and of the few in which most neighbours agree with what
+# the other candidates have in common. Layouts of fewer samples take longer than all the rest and
+# were no better than the spectrum of the graph on any of seven small sets.
+AGREEING, LAID_OUT = 3, 1000
 # Dimensions double up to a third of the space, or until clusters have so many members for each.
 FIRST_DIM, SHARE, MEMBERS_PER_DIM, PASSES = 8, 3, 10, 2
 # Clusters are flat if subspaces of up to so many dimensions, among the leading ones, leave less
@@ -115,9 +115,8 @@ def select(
         return consensus(found, [entry.value for entry in tried], k, seed)
 
     if len(rows) >= LAID_OUT:
-        which = _agreeing(near, in_common(), k)
-        new = laid_out([spaces[i] for i in which], [near[i] for i in which], k, seed)
-        tried += side_by_side(scored, new, device)
+        groups = {f"{AGREEING} best": _agreeing(near, in_common(), k), "all": near}
+        tried += side_by_side(scored, laid_out(groups, k, seed), device)
     tried.append(scored(Candidate(in_common(), "all", CONSENSUS)))
 
     def anew(entry: Scored) -> Scored:
@@ -133,13 +132,13 @@ def select(
 
 
 def _taken(tried: Sequence[Scored], n: int) -> Scored:
-    """The highest value, unless the consensus or subspaces are as good up to chance.
+    """The highest value, unless the consensus or subspaces are within one standard error of it.
 
     What many candidates have in common is less of an accident than any one of them, and subspaces
     carry on to other samples best.
     """
     best = tried[0]
-    least = best.value - margin(best.value, n)
+    least = best.value - standard_error(best.value, n)
     good = [entry for entry in tried if entry.value >= least]
     return max(good, key=lambda entry: (entry.common, entry.subspace_dim > 0, entry.value))
 
@@ -173,11 +172,10 @@ def _flattest(
     return replace(tried[least], candidate=replace(found, method=f"{found.method}, flattest"))
 
 
-def _agreeing(near: Sequence[Neighbours], labels: NDArray, k: int) -> list[int]:
-    """Numbers of the spaces in which most neighbours are of the same cluster."""
+def _agreeing(near: Sequence[Neighbours], labels: NDArray, k: int) -> list[Neighbours]:
+    """Neighbours in the spaces in which most of them are of the same cluster."""
     now = torch.from_numpy(labels).long().to(near[0].index.device)
-    share = [neighbour_consistency(one.index, now, k) for one in near]
-    return sorted(range(len(near)), key=lambda number: -share[number])[:LAYOUTS]
+    return sorted(near, key=lambda one: -neighbour_consistency(one.index, now, k))[:AGREEING]
 
 
 def _on(views: Sequence[View], labels: NDArray) -> Tensor:
