@@ -34,6 +34,12 @@ def test_k_subspaces_is_the_same_in_one_process_and_two(results, case):
     np.testing.assert_allclose(many[f"{case}.inertia"], one[f"{case}.inertia"], rtol=1e-5)
 
 
+def test_a_step_on_all_samples_is_that_of_one_process(results):
+    """Without BatchNorm, whose statistics are those of the samples of its own process."""
+    for name in ("steps.losses", "steps.weights"):
+        np.testing.assert_allclose(results[2][name], results[1][name], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("case", ["svd", "grassmann"])
 def test_a_deep_fit_is_as_good_in_two_processes(results, case):
     one, two = (
