@@ -57,6 +57,13 @@ def test_the_separation_loss_works_in_two_processes(results):
         assert found > 0.9
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_fit_that_was_stopped_ends_as_if_it_had_not_been(results, processes):
+    found = results[processes]
+    assert found["stops"] == 3
+    np.testing.assert_array_equal(found["stopped.labels"], found["svd.labels"])
+
+
 def test_a_refined_fit_begins_alike_and_ends_as_good_in_two_processes(results):
     np.testing.assert_array_equal(results[2]["plus.start"], results[1]["plus.start"])
     for n in (1, 2):

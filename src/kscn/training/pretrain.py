@@ -326,9 +326,12 @@ class Trainer:
             self.totals = state.tensors["totals"].to(self.batches.device)
             self.seen = state.facts["seen"]
             if self.group.rank < len(state.tensors["order"]):
-                self.order = state.tensors["order"][self.group.rank]
+                # Clones, because torch crashes on a generator's state that is a row of a tensor.
+                self.order = state.tensors["order"][self.group.rank].clone()
                 kept = (state.tensors.get(name) for name in ("dropout", "device dropout"))
-                self.dropout = [states[self.group.rank] for states in kept if states is not None]
+                self.dropout = [
+                    states[self.group.rank].clone() for states in kept if states is not None
+                ]
 
 
 def pretrain(trainer: Trainer, epochs: int, on_epoch: Callable[[int, EpochLosses], object]) -> None:
