@@ -1,9 +1,9 @@
 """One process or several: what a loop needs to know of the samples of all of them.
 
 Every loop works on the samples of its own process and asks its `Group` for what needs all: sums,
-the cut of a trimming, one opinion where rounding may differ. A process alone gets back what it
-gave, so loops are written once. Of several processes each has a contiguous part of the samples, and
-every answer is a collective of torch.distributed; all must ask the same questions in the same
+the cut of a trimming, the first process's value where rounding may differ. A process alone gets
+back what it gave, so loops are written once. Of several processes each has a contiguous part of the
+samples, and every method is a collective of torch.distributed, which all must call in the same
 order. Networks are trained by torch's DistributedDataParallel.
 """
 

@@ -213,7 +213,7 @@ class Trainer:
             if pause:
                 self.keeper.keep()
         # Running statistics, which everyone but the first process has of its own batches.
-        send_module(self.group, [self.network, *self.encoding])
+        send_module(self.group, filter(None, [self.network, self.averaged]))
         self.epochs_done += 1
         self.steps_done = 0
         reconstruction_mean, subspace_mean = (self.totals / self.seen).tolist()
