@@ -9,6 +9,7 @@ order. Networks are trained by torch's DistributedDataParallel.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -203,6 +204,8 @@ class Group:
         """
         if self.size == 1:
             return network
+        # torch warns of a kernel for one channel, where the stride over channels means nothing.
+        warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
         # A static graph may leave some weights unused, such as those of a network of the user's.
         return DistributedDataParallel(network, static_graph=True)
 
