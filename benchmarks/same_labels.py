@@ -6,9 +6,9 @@
 Fits every baseline, `KSubspaces`, `KSCN` (both updates, both presets) and `KSCNPlus` for a few
 epochs on some hundred of scikit-learn's digits, as images and as vectors, with one seed and one
 thread, and writes a checksum of the labels of each fit. Two methods that begin on a subsample of
-many also get more samples than that. With `--compare`, fits whose labels differ
-from those of another file are listed, and the exit code is 1 if there are any. `--only` fits those
-whose name contains a word.
+many also get more samples than that. `KSubspaces` is also fitted by two processes. With
+`--compare`, fits whose labels differ from those of another file are listed, and the exit code is 1
+if there are any. `--only` fits those whose name contains a word.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import argparse
 import hashlib
 import json
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -26,6 +27,8 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
@@ -69,10 +72,40 @@ MANY: dict[str, dict[str, Any]] = {
     "edesc": {"pretrain_epochs": 1, "epochs": 1, "hidden": (16,), "subspace_dim": 2},
     "k-fsc": {"subspace_dim": 2, "max_iter": 2},
 }
+
+
+class TwoProcesses:
+    """An estimator that is fitted by two processes of one thread each, which gloo connects."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+    def fit(self, samples: NDArray) -> TwoProcesses:
+        """Keep the labels that the first process finds."""
+        with tempfile.TemporaryDirectory() as folder:
+            mp.spawn(_fit_with_others, (self.make, samples, folder), nprocs=2)
+            self.labels_ = np.load(f"{folder}/labels.npy")
+        return self
+
+
+def _fit_with_others(rank: int, make: Callable[[], Any], samples: NDArray, folder: str) -> None:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    store = f"file://{folder}/store"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
+    labels = make().fit(samples).labels_
+    if rank == 0:
+        np.save(f"{folder}/labels.npy", labels)
+    dist.destroy_process_group()
+
+
 DEEP = {"pretrain_epochs": 3, "epochs": 3, "batch_size": 32}
 ESTIMATORS: dict[str, Callable[[], Any]] = {
     "KSubspaces": partial(KSubspaces, K, random_state=SEED),
     "KSubspaces, affine": partial(KSubspaces, K, affine=True, trim=0.1, random_state=SEED),
+    "KSubspaces, two processes": partial(
+        TwoProcesses, partial(KSubspaces, K, affine=True, trim=0.1, random_state=SEED)
+    ),
     **{
         f"KSCN {update}, {preset}": partial(
             KSCN.from_preset, preset, K, update=update, subspace_dim=3, random_state=SEED, **DEEP
@@ -96,13 +129,13 @@ def panel() -> dict[str, tuple[Callable[[], Any], NDArray]]:
     }
     missing = {*baselines.NAMES, *baselines.COMPOSITES} - {name.split(",")[0] for name in made}
     assert not missing, f"the panel has no fit of {missing}"
-    needs_images = ("cae", "refined")
+    images_only = ("cae", "refined", "two processes")
     many, _, _ = data.make_union_of_subspaces(10_500, 3, 12, 2, noise=0.1, random_state=SEED)
     return {
         f"{name} ({kind})": (make, samples)
         for name, make in (made | ESTIMATORS).items()
         for kind, samples in kinds.items()
-        if kind == "images" or not any(word in name for word in needs_images)
+        if kind == "images" or not any(word in name for word in images_only)
     } | {
         f"{name} (many)": (partial(baselines.make, name, 3, random_state=SEED, **params), many)
         for name, params in MANY.items()

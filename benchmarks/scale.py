@@ -135,7 +135,8 @@ def deep(group: Group) -> Callable[[], object]:
     from kscn.training.pretrain import Trainer
 
     pixels = np.random.default_rng(0).integers(0, 255, (IMAGES, 1, 28, 28), dtype=np.uint8)
-    source = current_group().part(as_source(pixels))
+    part = current_group().part(as_source(pixels))
+    source = part if group.size > 1 else as_source(part[:])  # apart, each has its own samples only
     torch.manual_seed(0)
     network = ConvAutoencoder((1, 28, 28), [16, 32, 8], [5, 3, 3], batch_norm=True)
     latent = WhitenedLatent(network.latent_dim, 30)

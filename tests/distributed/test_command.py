@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -61,6 +63,14 @@ def stopping(epoch):
         return epoch(self, *args)
 
     return stopped
+
+
+def test_a_process_that_hangs_is_named_when_the_others_have_waited_too_long(torchrun):
+    ended = torchrun(3, Path(__file__).with_name("hanging.py"))
+    assert ended.returncode != 0
+    told = [line for line in ended.errors.splitlines() if line.startswith("kscn:")]
+    assert len(told) == 1, ended.errors
+    assert re.search(r"^kscn: lost process 1 \(.*, pid \d+\) of 3; go on\.$", told[0])
 
 
 def test_a_mistake_is_told_once(torchrun, tmp_path):

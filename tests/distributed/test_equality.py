@@ -34,6 +34,12 @@ def test_k_subspaces_is_the_same_in_one_process_and_two(results, case):
     np.testing.assert_allclose(many[f"{case}.inertia"], one[f"{case}.inertia"], rtol=1e-5)
 
 
+def test_a_step_on_all_samples_is_that_of_one_process(results):
+    """Without BatchNorm, whose statistics are those of the samples of its own process."""
+    for name in ("steps.losses", "steps.weights"):
+        np.testing.assert_allclose(results[2][name], results[1][name], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("case", ["svd", "grassmann"])
 def test_a_deep_fit_is_as_good_in_two_processes(results, case):
     one, two = (
@@ -49,6 +55,13 @@ def test_the_separation_loss_works_in_two_processes(results):
     for n in (1, 2):
         found = metrics.clustering_accuracy(results[n]["true"], results[n]["separation.labels"])
         assert found > 0.9
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_fit_that_was_stopped_ends_as_if_it_had_not_been(results, processes):
+    found = results[processes]
+    assert found["stops"] == 3
+    np.testing.assert_array_equal(found["stopped.labels"], found["svd.labels"])
 
 
 def test_a_refined_fit_begins_alike_and_ends_as_good_in_two_processes(results):

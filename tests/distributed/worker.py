@@ -3,7 +3,9 @@
 torchrun --nproc-per-node=2 worker.py RESULT.npz
 """
 
+import itertools
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +13,32 @@ import torch
 import torch.distributed as dist
 
 from kscn import KSCN, KSCNPlus, KSubspaces, data
+from kscn.data import as_source
 from kscn.errors import InputError
 from kscn.estimators.presets.derive import OPEN
 from kscn.features import VotedFeatures
+from kscn.nn import ConvAutoencoder, InputScaling, NoAugmentation, WhitenedLatent
+from kscn.subspaces import Subspaces
+from kscn.training.checkpoint import STOP, Checkpoints, StoppedError
 from kscn.training.distributed import current_group
+from kscn.training.losses import ResidualLoss, SeparationLoss
+from kscn.training.minibatches import Minibatches
+from kscn.training.pretrain import Trainer
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `import short`
 
 import short
 
 found = {}
+SHARED = {
+    "subspace_dim": 2,
+    "autoencoder_params": {"channels": [8, 4], "kernels": [3, 3], "batch_norm": True},
+    "pretrain_epochs": 8,
+    "epochs": 3,
+    "n_init": 2,
+    "batch_size": 60,
+    "learning_rate": 3e-3,
+}
 
 
 def linear():
@@ -58,26 +76,79 @@ def images():
 def deep():
     """Network and subspaces together, in three variants."""
     samples, found["true"] = images()
-    shared = {
-        "subspace_dim": 2,
-        "autoencoder_params": {"channels": [8, 4], "kernels": [3, 3], "batch_norm": True},
-        "pretrain_epochs": 8,
-        "epochs": 3,
-        "n_init": 2,
-        "batch_size": 60,
-        "learning_rate": 3e-3,
-    }
     cases = {
         "separation": {"latent": "whitened", "latent_dim": 8, "loss": "separation", "balance": 1.0},
         "grassmann": {"update": "grassmann", "update_every": 3, "trim": 0.0, "init": "k-means"},
         "svd": {},
     }
     for name, settings in cases.items():
-        model = KSCN(4, random_state=0, **OPEN | shared | settings).fit(samples)
+        model = KSCN(4, random_state=0, **OPEN | SHARED | settings).fit(samples)
         np.testing.assert_array_equal(model.predict(samples), model.labels_)
         found[f"{name}.labels"], found[f"{name}.bases"] = model.labels_, model.subspaces_
-        weights = torch.cat([p.detach().flatten() for p in model.autoencoder_.parameters()])
+        weights = torch.cat(
+            [w.double().flatten() for w in model.autoencoder_.state_dict().values()]
+        )
         found[f"{name}.weights"] = current_group().gather(weights[None]).numpy()
+
+
+def stopped():
+    """The last of them again, stopped within epochs by a process that is not the first of two."""
+    looks, due, stops = itertools.count(), Checkpoints.due, 0
+
+    def stopping(self):
+        if self.group.rank == self.group.size - 1 and next(looks) in (3, 20, 75):
+            STOP.make()
+        return due(self)
+
+    Checkpoints.due = stopping
+    with tempfile.TemporaryDirectory() as folder:  # the first process writes, to its own
+        model = KSCN(4, random_state=0, **OPEN | SHARED, checkpoint_dir=folder)
+        while not hasattr(model, "labels_"):
+            try:
+                model.fit(images()[0])
+            except StoppedError:
+                stops += 1
+                STOP.withdraw()
+    Checkpoints.due = due
+    found["stopped.labels"], found["stops"] = model.labels_, stops
+
+
+def steps():
+    """Steps on all samples at once, with and without a loss of the mini-batch as a whole."""
+    samples, _ = images()
+    group = current_group()
+    batches = Minibatches(
+        group.part(as_source(samples[:, None])),
+        InputScaling(torch.zeros(()), 1.0),
+        (1, 8, 8),
+        group.batch_size(len(samples)),
+        torch.device("cpu"),
+    )
+    torch.manual_seed(0)
+    network = ConvAutoencoder((1, 8, 8), [4, 3], [3, 3])  # without BatchNorm
+    network.unused = torch.nn.Linear(2, 2)
+    latent = WhitenedLatent(network.latent_dim, 6)
+    trainer = Trainer(
+        network,
+        latent,
+        batches,
+        epochs=4,
+        learning_rate=1e-3,
+        schedule="constant",
+        augment=NoAugmentation(),
+        generator=torch.Generator().manual_seed(0),
+        stage="a test",
+        group=group,
+    )
+    subspaces = Subspaces(torch.linalg.qr(torch.randn(4, 6, 2)).Q)
+    targets = torch.arange(len(samples)) % 5 - 1
+    trainer.epoch()
+    trainer.epoch(ResidualLoss(subspaces, group), 1.0)
+    trainer.epoch(SeparationLoss(subspaces, targets, 0.5, 1.0, group), 10.0)
+    losses = trainer.epoch(SeparationLoss(subspaces, targets, 0.5, 1.0, group), 10.0)
+    found["steps.losses"] = np.array([losses.reconstruction, losses.subspace])
+    weights = [p.detach().flatten() for p in [*network.parameters(), *latent.parameters()]]
+    found["steps.weights"] = torch.cat(weights).numpy()
 
 
 def plus():
@@ -87,7 +158,7 @@ def plus():
     model = KSCNPlus(4, epochs=5, refine=True, random_state=0, **settings).fit(samples)
     np.testing.assert_array_equal(model.predict(samples), model.labels_)
     found["plus.start"], found["plus.labels"] = model.start_labels_, model.labels_
-    weights = torch.cat([p.flatten() for p in model.encoder_.parameters()])
+    weights = torch.cat([w.double().flatten() for w in model.encoder_.state_dict().values()])
     found["plus.weights"] = current_group().gather(weights[None]).numpy()
 
 
@@ -117,6 +188,8 @@ def everything(change=setattr):
     found.clear()
     linear()
     deep()
+    stopped()
+    steps()
     noise()
     short.choices(change)
     plus()

@@ -1,37 +1,31 @@
 """The group of processes: threads stand for processes, one process is the oracle."""
 
-import copy
 import threading
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kscn.data import as_source
 from kscn.errors import InputError
-from kscn.nn import ConvAutoencoder
 from kscn.subspaces import ScatterSums, keep_nearest
-from kscn.training import collectives, processes
-from kscn.training.distributed import ALONE, Part, current_group, own_rows, place
+from kscn.training import distributed
+from kscn.training.distributed import ALONE, Group, Part, current_group, own_rows, place
+from kscn.training.minibatches import Minibatches
 
 
 class Wire:
     """torch.distributed's collectives between threads, by rank, in lockstep."""
 
+    ReduceOp = dist.ReduceOp
+
     def __init__(self, size):
-        self.size = size
         self.barrier = threading.Barrier(size)
         self.slots = [None] * size
         self.own = threading.local()
-        self.reduced = 0
-
-    def get_rank(self):
-        return self.own.rank
-
-    def get_world_size(self):
-        return self.size
 
     def exchange(self, tensor):
         self.slots[self.own.rank] = tensor.clone()
@@ -40,9 +34,10 @@ class Wire:
         self.barrier.wait(20)
         return everything
 
-    def all_reduce(self, tensor):
-        self.reduced += 1
-        tensor.copy_(torch.stack(self.exchange(tensor)).sum(dim=0))
+    def all_reduce(self, tensor, operation):
+        everything = torch.stack(self.exchange(tensor))
+        largest = operation == dist.ReduceOp.MAX
+        tensor.copy_(everything.amax(dim=0) if largest else everything.sum(dim=0))
 
     def all_gather(self, received, tensor):
         for place_, value in zip(received, self.exchange(tensor), strict=True):
@@ -55,14 +50,13 @@ class Wire:
 def together(size, work, monkeypatch):
     """work(group) in `size` threads; what they return, by rank."""
     wire = Wire(size)
-    monkeypatch.setattr(processes, "dist", wire)
-    monkeypatch.setattr(collectives, "dist", wire)
+    monkeypatch.setattr(distributed, "dist", wire)
     results, faults = [None] * size, []
 
     def run(rank):
         wire.own.rank = rank
         try:
-            results[rank] = work(processes.processes())
+            results[rank] = work(Group(rank, size))
         except Exception as error:
             faults.append(error)
             wire.barrier.abort()
@@ -83,14 +77,10 @@ def test_without_torch_distributed_a_process_is_alone():
     assert (ALONE.rank, ALONE.size) == (0, 1)
 
 
-@pytest.mark.parametrize("numbers", [1, 10, collectives.GATHERED // 8 + 1])
-def test_sums_of_few_and_of_many_numbers(monkeypatch, numbers):
-    rows = torch.rand(3, numbers, dtype=torch.float64)
-    found = together(3, lambda group: group.sum(rows[group.rank]), monkeypatch)
-    for one in found:
-        torch.testing.assert_close(one, rows.sum(dim=0))
-        assert torch.equal(one, found[0])  # to the last bit
-    assert collectives.dist.reduced == (0 if numbers <= 10 else 3)
+def test_sums_and_the_largest_number(monkeypatch):
+    rows = torch.rand(3, 10, dtype=torch.float64)
+    for found in together(3, lambda group: group.sum(rows[group.rank]), monkeypatch):
+        torch.testing.assert_close(found, rows.sum(dim=0))
     largest = together(3, lambda group: group.largest(-group.rank - 1.0), monkeypatch)
     assert largest == [-1.0] * 3
 
@@ -191,61 +181,29 @@ def test_scaling_is_that_of_all_samples(monkeypatch, image):
         torch.testing.assert_close(found.shift, expected.shift)
 
 
-def test_gradients_with_batch_norm_are_those_of_one_batch(monkeypatch):
-    """One step of many processes is the step of one: gradients, loss and running statistics."""
-    images = torch.rand(12, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-    images[:6] += 2.0  # processes see different things
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_mini_batches_are_drawn_from_all_samples(monkeypatch, tmp_path, on_disk):
+    """In every process, though its part has a few classes only; each sample once."""
+    monkeypatch.setattr("kscn.data.shuffle.WINDOW_BYTES", 2**12)
+    monkeypatch.setattr("kscn.data.base.STRETCH_BYTES", 2**8)
+    rows = np.arange(2000.0, dtype=np.float32).repeat(4).reshape(2000, 4)
+    np.save(tmp_path / "rows.npy", rows)
+    source = as_source(tmp_path / "rows.npy" if on_disk else rows)
 
-    torch.manual_seed(0)
-    original = ConvAutoencoder((1, 8, 8), [4, 3], [3, 3], batch_norm=True)
+    def epoch(group):
+        part = group.part(source)
+        batches = Minibatches(part, torch.nn.Identity(), (4,), 64, torch.device("cpu"))
+        generator = torch.Generator().manual_seed(group.rank)  # the first one's counts
+        found = list(batches.shuffled(generator, group))
+        assert len(found) == batches.per_epoch
+        for indices, batch in found:
+            assert torch.equal(batch[:, 0], indices.float())
+            assert indices.float().std() > 400  # from everywhere
+        return torch.cat([indices for indices, _ in found])
 
-    def step(group):
-        network = copy.deepcopy(original)
-        network.train()
-        mine = split(images, group)
-        (n,) = group.add(len(mine))
-        with group.normalising(network):
-            loss = (network(mine) - mine).square().sum() / n
-            # A loss of the batch as a whole, which every process computes.
-            mean = group.total(network.encode(mine).sum(dim=0)) / n
-            loss = loss + group.once(mean.square().sum())
-        loss.backward()
-        figures = group.gradients(list(network.parameters()), loss.detach().double()[None])
-        grads = torch.cat([p.grad.flatten() for p in network.parameters()])
-        running = torch.cat([b.flatten().float() for b in network.buffers()])
-        return grads, figures, running
-
-    grads, figures, running = step(ALONE)
-    for found in together(3, step, monkeypatch):
-        torch.testing.assert_close(found[0], grads, rtol=1e-3, atol=1e-4)
-        torch.testing.assert_close(found[1], figures, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(found[2], running, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "settings", [{}, {"affine": False}, {"momentum": None}, {"track_running_stats": False}]
-)
-def test_batch_norm_is_that_of_all_batches_together(monkeypatch, settings):
-    """Whatever the options of the layer; and afterwards it is an ordinary one again."""
-    x = torch.randn(9, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    x[:3] = 1000 + 10 * x[:3]  # processes see different things, far from zero
-    upstream = torch.randn(x.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(1))
-
-    def pass_through(group):
-        layer = torch.nn.BatchNorm1d(4, **settings).double()
-        mine = split(x, group).clone().requires_grad_()
-        with group.normalising(torch.nn.Sequential(layer)):
-            for _ in range(2):
-                out = layer(mine)
-        out.backward(split(upstream, group))
-        assert "forward" not in vars(layer)
-        layer.eval()
-        return out.detach(), mine.grad, list(layer.buffers()), layer(x).detach()
-
-    out, grad, buffers, after = pass_through(ALONE)
-    found = together(3, pass_through, monkeypatch)
-    torch.testing.assert_close(torch.cat([part[0] for part in found]), out)
-    torch.testing.assert_close(torch.cat([part[1] for part in found]), grad)
-    for part in found:
-        torch.testing.assert_close(part[2], buffers)
-        torch.testing.assert_close(part[3], after)
+    found = together(3, epoch, monkeypatch)
+    assert [len(indices) for indices in found] == [666, 667, 667]
+    assert torch.cat(found).sort().values.tolist() == list(range(2000))
+    for indices in found:
+        classes = torch.bincount(indices // 500, minlength=4)
+        assert (classes > 100).all()

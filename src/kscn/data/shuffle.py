@@ -29,6 +29,7 @@ PLACES = 8
 
 Item = TypeVar("Item")
 Batch = tuple[np.ndarray, np.ndarray]
+Window = tuple[np.ndarray, np.ndarray, np.ndarray]  # indices, rows, the order to take them in
 
 
 def read_ahead(items: Iterable[Item]) -> Iterator[Item]:
@@ -59,7 +60,7 @@ def shuffled_exactly(source: Source, order: np.ndarray, sizes: Iterable[int]) ->
     source : Source
         For which `in_one_window` holds.
     order : numpy.ndarray, shape (n,)
-        A permutation of all samples.
+        Which samples, each once.
     sizes : iterable of int
         Samples in each batch, n in all.
     """
@@ -73,7 +74,9 @@ def shuffled_exactly(source: Source, order: np.ndarray, sizes: Iterable[int]) ->
         yield from _deal([(*everything, order)], sizes)
 
 
-def shuffled_in_windows(source: Source, seed: int, sizes: Iterable[int]) -> Iterator[Batch]:
+def shuffled_in_windows(
+    source: Source, seed: int, sizes: Iterable[int], first: int = 0
+) -> Iterator[Batch]:
     """Batches (indices, rows) of the given sizes in an order that depends on the seed alone.
 
     Parameters
@@ -83,16 +86,22 @@ def shuffled_in_windows(source: Source, seed: int, sizes: Iterable[int]) -> Iter
     seed : int
         From 0.
     sizes : iterable of int
-        Samples in each batch, n in all.
+        Samples in each batch, n in all unless others take the rest of the order.
+    first : int
+        Where in the order to begin.
     """
+    yield from _deal(read_ahead(_shuffled_windows(source, seed, first)), sizes)
+
+
+def _shuffled_windows(source: Source, seed: int, first: int) -> Iterator[Window]:
     cuts = source.stretches()
     assert cuts is not None
     generator = np.random.default_rng(seed)
-    windows = (
-        (*_load(source, stretches), generator.permutation(int(np.diff(stretches).sum())))
-        for stretches in _windows(cuts, source.row_bytes, generator)
-    )
-    yield from _deal(read_ahead(windows), sizes)
+    for stretches in _windows(cuts, source.row_bytes, generator):
+        order = generator.permutation(int(np.diff(stretches).sum()))
+        if first < len(order):
+            yield (*_load(source, stretches), order[first:])
+        first = max(0, first - len(order))
 
 
 def _windows(
@@ -130,10 +139,8 @@ def _load(source: Source, stretches: np.ndarray) -> Batch:
     return rows, values
 
 
-def _deal(
-    windows: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]], sizes: Iterable[int]
-) -> Iterator[Batch]:
-    """Batches from windows (indices, rows, order); one may begin in a window and end in another."""
+def _deal(windows: Iterable[Window], sizes: Iterable[int]) -> Iterator[Batch]:
+    """Batches from windows; one may begin in a window and end in another."""
     wanted = iter(sizes)
     missing = next(wanted, 0)
     parts: list[Batch] = []
@@ -147,6 +154,8 @@ def _deal(
             if missing == 0:
                 yield _join(parts)
                 missing, parts = next(wanted, 0), []
+                if missing == 0:
+                    return
         del indices, values, order  # before the next window is awaited
 
 

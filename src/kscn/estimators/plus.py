@@ -226,7 +226,7 @@ class KSCNPlus(LatentClusterer):
         Notes
         -----
         Where torch.distributed is initialised, all its processes must call this with the same X.
-        Each reads its own contiguous part and takes its share of every mini-batch; all end with
+        Each has its own contiguous part and takes its share of every mini-batch; all end with
         the same model and the labels of all samples.
         """
         group = current_group()

@@ -189,7 +189,7 @@ class Alternation:
             return ResidualLoss(self.subspaces, self.group)
         return SeparationLoss(
             self.subspaces,
-            self.targets,
+            self.group.gather(self.targets),  # mini-batches are drawn from all samples
             self.temperature,
             self.balance,
             self.group,

@@ -325,4 +325,4 @@ def generator_states(generator: torch.Generator, group: Group) -> Tensor:
 def restore_generator(generator: torch.Generator, states: Tensor, group: Group) -> None:
     """Put a generator where it was; one of a process that was not there then keeps its own seed."""
     if group.rank < len(states):
-        generator.set_state(states[group.rank])
+        generator.set_state(states[group.rank].clone())  # torch crashes on a row of a tensor

@@ -1,80 +1,121 @@
-"""One process or many: sums over all samples, wherever these are.
+"""One process or several: what a loop needs to know of the samples of all of them.
 
-Every loop works on the samples of its own process and asks its `Group` for what needs all of them:
-sums, the cut of a trimming, gradients, the statistics of a batch. A process alone is its own group
-and gets back what it gave, so loops are written once. Of many processes (kscn.training.processes)
-each holds a contiguous part of the samples, and every answer is a collective of torch.distributed;
-all must then ask the same questions in the same order.
+Every loop works on the samples of its own process and asks its `Group` for what needs all: sums,
+the cut of a trimming, the first process's value where rounding may differ. A process alone gets
+back what it gave, so loops are written once. Of several processes each has a contiguous part of the
+samples, and every method is a collective of torch.distributed, which all must call in the same
+order. Networks are trained by torch's DistributedDataParallel.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from kscn.data import Source
+from kscn.errors import InputError
 from kscn.nn import InputScaling
 from kscn.subspaces import ScatterSums, Subspaces, keep_nearest
 
+# Digits of a distance that one round of the search for a cut settles.
+DIGIT_BITS = 8
+
 
 class Group:
-    """A process by itself: what it gives is what all give."""
+    """The processes that fit together; one by itself unless told otherwise."""
 
-    rank = 0
-    size = 1
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
+        self.rank, self.size = rank, size
+
+    # Samples ------------------------------------------------------------------------------------
 
     def part(self, source: Source) -> Source:
         """The samples of `source` that this process works on."""
-        return source
+        if self.size == 1 or isinstance(source, Part):
+            return source
+        n = len(source)
+        if n < self.size:
+            raise InputError(
+                f"{source.name} has {n} samples, too few for {self.size} processes; start fewer."
+            )
+        begin, end = (n * turn // self.size for turn in (self.rank, self.rank + 1))
+        return Part(source, begin, end - begin, begin, n)
 
     def holding(self, rows: Source) -> Source:
         """`rows` as this process's part of the rows that all processes hold, in order of rank."""
-        return rows
+        if self.size == 1:
+            return rows
+        lengths = self._lengths(len(rows))
+        return Part(rows, 0, len(rows), sum(lengths[: self.rank]), sum(lengths))
 
     def scaling(self, source: Source, image: bool) -> InputScaling:
         """What scales all samples for a network; `source` holds those of this process."""
-        return InputScaling.of(source, image)
+        own = InputScaling.of(source, image)
+        if self.size == 1:
+            return own
+        factor = float(own.factor)
+        if image:  # one over the largest value
+            return InputScaling(own.shift, -self.largest(-factor))
+        origin = self.agree(own.shift)
+        away, n = own.shift - origin, len(source)
+        all_n, spread = self.add(n, n * (factor**-2 + float(away.square().mean())))
+        away = self.sum(n * away) / all_n
+        variance = spread / all_n - float(away.square().mean())
+        return InputScaling(origin + away, variance**-0.5)
 
     def batch_size(self, wanted: int) -> int:
         """How many samples of a mini-batch of `wanted` this process takes."""
-        return wanted
+        if self.size > 1 and wanted < 2 * self.size:
+            raise InputError(
+                f"batch_size={wanted} leaves each of {self.size} processes fewer than 2 samples; "
+                f"use at least {2 * self.size}."
+            )
+        return round(wanted / self.size)
 
-    def add(self, *numbers: float) -> Sequence[float]:
-        """Sums of numbers over processes."""
-        return numbers
-
-    def largest(self, number: float) -> float:
-        """The largest of the numbers that processes give."""
-        return number
-
-    def any(self, flag: bool) -> bool:
-        """Whether any process says so."""
-        return flag
+    # Collectives --------------------------------------------------------------------------------
 
     def sum(self, tensor: Tensor) -> Tensor:
         """Sum of a tensor over processes."""
-        return tensor
+        return self._reduced(tensor, dist.ReduceOp.SUM)
 
-    def total(self, tensor: Tensor) -> Tensor:
-        """The same, with the gradient of this process's share; `gradients` adds up the others."""
-        return tensor
+    def add(self, *numbers: float) -> Sequence[float]:
+        """Sums of numbers over processes."""
+        if self.size == 1:
+            return numbers
+        return list(self.sum(torch.tensor(numbers, dtype=torch.float64)).tolist())
 
-    def once(self, loss: Tensor) -> Tensor:
-        """A loss that all processes compute alike, such that their sum counts it once."""
-        return loss
+    def largest(self, number: float) -> float:
+        """The largest of the numbers that processes give."""
+        return float(self._reduced(torch.tensor(number, dtype=torch.float64), dist.ReduceOp.MAX))
+
+    def any(self, flag: bool) -> bool:
+        """Whether any process says so."""
+        return self.largest(float(flag)) > 0
 
     def gather(self, rows: Tensor) -> Tensor:
         """Rows of all processes, in order of rank."""
-        return rows
+        if self.size == 1:
+            return rows
+        lengths = self._lengths(len(rows))
+        padded = rows.new_zeros(max(lengths), *rows.shape[1:])
+        padded[: len(rows)] = rows
+        received = [torch.empty_like(padded) for _ in lengths]
+        dist.all_gather(received, padded)
+        return torch.cat([some[:n] for some, n in zip(received, lengths, strict=True)])
 
     def agree(self, tensor: Tensor) -> Tensor:
         """What the first process has, where rounding might make the others differ."""
-        return tensor
+        if self.size == 1:
+            return tensor
+        held = tensor.detach().clone(memory_format=torch.contiguous_format)
+        dist.broadcast(held, 0)
+        return held
 
     def agree_int(self, number: int) -> int:
         """The same for an integer, such as a seed that was drawn."""
@@ -85,26 +126,96 @@ class Group:
         offsets = None if found.offsets is None else self.agree(found.offsets)
         return Subspaces(self.agree(found.bases), offsets)
 
+    def _reduced(self, tensor: Tensor, operation: dist.ReduceOp.RedOpType) -> Tensor:
+        if self.size == 1:
+            return tensor
+        held = tensor.detach().clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(held, operation)
+        return held
+
+    def _lengths(self, own: int) -> list[int]:
+        lengths = torch.zeros(self.size, dtype=torch.int64)
+        lengths[self.rank] = own
+        return [int(n) for n in self.sum(lengths)]
+
+    # Subspaces ----------------------------------------------------------------------------------
+
     def whole(self, own: ScatterSums, before: ScatterSums) -> ScatterSums:
         """Scatter sums over all samples, from those over our `own`.
 
         `before` is what this returned last time; it remembers what eigenvectors were found.
         """
-        return own
+        if self.size == 1:
+            return own
+        out = ScatterSums(0, 0, False)
+        out.dim, out.frame = own.dim, before.frame
+        out.weight, out.second = self.sum(own.weight), self.sum(own.second)
+        out.first = None if own.first is None else self.sum(own.first)
+        out.changed = self.sum(own.changed.int()) > 0
+        own.changed.zero_()
+        return out
 
     def keep_nearest(
         self, distance: Tensor, labels: Tensor, trim: float, n_clusters: int
     ) -> Tensor:
-        """Mask of the members that stay when each cluster drops its farthest share `trim`."""
-        return keep_nearest(distance, labels, trim, n_clusters)
+        """Mask of the members that stay when each cluster drops its farthest share `trim`.
 
-    def gradients(self, parameters: Sequence[nn.Parameter], figures: Tensor) -> Tensor:
-        """Add up the gradients of all processes, in place, and return the sum of `figures`."""
-        return figures
+        As in one process, to the sample: the cut of a cluster is that of all its members.
+        Distances are not negative, so their bit patterns sort as they do. Counts of the leading
+        digits, added up over processes, settle the cut digit by digit. Samples at the very cut
+        stay in the order of their indices.
+        """
+        if self.size == 1:
+            return keep_nearest(distance, labels, trim, n_clusters)
+        labels = labels.long()
+        bits = 32 if distance.dtype == torch.float32 else 64
+        # Adding zero turns -0.0, whose pattern is not that of 0.0.
+        keys = (distance + 0.0).view(torch.int32 if bits == 32 else torch.int64).long()
+        members = self.sum(torch.bincount(labels, minlength=n_clusters))
+        left = members - (trim * members.double()).long()  # how many stay
+        cut = torch.zeros_like(members)
+        for shift in range(bits - DIGIT_BITS, -1, -DIGIT_BITS):
+            leading = (keys >> shift) >> DIGIT_BITS  # in two steps: 64 is no shift
+            rows = (leading == cut[labels]).nonzero().flatten()
+            digits = (keys[rows] >> shift) & (2**DIGIT_BITS - 1)
+            counts = torch.bincount(
+                (labels[rows] << DIGIT_BITS) + digits, minlength=n_clusters << DIGIT_BITS
+            )
+            below = self.sum(counts).view(n_clusters, -1).cumsum(dim=1)
+            digit = (below < left[:, None]).sum(dim=1).clamp(max=2**DIGIT_BITS - 1)
+            under = torch.nn.functional.pad(below, (1, 0)).gather(1, digit[:, None])[:, 0]
+            left, cut = left - under, (cut << DIGIT_BITS) + digit
+        keep = keys <= cut[labels]
+        tied = (keys == cut[labels]).nonzero().flatten()
+        counts = torch.bincount(labels[tied], minlength=n_clusters)
+        earlier = self.gather(counts[None])[: self.rank].sum(dim=0)
+        for i in (counts > left - earlier).nonzero().flatten().tolist():
+            rows = tied[labels[tied] == i]
+            keep[rows[max(0, int(left[i] - earlier[i])) :]] = False
+        return keep
 
-    def normalising(self, *modules: nn.Module) -> AbstractContextManager[object]:
-        """While open, BatchNorm in `modules` goes by the batches of all processes together."""
-        return nullcontext()
+    # Networks -----------------------------------------------------------------------------------
+
+    def wrap(self, network: nn.Module) -> nn.Module:
+        """The network such that its gradients become the mean over processes.
+
+        BatchNorm goes by the batch of its own process in training, and the first process's running
+        statistics are everyone's.
+        """
+        if self.size == 1:
+            return network
+        # torch warns of a kernel for one channel, where the stride over channels means nothing.
+        warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
+        # A static graph may leave some weights unused, such as those of a network of the user's.
+        return DistributedDataParallel(network, static_graph=True)
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """Sum of a tensor over processes, with the gradient of this process's share."""
+        return tensor if self.size == 1 else tensor + (self.sum(tensor) - tensor.detach())
+
+    def once(self, loss: Tensor) -> Tensor:
+        """A loss that all processes compute alike, such that their sum counts it once."""
+        return loss if self.size == 1 else loss - loss.detach() * (1 - 1 / self.size)
 
 
 ALONE = Group()
@@ -113,9 +224,7 @@ ALONE = Group()
 def current_group() -> Group:
     """All processes of torch.distributed where that was initialised, else this one alone."""
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        from kscn.training.processes import processes
-
-        return processes()
+        return Group(dist.get_rank(), dist.get_world_size())
     return ALONE
 
 
@@ -136,29 +245,29 @@ class Part(Source):
         super().__init__(source.name, length, source.shape, source.dtype)
         self.first, self.whole = first, whole
         self.on_disk = source.on_disk
-        self._source, self._offset = source, offset
+        self.source, self._offset = source, offset
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        return self._source[start + self._offset : stop + self._offset]
+        return self.source[start + self._offset : stop + self._offset]
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         if len(rows) == 0:
             return np.empty((0, *self.shape), dtype=self.dtype)
-        return self._source.take(rows + self._offset)
+        return self.source.take(rows + self._offset)
 
     def batches(
         self, batch_size: int, start: int = 0, stop: int | None = None
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Consecutive blocks in order, as the source itself reads them."""
         low, high, _ = slice(start, stop).indices(len(self))
-        for first, block in self._source.batches(
+        for first, block in self.source.batches(
             batch_size, low + self._offset, max(low, high) + self._offset
         ):
             yield first - self._offset, block
 
     def stretches(self) -> np.ndarray | None:
         """The source's cuts that fall into this part, and its ends."""
-        cuts = self._source.stretches()
+        cuts = self.source.stretches()
         if cuts is None:
             return None
         cuts = cuts - self._offset
@@ -177,7 +286,9 @@ def own_rows(source: Source, rows: np.ndarray) -> np.ndarray:
 
 
 def send_module(group: Group, modules: Iterable[nn.Module]) -> None:
-    """Give modules the weights that they have in the first process."""
+    """Give modules the weights and buffers that they have in the first process."""
+    if group.size == 1:
+        return
     with torch.no_grad():
         for module in modules:
             for tensor in module.state_dict().values():

@@ -21,7 +21,7 @@ from kscn.training.checkpoint import (
     restore_generator,
 )
 from kscn.training.device import generator_state, seeded, set_generator_state
-from kscn.training.distributed import ALONE, Group
+from kscn.training.distributed import ALONE, Group, send_module
 from kscn.training.losses import SubspaceLoss
 from kscn.training.memory import kept_memory
 from kscn.training.minibatches import Minibatches
@@ -38,6 +38,21 @@ class EpochLosses:
 
     reconstruction: float
     subspace: float
+
+
+class _Network(nn.Module):
+    """All that a step passes through in one module, as DistributedDataParallel needs it."""
+
+    def __init__(self, autoencoder: nn.Module, latent: nn.Module, reconstruct: bool) -> None:
+        super().__init__()
+        self.autoencoder, self.latent, self.reconstruct = autoencoder, latent, reconstruct
+
+    def forward(self, x: Tensor, cluster: bool) -> tuple[Tensor | None, Tensor]:
+        """What is restored of x, if anything, and its latents; with a gradient to `cluster`."""
+        codes = self.autoencoder.encode(x)  # type: ignore[operator]
+        restored = self.autoencoder.decode(codes) if self.reconstruct else None  # type: ignore[operator]
+        z = self.latent(codes)
+        return restored, z if cluster else z.detach()
 
 
 class Trainer:
@@ -99,7 +114,7 @@ class Trainer:
         self.augment = augment
         self.generator = generator
         self.stage = stage
-        self.reconstruct = reconstruct
+        self.network = _Network(autoencoder, latent, reconstruct)
         self.averaged: AveragedModel | None = None
         if average is not None:
             both = nn.ModuleList([autoencoder, latent])
@@ -153,7 +168,6 @@ class Trainer:
         with (
             kept_memory(device),
             seeded(seed, device),  # dropout and the like
-            self.group.normalising(self.autoencoder, self.latent),
         ):
             return self._epoch(loss if weight else None, weight, on_latents)
 
@@ -163,29 +177,27 @@ class Trainer:
         weight: float,
         on_latents: Callable[[Tensor], object] | None,
     ) -> EpochLosses:
-        self.autoencoder.train()
-        self.latent.train()
+        network = self.group.wrap(self.network.train())
         for indices, clean in self._rest_of_epoch():
-            codes = self.autoencoder.encode(self.augment(clean, self.generator))  # type: ignore[operator]
+            restored, z = network(self.augment(clean, self.generator), loss is not None)
             samples = self._samples(len(clean))
             total = reconstruction = clean.new_zeros(())
-            if self.reconstruct:
-                restored: Tensor = self.autoencoder.decode(codes)  # type: ignore[operator]
+            if restored is not None:
                 # Summed over pixels: the balance with the subspace loss is per sample, as in the
                 # paper.
                 error = nn.functional.mse_loss(restored, clean, reduction="sum")
                 total = reconstruction = error / samples
-            z = self.latent(codes)
             subspace = None
             if loss is not None:
                 subspace = loss(z, indices)
                 total = reconstruction + weight * subspace
             self.optimizer.zero_grad(set_to_none=True)
-            total.backward()
+            # Losses are shares that add up over processes; gradients become their mean.
+            (self.group.size * total).backward()
             due = self.keeper.due()
             shares = [total, reconstruction, clean.new_zeros(()) if subspace is None else subspace]
             figures = torch.stack([*shares, clean.new_full((), due)]).detach().double()
-            figures = self.group.gradients(self.parameters, figures)
+            figures = self.group.sum(figures)
             pause = due if self.group.size == 1 else bool(figures[3])
             self._check_loss(figures[0], now=pause)
             if on_latents is not None:
@@ -200,6 +212,8 @@ class Trainer:
             self.steps_done += 1
             if pause:
                 self.keeper.keep()
+        # Running statistics, which everyone but the first process has of its own batches.
+        send_module(self.group, filter(None, [self.network, self.averaged]))
         self.epochs_done += 1
         self.steps_done = 0
         reconstruction_mean, subspace_mean = (self.totals / self.seen).tolist()
@@ -244,11 +258,11 @@ class Trainer:
         if self.steps_done == 0:
             self.order = self.generator.get_state()
             self.totals, self.seen = self._nothing(), 0.0
-            yield from self.batches.shuffled(self.generator)
+            yield from self.batches.shuffled(self.generator, self.group)
             return
         now = self.generator.get_state()
         self.generator.set_state(self.order)
-        batches = self.batches.shuffled(self.generator)
+        batches = self.batches.shuffled(self.generator, self.group)
         for _ in islice(batches, self.steps_done):
             pass
         self.generator.set_state(now)
@@ -312,9 +326,12 @@ class Trainer:
             self.totals = state.tensors["totals"].to(self.batches.device)
             self.seen = state.facts["seen"]
             if self.group.rank < len(state.tensors["order"]):
-                self.order = state.tensors["order"][self.group.rank]
+                # Clones, because torch crashes on a generator's state that is a row of a tensor.
+                self.order = state.tensors["order"][self.group.rank].clone()
                 kept = (state.tensors.get(name) for name in ("dropout", "device dropout"))
-                self.dropout = [states[self.group.rank] for states in kept if states is not None]
+                self.dropout = [
+                    states[self.group.rank].clone() for states in kept if states is not None
+                ]
 
 
 def pretrain(trainer: Trainer, epochs: int, on_epoch: Callable[[int, EpochLosses], object]) -> None:
