@@ -1,7 +1,6 @@
 """`kscn report`: one page that shows what a run found."""
 
 import json
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from kscn.cli.rundata import run_data
 from kscn.cli.rundir import Run, read_run
 from kscn.cli.terminal import Terminal
 from kscn.errors import InputError
+from kscn.extras import require
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,7 +55,8 @@ def command(
     """
     opened = read_run(run)
     labels = opened.labels()
-    _require_templates()
+    require("jinja2", "report", "a report")
+    require("PIL.Image", "report", "a report")
     output = opened.path / REPORT if output is None else output
     # The place for the page is checked before the work, and torch is imported after it.
     with atomic_file(output) as file:
@@ -66,16 +67,6 @@ def command(
     Terminal.beside(output).say(f"wrote {output} ({size / 1e6:.1f} MB){advice}")
     if show:
         click.launch(str(output.absolute()))
-
-
-def _require_templates() -> None:
-    """Say how to install what pages are made with, if it is not there."""
-    try:
-        import_module("jinja2")
-    except ImportError:
-        raise InputError(
-            "a report needs the package jinja2; run pip install 'kscn[report]'."
-        ) from None
 
 
 def _page(

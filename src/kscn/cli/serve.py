@@ -7,6 +7,7 @@ import click
 from kscn.cli.encoding import encoder_option, open_model
 from kscn.cli.rundir import read_run
 from kscn.errors import InputError
+from kscn.extras import require
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
@@ -110,12 +111,5 @@ def _tell(run: Path, address: str) -> None:
 
 def require_web() -> None:
     """Say how to install what the web commands need, if it is not there."""
-    from importlib.util import find_spec
-
-    for module, package in {
-        "fastapi": "fastapi",
-        "uvicorn": "uvicorn",
-        "python_multipart": "python-multipart",
-    }.items():
-        if find_spec(module) is None:
-            raise InputError(f"this needs the package {package}; run pip install 'kscn[serve]'.")
+    for module in ("fastapi", "uvicorn", "python_multipart", "prometheus_client", "PIL"):
+        require(module, "serve", "this")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -115,14 +113,3 @@ def reason(error: Exception | str) -> str:
     """What a library or a file says, short and on one line so that it fits into a sentence."""
     text = " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
     return text[:_LONGEST_REASON] or ("" if isinstance(error, str) else type(error).__name__)
-
-
-def require(module: str, extra: str, what: str) -> ModuleType:
-    """Import an optional dependency, or say how to install it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        package = module.split(".")[0]
-        raise DataError(
-            f"Reading {what} needs the package {package}; run pip install 'kscn[{extra}]'."
-        ) from error

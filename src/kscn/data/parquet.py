@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from kscn.data.base import STRETCH_BYTES, Source
-from kscn.data.dataset import LABEL_COLUMNS, Dataset, make_dataset, reason, require
+from kscn.data.dataset import LABEL_COLUMNS, Dataset, make_dataset, reason
 from kscn.data.limits import check_bytes
 from kscn.errors import DataError, KscnError
+from kscn.extras import require
 
 
 class ParquetSource(Source):
@@ -104,7 +105,7 @@ def open_parquet(path: Path) -> Dataset:
 
 def parquet_source(path: Path, labels: bool = True) -> tuple[ParquetSource, np.ndarray | None]:
     """Samples of a .parquet file, and its labels where it has them and they are wanted."""
-    parquet = require("pyarrow.parquet", "parquet", ".parquet files")
+    parquet = require("pyarrow.parquet", "parquet", "reading .parquet files")
     try:
         file = parquet.ParquetFile(path)
         columns = _columns(file.schema_arrow, path)

@@ -5,15 +5,14 @@ Drawn by matplotlib without a screen and without its global state; needs the ext
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kscn import extras
 from kscn.errors import InputError
 from kscn.report.palette import colours
 
@@ -28,15 +27,9 @@ _TILE = 0.52  # inches of an image in a figure of many
 _NAMED = 30  # groups at most that get a name in the picture and in the legend
 
 
-def require(module: str) -> ModuleType:
+def require(module: str) -> Any:
     """Import a package of the extra `viz`, or say how to install it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        package = module.split(".")[0]
-        raise InputError(
-            f"figures need the package {package}; run pip install 'kscn[viz]'."
-        ) from error
+    return extras.require(module, "viz", "a figure")
 
 
 def save(figure: Figure, file: BinaryIO, kind: str) -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from kscn.data import Dataset, Source
 from kscn.errors import DataError, InputError, ModelFileError
 from kscn.estimators.linear import KSubspaces
+from kscn.extras import require
 from kscn.report.palette import colours
 from kscn.web.editor import open_editor
 from kscn.web.gallery import Gallery
@@ -262,14 +263,8 @@ class Explorer:
 
     def parquet(self) -> bytes:
         """The same as a Parquet file."""
-        try:
-            import pyarrow
-            import pyarrow.parquet
-        except ImportError:
-            raise InputError(
-                "writing Parquet needs the package pyarrow; run pip install 'kscn[parquet]', or "
-                "export .csv."
-            ) from None
+        pyarrow = require("pyarrow", "parquet", "writing Parquet")
+        require("pyarrow.parquet", "parquet", "writing Parquet")
         with self._lock:
             labels, names, flags = self._frozen()
         known = sorted(names)

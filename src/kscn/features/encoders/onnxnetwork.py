@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from contextlib import suppress
 from functools import cache
-from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from kscn.data.dataset import reason
 from kscn.data.limits import check_bytes, check_regular, max_bytes
 from kscn.errors import InputError
+from kscn.extras import require
 from kscn.features.encoders.preprocessing import CHANNELS, Preprocessing
 
 _CHUNK = 2**20
@@ -151,13 +151,8 @@ def _layout(shape: list[int | None]) -> dict[str, Any]:
 
 
 def require_onnx(module: str) -> Any:
-    """A package of the extra `onnx`, or how to install it."""
-    try:
-        return import_module(module)
-    except ImportError:
-        raise InputError(
-            f"an encoder in an .onnx file needs the package {module}; run pip install 'kscn[onnx]'."
-        ) from None
+    """Import a package of the extra `onnx`, or say how to install it."""
+    return require(module, "onnx", "an encoder in an .onnx file")
 
 
 def _session(path: Path, model: str | bytes) -> Any:

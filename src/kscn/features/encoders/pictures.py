@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscn.data import Source, as_source, load
-from kscn.data.dataset import require
 from kscn.errors import InputError
+from kscn.extras import require
 
 _CHUNK = 2**20
 
@@ -62,7 +62,7 @@ class Pictures:
 
 def picture(pixels: NDArray, name: str) -> Any:
     """An RGB image of Pillow from an array (h, w), (c, h, w) or (h, w, c)."""
-    pillow = require("PIL.Image", "images", "images")
+    pillow = require("PIL.Image", "images", "reading images")
     if _colours_last(pixels.shape, name) is False:
         pixels = np.moveaxis(pixels, 0, -1)
     if pixels.ndim == 3 and pixels.shape[2] == 1:
