@@ -35,7 +35,7 @@ LEAN = {
     "atomicfile": {"kscn.errors"},
     "chosen": set(),
     "extras": {"kscn.errors"},
-    "metrics": {"numpy", "scipy", "kscn.errors"},
+    "metrics": {"numpy", "scipy", "sklearn", "kscn.errors"},
     "modelfile": {"numpy", "safetensors", "kscn.errors", "kscn.modelparts"},
     "modelparts": {"numpy"},
     "subspaces": {"torch", "kscn.errors", "kscn.subspaces"},

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kscn.errors import InputError, ModelFileError
+from kscn.errors import InputError, ModelFileError, reason
 from kscn.modelparts import parse_json
 
 FORMAT = "kscn-model"
@@ -107,9 +107,9 @@ def write_model(
         _write_files(new, kind, params_json, arrays)
         replace_directory(new, place)
     except OSError as error:
-        reason = error.strerror or error
         raise ModelFileError(
-            f"cannot write the model to {path}: {reason}; choose a place that can be written."
+            f"cannot write the model to {path}: {reason(error)}; choose a place that can be "
+            "written."
         ) from error
     finally:
         shutil.rmtree(new, ignore_errors=True)
@@ -136,8 +136,7 @@ def read_model(path: str | os.PathLike[str]) -> ModelFile:
     try:
         return _read_checked(path)
     except OSError as error:
-        reason = error.strerror or error
-        raise ModelFileError(f"cannot read the model {path}: {reason}; check it.") from error
+        raise ModelFileError(f"cannot read the model {path}: {reason(error)}; check it.") from error
 
 
 def _read_checked(path: Path) -> ModelFile:
@@ -346,9 +345,8 @@ def _load_tensors(path: Path) -> dict[str, NDArray]:
         AttributeError,
         RecursionError,
     ) as error:
-        reason = " ".join(str(error).split())[:300]
         raise ModelFileError(
-            f"{path} is not a readable safetensors file ({reason}); save the model again."
+            f"{path} is not a readable safetensors file ({reason(error)}); save the model again."
         ) from None
 
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kscn.chosen import duration
 from kscn.cli.fit import choose
 from kscn.cli.fitting import fit_run
 from kscn.cli.summary import chosen_lines
-from kscn.cli.terminal import Terminal, duration, table
+from kscn.cli.terminal import Terminal, table
 from kscn.cli.thumbnails import strip, thumbnail
 
 if TYPE_CHECKING:

@@ -244,7 +244,7 @@ def _go_on(run: Path, device: str | None, encoder: str | None, group: "Group") -
     try:
         model = methods.repeated(method, config["parameters"])
     except (KeyError, TypeError) as error:
-        from kscn.data.dataset import reason
+        from kscn.errors import reason
 
         raise ModelFileError(
             f"{run} cannot go on: its {CONFIG} holds other settings than {method} takes "

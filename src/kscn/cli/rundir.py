@@ -27,7 +27,7 @@ from kscn.atomicfile import atomic_file
 from kscn.cli.history import HistoryFile
 from kscn.cli.labels import read_labels, read_names, write_labels, write_left_out
 from kscn.cli.runfiles import AGAIN, read_config, read_entries, read_history
-from kscn.errors import ModelFileError
+from kscn.errors import ModelFileError, reason
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,8 +81,7 @@ class RunWriter:
                 raise
         except OSError as error:
             raise ModelFileError(
-                f"cannot write to {path}: {error.strerror or error}; "
-                "choose another directory with -o."
+                f"cannot write to {path}: {reason(error)}; choose another directory with -o."
             ) from error
         self._made_here = not existed
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from kscn.atomicfile import atomic_file
+from kscn.chosen import duration
 from kscn.cli.rundata import folder_options, open_data, say_left_out
-from kscn.cli.terminal import Terminal, duration, table
+from kscn.cli.terminal import Terminal, table
 from kscn.errors import InputError
 
 if TYPE_CHECKING:

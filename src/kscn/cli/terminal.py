@@ -106,18 +106,6 @@ def _columns(stream: TextIO) -> int:
         return 80
 
 
-def duration(seconds: float) -> str:
-    """Time for people: 0.31 s, 12.4 s, 3 min 20 s, 1 h 5 min."""
-    if seconds < 1:
-        return f"{seconds:.2f} s"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
-
-
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
     """Lines of a plain table: first column to the left, numbers to the right."""
     lines = [[printable(cell) for cell in line] for line in (header, *rows)]

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 
 from kscn.data.base import Source
-from kscn.errors import DataError
+from kscn.errors import DataError, reason
 
 SAMPLE_NAMES = ("X", "samples", "data", "images", "x_train")
 LABEL_NAMES = ("y", "labels", "targets", "label", "target", "y_train")
 LABEL_COLUMNS = ("label", "labels", "y", "target", "class")
-# Letters of what a library or a file says that are passed on to people.
-_LONGEST_REASON = 300
 
 
 @dataclass(frozen=True)
@@ -107,9 +105,3 @@ def choose_arrays(names: list[str], path: Path) -> tuple[str, str | None]:
             )
         samples = others[0]
     return samples, labels if labels != samples else None
-
-
-def reason(error: Exception | str) -> str:
-    """What a library or a file says, short and on one line so that it fits into a sentence."""
-    text = " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
-    return text[:_LONGEST_REASON] or ("" if isinstance(error, str) else type(error).__name__)

@@ -13,10 +13,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from kscn.data.dataset import reason
 from kscn.data.depth import Extent, Values, extent, is_deep, to_8_bits, value_range
 from kscn.data.limits import check_bytes
-from kscn.errors import DataError
+from kscn.errors import DataError, reason
 from kscn.extras import require
 
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")

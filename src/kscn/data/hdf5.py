@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from kscn.data.dataset import Dataset, choose_arrays, make_dataset, reason
+from kscn.data.dataset import Dataset, choose_arrays, make_dataset
 from kscn.data.limits import MAX_DEFLATE_RATIO, check_bytes
 from kscn.data.source import SlicedSource
-from kscn.errors import DataError, KscnError
+from kscn.errors import DataError, KscnError, reason
 from kscn.extras import require
 
 # More arrays than this are not looked at to find the samples.

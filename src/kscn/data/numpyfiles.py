@@ -13,9 +13,9 @@ import numpy as np
 
 from kscn.data.arrays import ArraySource, MappedSource
 from kscn.data.base import check_dtype, check_shape
-from kscn.data.dataset import Dataset, choose_arrays, make_dataset, reason
+from kscn.data.dataset import Dataset, choose_arrays, make_dataset
 from kscn.data.limits import MAX_DEFLATE_RATIO, MAX_DIMENSIONS, check_bytes
-from kscn.errors import DataError
+from kscn.errors import DataError, reason
 
 # numpy writes headers of some hundred bytes and refuses more than 10,000, but reads them first.
 _HEADER_BYTES = 16_384

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from kscn.data.base import STRETCH_BYTES, Source
-from kscn.data.dataset import LABEL_COLUMNS, Dataset, make_dataset, reason
+from kscn.data.dataset import LABEL_COLUMNS, Dataset, make_dataset
 from kscn.data.limits import check_bytes
-from kscn.errors import DataError, KscnError
+from kscn.errors import DataError, KscnError, reason
 from kscn.extras import require
 
 

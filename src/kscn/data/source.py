@@ -11,8 +11,7 @@ import numpy as np
 
 from kscn.data.arrays import ArraySource, MappedSource
 from kscn.data.base import NotNumbersError, Source, even_cuts, length_and_shape
-from kscn.data.dataset import reason
-from kscn.errors import DataError, InputError
+from kscn.errors import DataError, InputError, reason
 
 __all__ = ["ItemSource", "OnDevice", "SlicedSource", "Source", "TensorSource", "as_source"]
 

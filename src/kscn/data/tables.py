@@ -23,8 +23,8 @@ import numpy as np
 from kscn.data.arrays import ArraySource, MappedSource
 from kscn.data.base import Source
 from kscn.data.cells import is_header, is_number, label_column, plain, unfit_label
-from kscn.data.dataset import Dataset, make_dataset, reason
-from kscn.errors import DataError
+from kscn.data.dataset import Dataset, make_dataset
+from kscn.errors import DataError, reason
 
 # Letters in a row: a hundred thousand columns, but no file without a line end taken for one row.
 _LONGEST_ROW = 2**22
@@ -284,7 +284,7 @@ class _Table:
             except OSError as error:
                 raise DataError(
                     f"{self._name} is large and its numbers cannot be written to "
-                    f"{tempfile.gettempdir()} ({error.strerror or reason(error)}); make room or "
+                    f"{tempfile.gettempdir()} ({reason(error)}); make room or "
                     "set TMPDIR to another folder."
                 ) from error
 

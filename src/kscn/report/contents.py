@@ -202,7 +202,7 @@ def _headline(
     what = "images" if is_image(tuple(shape)) else "samples"
     text = (
         f"{_CALLED.get(method, method)} sorted {data['samples']:,} {what} into "
-        f"{_clusters(result['sizes'])} in {duration(result['seconds'])}"
+        f"{_clusters(result['sizes'])} in {_duration(result['seconds'])}"
     )
     if scores is not None:
         return f"{text}; {scores['acc']:.1%} of them agree with the known classes."
@@ -219,16 +219,9 @@ def _clusters(sizes: Sequence[int]) -> str:
     return f"{len(sizes)} clusters" + (f" ({empty} of them empty)" if empty else "")
 
 
-def duration(seconds: float) -> str:
-    """Time for people, in one piece: 0.31 s, 12.4 s, 3 min 20 s, 1 h 5 min."""
-    return _spoken(seconds).replace(" ", "\u00a0")
-
-
-def _spoken(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+def _duration(seconds: float) -> str:
+    """Time for people that stays on one line."""
+    return chosen.duration(seconds).replace(" ", "\u00a0")
 
 
 def _tried(result: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -253,7 +246,7 @@ def _facts(run: RunFacts, scores: Mapping[str, float] | None) -> list[tuple[str,
     if dims:
         least, most = min(dims), max(dims)
         facts.append(("Subspace dimension", str(least) if least == most else f"{least}–{most}"))
-    facts.append(("Time", duration(result["seconds"])))
+    facts.append(("Time", _duration(result["seconds"])))
     for name in ("acc", "nmi", "ari") if scores is not None else ():
         facts.append((name.upper(), f"{scores[name]:.1%}"))  # type: ignore[index]
     return facts

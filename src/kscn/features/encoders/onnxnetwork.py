@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kscn.data.dataset import reason
 from kscn.data.limits import check_bytes, check_regular, max_bytes
-from kscn.errors import InputError
+from kscn.errors import InputError, reason
 from kscn.extras import require
 from kscn.features.encoders.preprocessing import CHANNELS, Preprocessing
 

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kscn.data.dataset import reason
-from kscn.errors import InputError
+from kscn.errors import InputError, reason
 from kscn.extras import require
 
 if sys.version_info >= (3, 11):
