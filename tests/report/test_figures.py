@@ -96,7 +96,7 @@ def test_every_group_has_its_colour_and_few_have_a_name(count):
 
 def test_the_panels_keep_the_proportions_of_the_map():
     places = np.array([[0.0, 0.0], [100.0, 0.0], [100.0, 50.0], [0.0, 50.0]])
-    squared = figures._squared(places)
+    squared = figures.framed(places)
     assert squared.tolist() == [[-1, -0.5], [1, -0.5], [1, 0.5], [-1, 0.5]]
 
 

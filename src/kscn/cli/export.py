@@ -98,17 +98,14 @@ def _samples(run: Run, model: Any, data: str | None) -> "tuple[np.ndarray, Any, 
     """What to compare on, the type that holds it, and what it is called."""
     import numpy as np
 
+    from kscn.report.survey import check_data
     from kscn.training.blocks import working_dtype
 
     shape, count = tuple(run.config["data"]["shape"]), run.config["data"]["samples"]
     own = str(getattr(model, "_dtype", "torch.float32")).removeprefix("torch.")
     try:
         source = run_data(run, data).samples
-        if len(source) != count or tuple(source.shape) != shape:
-            raise DataError(
-                f"{source.name} has {len(source):,} samples of shape {tuple(source.shape)} and the "
-                f"run was fitted on {count:,} of shape {shape}; give its data with --data."
-            )
+        check_data(run.config, source)
     except DataError:
         if data is not None:
             raise

@@ -26,7 +26,7 @@ class ParquetSource(Source):
         if len(columns) == 1 and hasattr(types[0], "list_size"):
             width, types = types[0].list_size, [types[0].value_type]
         else:
-            width = len(columns)
+            width, self.columns = len(columns), list(columns)
         for column, kind in zip(columns, types, strict=False):
             if np.dtype(_numpy_type(kind)).kind not in "biuf":
                 raise DataError(

@@ -54,6 +54,7 @@ def open_csv(path: Path) -> Dataset:
         raise DataError(
             f"{path} is not a text table ({reason(error)}); check what it holds."
         ) from error
+    samples.columns = layout.features
     return make_dataset(samples, labels, path.stem)
 
 
@@ -139,6 +140,12 @@ class _Layout:
     columns: list[int]
     label: int | None
     named: bool
+
+    @property
+    def features(self) -> list[str]:
+        """What the columns of numbers are called; nothing where names merely count them."""
+        names = [self.names[column] for column in self.columns] if self.names else []
+        return [] if all(map(is_number, names)) else names
 
     def place(self, line: int, column: int) -> str:
         """Where a cell is, for people."""

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from kscn import chosen, metrics
 from kscn.data import Dataset
-from kscn.errors import DataError, InputError, ModelFileError
+from kscn.errors import InputError
 from kscn.report import charts, course
 from kscn.report.clusters import Cluster, Illustrator
 from kscn.report.map import flatten, packed
 from kscn.report.palette import colours
 from kscn.report.pictures import Painter, data_uri, is_image, sheet
 from kscn.report.spaces import Drawable, SampleSpace, SubspaceSpace, space_of
-from kscn.report.survey import Survey, look
+from kscn.report.survey import Survey, check_data, look
 from kscn.subspaces import principal_angles
 
 # Pictures for the pointer on the map, and pixels in all of them together.
@@ -137,7 +137,8 @@ def collect(
     """
     result, about = run.history[-1], run.config["run"]
     sizes = np.asarray(result["sizes"])
-    labels = _checked_labels(run, data, len(sizes))
+    check_data(run.config, data.samples.pictures)
+    labels = np.asarray(run.labels, dtype=np.int64)
     space = space_of(run.model, data.samples.shape)
     survey = look(data.samples, labels, len(sizes), space, Illustrator.members(len(sizes)))
     colour = colours(len(sizes))
@@ -175,23 +176,6 @@ def collect(
         has_subspaces=isinstance(space, SubspaceSpace),
         decoded=isinstance(space, Drawable),
     )
-
-
-def _checked_labels(run: RunFacts, data: Dataset, n_clusters: int) -> NDArray:
-    expected, shape = run.config["data"]["samples"], tuple(run.config["data"]["shape"])
-    source = data.samples.pictures
-    if len(source) != expected or tuple(source.shape) != shape:
-        raise DataError(
-            f"{source.name} has {len(source):,} samples of shape {tuple(source.shape)} and the run "
-            f"was fitted on {expected:,} of shape {shape}; give its data with --data."
-        )
-    labels = np.asarray(run.labels)
-    if labels.dtype.kind not in "iu" or labels.min() < -1 or labels.max() >= n_clusters:
-        raise ModelFileError(
-            f"labels.csv holds other labels than the numbers 0 to {n_clusters - 1} of the run's "
-            "clusters; run `kscn fit` again."
-        )
-    return labels.astype(np.int64)
 
 
 def _headline(

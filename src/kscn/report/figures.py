@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from kscn import extras
 from kscn.errors import InputError
+from kscn.report.map import framed
 from kscn.report.palette import colours
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _scatter(axes: Axes, panel: Panel, groups: NDArray, names: Sequence[str]) ->
     shades = np.array(colours(len(names)))
     # In random order: drawn group by group, the last one would seem to lie above all others.
     order = np.random.default_rng(0).permutation(len(groups))
-    x, y = _squared(panel.places).T
+    x, y = framed(panel.places).T
     size = float(np.clip(9000 / len(groups), 1.2, 14))
     axes.scatter(x[order], y[order], s=size, c=shades[groups[order]], linewidths=0, rasterized=True)
     if len(names) <= _NAMED:
@@ -106,12 +107,6 @@ def _scatter(axes: Axes, panel: Panel, groups: NDArray, names: Sequence[str]) ->
     axes.set(xlim=(-1.04, 1.04), ylim=(-1.04, 1.04), aspect="equal", xticks=[], yticks=[])
     axes.spines[:].set_color("#cccccc")
     axes.set_title(panel.title, fontsize=12, pad=8)
-
-
-def _squared(places: NDArray) -> NDArray:
-    """Places between -1 and 1, on the same scale in both directions."""
-    low, high = places.min(axis=0), places.max(axis=0)
-    return (places - (low + high) / 2) * 2 / max(float((high - low).max()), 1e-300)
 
 
 def _name(axes: Axes, x: NDArray, y: NDArray, name: str) -> None:
