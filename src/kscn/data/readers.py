@@ -21,7 +21,8 @@ from kscn.data.shards import is_samples, is_shard, open_shards
 from kscn.data.tables import open_csv
 from kscn.errors import DataError, InputError, reason
 
-_READERS: dict[str, Callable[[Path], Dataset]] = {
+# How files are opened, by their suffix; programs may add formats of their own.
+READERS: dict[str, Callable[[Path], Dataset]] = {
     ".npy": open_npy,
     ".npz": open_npz,
     ".csv": open_csv,
@@ -83,9 +84,9 @@ def _reader(path: Path) -> Callable[[Path], Dataset]:
     if is_idx_name(path):
         return open_idx
     try:
-        return _READERS[path.suffix.lower()]
+        return READERS[path.suffix.lower()]
     except KeyError:
         raise DataError(
-            f"{path} has a suffix that is not understood; use {', '.join(_READERS)}, an idx file, "
+            f"{path} has a suffix that is not understood; use {', '.join(READERS)}, an idx file, "
             "an image, or a folder of images, .npy or .parquet files."
         ) from None

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kscn import chosen, metrics
 from kscn.data import Dataset
 from kscn.errors import InputError
-from kscn.report import charts, course
+from kscn.report import course
 from kscn.report.clusters import Cluster, Illustrator
 from kscn.report.map import flatten, packed
 from kscn.report.palette import colours
@@ -148,7 +148,6 @@ def collect(
         scores = metrics.scores(true, labels)
         confusion = _confusion(true, labels)
         clusters = [cluster.named(true[labels == cluster.number]) for cluster in clusters]
-    curves = course.series(run.history)
     flat = flatten(survey.points, threads)
     name = str(run.config["data"]["name"])
     return Contents(
@@ -159,9 +158,9 @@ def collect(
         tried=_tried(result),
         facts=_facts(run, scores),
         clusters=clusters,
-        curves=[(curve.title, charts.line(curve)) for curve in curves],
+        curves=[chart for draw in course.CHARTS for chart in draw(run.history)],
         started={"start", "fit"} <= {record.get("stage") for record in run.history},
-        pretrained=any(curve.break_at for curve in curves),
+        pretrained=any(curve.break_at for curve in course.series(run.history)),
         numbers=course.table(run.history),
         map=_map(data, survey, flat.places, labels, true, colour),
         map_method=flat.method,
