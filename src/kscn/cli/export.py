@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kscn.atomicfile import atomic_file
-from kscn.cli.encoding import encoder_option, open_model
+from kscn.cli.encoding import open_model
+from kscn.cli.options import data_option, encoder_option, run_argument
 from kscn.cli.rundata import run_data
 from kscn.cli.rundir import Run, read_run
 from kscn.cli.terminal import Terminal
@@ -24,9 +25,9 @@ _NUMBERS = 2**26  # in all random samples together
 
 
 @click.command("export", short_help="Write the model of a run as an ONNX file.")
-@click.argument("run", type=click.Path(path_type=Path))
+@run_argument
 @click.argument("output", type=click.Path(path_type=Path))
-@click.option("--data", help="The data of the run, if it is no longer where it was.")
+@data_option
 @encoder_option
 def command(run: Path, output: Path, data: str | None, encoder: str | None) -> None:
     """Write the model of RUN, the directory `kscn fit` wrote, to OUTPUT, a .onnx file.

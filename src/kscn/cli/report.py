@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kscn.atomicfile import atomic_file
-from kscn.cli.encoding import embedded, encoder_option, open_model
+from kscn.cli.encoding import embedded, open_model
 from kscn.cli.labels import read_labels
+from kscn.cli.options import data_option, encoder_option, labels_option, output_option, run_argument
 from kscn.cli.rundata import run_data
 from kscn.cli.rundir import Run, read_run
 from kscn.cli.terminal import Terminal
@@ -22,20 +23,10 @@ REPORT = "report.html"
 
 
 @click.command("report", short_help="Make a page that shows what a run found.")
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("--data", help="The data of the run, if it is no longer where it was.")
-@click.option(
-    "--labels",
-    "labels_path",
-    type=click.Path(path_type=Path),
-    help="True classes: a .npy array, or a .csv or .txt file with the label in the last column.",
-)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help=f"The page to write; by default {REPORT} in the run directory.",
-)
+@run_argument
+@data_option
+@labels_option
+@output_option(f"The page to write; by default {REPORT} in the run directory.")
 @encoder_option
 @click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
 def command(

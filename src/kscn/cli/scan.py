@@ -9,7 +9,8 @@ import click
 
 from kscn.atomicfile import atomic_file
 from kscn.chosen import duration
-from kscn.cli.rundata import folder_options, open_data, say_left_out
+from kscn.cli.options import SPAN, device_option, folder_options, json_option, output_option
+from kscn.cli.rundata import open_data, say_left_out
 from kscn.cli.terminal import Terminal, table
 from kscn.errors import InputError
 
@@ -24,40 +25,13 @@ _BAR = 20
 _INK, _ACCENT, _GREY = "#3f90da", "#bd1f01", "#94a4a2"
 
 
-class Span(click.ParamType):
-    """`2:20` is 2 to 20 with both ends, `7` is 7, `2,4,8` is these three."""
-
-    name = "A:B|A,B,...|A"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[int]:
-        """Parse the option."""
-        try:
-            if ":" in value:
-                low, high = map(int, value.split(":"))
-                found = list(range(low, high + 1))
-            else:
-                found = [int(part) for part in value.split(",")]
-        except ValueError:
-            found = []
-        if not found:
-            self.fail(f"{value!r} is neither a range 2:20 nor numbers with commas", param, ctx)
-        return found
-
-
 @click.command("scan", short_help="Look for the number of subspaces and their dimension.")
 @click.argument("data")
 @click.option(
-    "-k", "--clusters", type=Span(), help="Numbers of clusters to try; 2:20 if the data allows it."
+    "-k", "--clusters", type=SPAN, help="Numbers of clusters to try; 2:20 if the data allows it."
 )
-@click.option("-p", "--dims", type=Span(), help="Dimensions to try; 1:12 if the data allows it.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="Also draw the curves: a .png, .svg or .pdf file (needs the extra `viz`).",
-)
+@click.option("-p", "--dims", type=SPAN, help="Dimensions to try; 1:12 if the data allows it.")
+@output_option("Also draw the curves: a .png, .svg or .pdf file (needs the extra `viz`).")
 @click.option(
     "--samples",
     "n_samples",
@@ -73,10 +47,10 @@ class Span(click.ParamType):
     show_default=True,
     help="No further fit begins after this time.",
 )
-@click.option("--device", default="auto", help="Where to compute: cpu, cuda, cuda:1.")
+@device_option
 @click.option("--seed", type=int, default=0, show_default=True, help="For the same result again.")
 @folder_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def command(
     data: str,
     clusters: list[int] | None,
@@ -107,8 +81,7 @@ def command(
         click.echo(json.dumps({"data": name, **found.to_dict(), "note": NO_PROMISE}))
         return
     terminal = Terminal.beside(output)
-    for line in _lines(terminal, found, name):
-        terminal.say(line)
+    terminal.say(*_lines(terminal, found, name))
     if output is not None:
         terminal.say(f"wrote {output}")
 

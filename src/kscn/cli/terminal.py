@@ -64,11 +64,12 @@ class Terminal:
         text = printable(text)
         return click.style(text, **style) if self.colours else text
 
-    def say(self, text: str = "") -> None:
-        """Print a line; of control characters only those that `style` makes pass."""
-        parts = _COLOUR.split(text) if self.colours else [text]
-        parts[::2] = map(printable, parts[::2])
-        click.echo("".join(parts), err=self.errors, color=self.colours)
+    def say(self, *lines: str) -> None:
+        """Print lines, or an empty one; of control characters only those of `style` pass."""
+        for line in lines or ("",):
+            parts = _COLOUR.split(line) if self.colours else [line]
+            parts[::2] = map(printable, parts[::2])
+            click.echo("".join(parts), err=self.errors, color=self.colours)
 
 
 def printable(text: str) -> str:

@@ -135,7 +135,7 @@ def collect(
     DataError
         When the samples are not those of the run.
     """
-    result, about = run.history[-1], run.config["run"]
+    result = run.history[-1]
     sizes = np.asarray(result["sizes"])
     check_data(run.config, data.samples.pictures)
     labels = np.asarray(run.labels, dtype=np.int64)
@@ -149,9 +149,8 @@ def collect(
         confusion = _confusion(true, labels)
         clusters = [cluster.named(true[labels == cluster.number]) for cluster in clusters]
     flat = flatten(survey.points, threads)
-    name = str(run.config["data"]["name"])
     return Contents(
-        title=f"{name}, {about.get('method', '')}",
+        title=f"{run.config['data']['name']}, {run.config['run'].get('method', '')}",
         headline=_headline(run, scores, survey, space),
         caution=chosen.caution(result),
         choice=chosen.told(result),

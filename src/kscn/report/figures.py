@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from kscn.report.spaces import Drawable
+
 FORMATS = ("png", "svg", "pdf")
 STEP = 2.0  # standard deviations from the mean to the ends of a direction
 _DPI = 200
@@ -198,16 +200,8 @@ def portraits(
     """
     import torch
 
-    from kscn.report.spaces import Drawable, space_of
-
     shape = images.shape[1:]
-    space = space_of(model, shape)
-    if not isinstance(space, Drawable):
-        what = "decoder" if hasattr(model, "subspaces_") else "subspaces"
-        raise InputError(
-            f"{type(model).__name__} has no {what} to draw with; use kscn-s, kscn-g or "
-            "k-subspaces, or look at the members that `kscn report` shows."
-        )
+    space = _drawable(model, shape)
     residuals = model.residuals(images)
     labels = residuals.argmin(axis=1)
     points = space.add(images, torch.from_numpy(labels)).numpy()
@@ -228,6 +222,20 @@ def portraits(
         ends = decoded[1:].reshape(count, 2, *shape)
         found.append(Portrait(title, decoded[0], ends, images[order[:n_nearest]], images[farthest]))
     return found
+
+
+def _drawable(model: Any, shape: tuple[int, ...]) -> Drawable:
+    """The space of a model that leads from its subspaces back to images."""
+    from kscn.report.spaces import Drawable, space_of
+
+    space = space_of(model, shape)
+    if isinstance(space, Drawable):
+        return space
+    what = "decoder" if hasattr(model, "subspaces_") else "subspaces"
+    raise InputError(
+        f"{type(model).__name__} has no {what} to draw with; use kscn-s, kscn-g or k-subspaces, or "
+        "look at the members that `kscn report` shows."
+    )
 
 
 def subspace_figure(shown: Sequence[Portrait], caption: str) -> Figure:
