@@ -46,17 +46,16 @@ TENSORS_NAME = "model.safetensors"
 MANIFEST_NAME = "manifest.json"
 
 
-def max_bytes() -> int:
-    """The most bytes that a file may take in memory: KSCN_MAX_BYTES, or 4 GiB."""
-    given = os.environ.get("KSCN_MAX_BYTES")
+def max_bytes(variable: str = "KSCN_MAX_BYTES", usual: int = 4 * 2**30) -> int:
+    """The most bytes that a file may take in memory, or what else a variable sets."""
+    given = os.environ.get(variable)
     if not given:
-        return 4 * 2**30
-    try:
-        return int(given)
-    except ValueError:
+        return usual
+    if not given.isascii() or not given.isdecimal():
         raise InputError(
-            f"KSCN_MAX_BYTES is {given!r}; set it to a number of bytes, such as 8000000000."
-        ) from None
+            f"{variable} is {given!r}; set it to a number of bytes, such as 8000000000."
+        )
+    return int(given)
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,7 @@ def _read_checked(path: Path) -> ModelFile:
             f"{tensors_path} has {size} bytes, above the limit of {max_bytes()}; if you trust it, "
             "set the environment variable KSCN_MAX_BYTES to a larger number."
         )
-    if _sha256(tensors_path) != manifest["tensors_sha256"]:
+    if sha256_of(tensors_path).hexdigest() != manifest["tensors_sha256"]:
         raise ModelFileError(
             f"{tensors_path} is damaged: its checksum differs from the one in {MANIFEST_NAME}; "
             "copy it again or save the model again."
@@ -377,9 +376,11 @@ def _tensor_table(tensors: Mapping[str, NDArray]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+def sha256_of(*paths: Path, start: bytes = b"") -> "hashlib._Hash":
+    """The digest of `start` and of what files hold, one after the other; more may be added."""
+    digest = hashlib.sha256(start)
+    for path in paths:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest

@@ -24,10 +24,9 @@ from kscn.data.dataset import Dataset, make_dataset
 from kscn.data.idx import idx_source, read_idx
 from kscn.data.origins import Origin, OriginError, origins
 from kscn.errors import DataError
+from kscn.modelfile import sha256_of
 
 Progress = Callable[[str, int, int], None]
-
-_CHUNK = 2**20
 
 
 @dataclass(frozen=True)
@@ -222,13 +221,7 @@ def _verified(origin: Origin, file: str, expected: _File) -> Iterator[bytes]:
 
 
 def _is_intact(path: Path, expected: _File) -> bool:
-    if not _has_size(path, expected):
-        return False
-    with path.open("rb") as stream:
-        digest = hashlib.sha256()
-        while chunk := stream.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest() == expected.sha256
+    return _has_size(path, expected) and sha256_of(path).hexdigest() == expected.sha256
 
 
 def _has_size(path: Path, expected: _File) -> bool:

@@ -134,9 +134,6 @@ class ImageSource(Source):
             self._scratch.put(file, pixels.tobytes())
         return pixels
 
-    def _read(self, start: int, stop: int) -> np.ndarray:
-        return self._gather(np.arange(start, stop))
-
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         out = np.empty((len(rows), *self.shape), dtype=self.dtype)
         for place, row in enumerate(rows.tolist()):

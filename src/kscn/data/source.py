@@ -161,9 +161,6 @@ class ItemSource(Source):
             )
         return sample
 
-    def _read(self, start: int, stop: int) -> np.ndarray:
-        return self._gather(np.arange(start, stop))
-
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         out = np.empty((len(rows), *self.shape), dtype=self.dtype)
         for place, row in enumerate(rows):

@@ -229,9 +229,7 @@ def _facts(run: RunFacts, scores: Mapping[str, float] | None) -> list[tuple[str,
         least, most = min(dims), max(dims)
         facts.append(("Subspace dimension", str(least) if least == most else f"{least}–{most}"))
     facts.append(("Time", _duration(result["seconds"])))
-    for name in ("acc", "nmi", "ari") if scores is not None else ():
-        facts.append((name.upper(), f"{scores[name]:.1%}"))  # type: ignore[index]
-    return facts
+    return facts + [(name.upper(), f"{score:.1%}") for name, score in (scores or {}).items()]
 
 
 def _preset(about: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,6 @@ it allocates on its way are limited to 4 GiB, or KSCN_MAX_BYTES.
 
 from __future__ import annotations
 
-import hashlib
 from contextlib import suppress
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -20,8 +19,8 @@ from kscn.data.limits import check_bytes, check_regular, max_bytes
 from kscn.errors import InputError, reason
 from kscn.extras import require
 from kscn.features.encoders.preprocessing import CHANNELS, Preprocessing
+from kscn.modelfile import sha256_of
 
-_CHUNK = 2**20
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
 
 
@@ -52,8 +51,8 @@ class OnnxNetwork:
         check_bytes(str(path), path.stat().st_size)
         content = path.read_bytes()
         parts = _weight_files(path, content)
-        self.sha256 = _sha256(content, parts)
         self.files = [path, *parts]
+        self.sha256 = sha256_of(*parts, start=content).hexdigest()
         # By its name only where weights lie beside it, so that what runs is what was hashed.
         self._session = _session(path, str(path) if parts else content)
         if len(self._session.get_inputs()) != 1:
@@ -211,12 +210,3 @@ def _weight_files(path: Path, content: bytes) -> list[Path]:
         parts.append(place)
     check_bytes(str(path), len(content) + sum(part.stat().st_size for part in parts))
     return parts
-
-
-def _sha256(content: bytes, parts: list[Path]) -> str:
-    digest = hashlib.sha256(content)
-    for part in parts:
-        with part.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-    return digest.hexdigest()

@@ -203,7 +203,8 @@ class Preprocessing:
         red, green, blue = (*mean, *mean, *mean)[:3] if len(mean) == 1 else mean
         if self.channels == "BGR":
             red, blue = blue, red
-        return tuple(round(255 * min(1.0, max(0.0, v))) for v in (red, green, blue))  # type: ignore[return-value]
+        red, green, blue = (round(255 * min(1.0, max(0.0, v))) for v in (red, green, blue))
+        return red, green, blue
 
 
 def read_toml(path: Path) -> dict[str, Any]:
