@@ -53,11 +53,9 @@ def command(run: Path, labels_path: Path | None, data: str | None, as_json: bool
 
 
 def _labels_of(data: str | None, run: Run) -> "np.ndarray":
-    import numpy as np
-
     skip_broken = run.config["data"].get("skip_broken", False)
     loaded = run_data(run) if data is None else new_data(run, data, skip_broken)
-    labels, source = loaded.labels, loaded.samples.name
+    labels, source = loaded.classes, loaded.samples.name
     if labels is None:
         raise InputError(f"{source} has no labels; give the true classes with --labels.")
     n_samples = run.config["data"]["samples"]
@@ -66,4 +64,4 @@ def _labels_of(data: str | None, run: Run) -> "np.ndarray":
             f"{source} has {len(labels)} labels and {run.path} was fitted on {n_samples} samples; "
             "give the labels of the data that the run was fitted on."
         )
-    return labels if loaded.label_names is None else np.array(loaded.label_names)[labels]
+    return labels

@@ -97,9 +97,7 @@ def _true(loaded: Any, labels_path: Path | None, n_samples: int) -> "np.ndarray 
         metrics.scores(loaded.labels, np.zeros(n_samples, dtype=int))
     except InputError:  # all unlabelled, say: the page is about the clusters then
         return None
-    if loaded.label_names is None:
-        return loaded.labels
-    return np.array(loaded.label_names)[loaded.labels]
+    return loaded.classes
 
 
 def _versions(run: Run) -> dict[str, str]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from kscn.data import Source
     from kscn.experiments.scan import Scan
 
 NO_PROMISE = "No promise of truth: this is what a subsample supports. Look at the clusters too."
@@ -52,16 +53,7 @@ _INK, _ACCENT, _GREY = "#3f90da", "#bd1f01", "#94a4a2"
 @folder_options
 @json_option
 def command(
-    data: str,
-    clusters: list[int] | None,
-    dims: list[int] | None,
-    output: Path | None,
-    n_samples: int,
-    seconds: float,
-    device: str,
-    seed: int,
-    as_json: bool,
-    **folder: Any,
+    data: str, output: Path | None, as_json: bool, size: int | None, skip_broken: bool, **how: Any
 ) -> None:
     """Recommend a number of subspaces and their dimension for DATA, and say how sure that is.
 
@@ -72,7 +64,9 @@ def command(
     first only; both are for --method k-subspaces.
     """
     with _place(output) as file:
-        found, name = _scan(data, clusters, dims, n_samples, seconds, device, seed, folder)
+        loaded = open_data(data, size, skip_broken)
+        say_left_out(loaded)
+        found, name = _scan(loaded.samples, **how), loaded.name
         if file is not None and output is not None:
             from kscn.report import figures
 
@@ -108,35 +102,16 @@ def _kind(output: Path) -> str:
     return kind
 
 
-def _scan(
-    data: str,
-    clusters: list[int] | None,
-    dims: list[int] | None,
-    n_samples: int,
-    seconds: float,
-    device: str,
-    seed: int,
-    folder: dict[str, Any],
-) -> "tuple[Scan, str]":
+def _scan(samples: "Source", seconds: float, seed: int, **options: Any) -> "Scan":
     from kscn.cli.progress import FitProgress
     from kscn.experiments.scan import scan
 
-    loaded = open_data(data, **folder)
-    say_left_out(loaded)
     with FitProgress() as bar:
-        found = scan(
-            loaded.samples,
-            clusters,
-            dims,
-            n_samples=n_samples,
-            budget=seconds,
-            device=device,
-            random_state=seed,
-            progress=lambda stage, done, total: bar(
-                None, {"stage": stage, "round": done, "rounds": total}
-            ),
-        )
-    return found, loaded.name
+
+        def draw(stage: str, done: int, total: int) -> None:
+            bar(None, {"stage": stage, "round": done, "rounds": total})
+
+        return scan(samples, budget=seconds, random_state=seed, progress=draw, **options)
 
 
 # In words ---------------------------------------------------------------------------------------

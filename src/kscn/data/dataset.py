@@ -40,6 +40,13 @@ class Dataset:
     scale: float = 1.0
     label_names: tuple[str, ...] | None = None
 
+    @property
+    def classes(self) -> np.ndarray | None:
+        """The labels as they were given: words where those were words."""
+        if self.labels is None or self.label_names is None:
+            return self.labels
+        return np.array(self.label_names)[self.labels]
+
 
 def make_dataset(samples: Source, labels: Any, name: str, scale: float | None = None) -> Dataset:
     """A data set whose labels are checked and turned into integers.
