@@ -7,6 +7,7 @@ Cells of k-means are faster to search, but of samples near subspaces they miss a
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kscn.errors import InputError
-from kscn.extras import require
 from kscn.neighbours.graph import Neighbours
 
 # Links per sample, and candidates that are kept while links are followed.
@@ -47,7 +47,7 @@ def nearest_by_index(z: Tensor, count: int, metric: str = "distance", seed: int 
 
 def _filled(rows: NDArray) -> Any:
     """An index that holds the rows."""
-    faiss = require("faiss", "index", "an approximate index")
+    faiss = _faiss()
     index = faiss.IndexHNSWFlat(rows.shape[1], LINKS)
     index.hnsw.efConstruction = WIDTH
     threads = faiss.omp_get_max_threads()
@@ -75,3 +75,12 @@ def _without_oneself(squared: NDArray, found: NDArray) -> tuple[NDArray, NDArray
     own = found == np.arange(len(found))[:, None]
     order = np.argsort(own, axis=1, kind="stable")[:, :-1]
     return np.take_along_axis(squared, order, axis=1), np.take_along_axis(found, order, axis=1)
+
+
+def _faiss() -> Any:
+    try:
+        return import_module("faiss")
+    except ImportError:
+        raise InputError(
+            "an approximate index needs the package faiss; run pip install 'kscn[index]'."
+        ) from None
