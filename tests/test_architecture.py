@@ -1,7 +1,7 @@
 """Dependencies point one way, from the command line down to the mathematics, and imports are light.
 
 cli -> web -> experiments, report, export -> estimators, baselines -> training -> nn, features,
-subspaces, data -> atomicfile, chosen, metrics, modelfile, modelparts, parallel, errors.
+subspaces, data -> atomicfile, chosen, extras, metrics, modelfile, modelparts, parallel, errors.
 """
 
 import ast
@@ -19,7 +19,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = [
     {"errors"},
-    {"atomicfile", "chosen", "metrics", "modelfile", "modelparts", "parallel"},
+    {"atomicfile", "chosen", "extras", "metrics", "modelfile", "modelparts", "parallel"},
     {"nn", "features", "subspaces", "data"},
     {"training", "neighbours"},
     {"estimators", "baselines"},
@@ -34,7 +34,8 @@ LEAN = {
     "errors": set(),
     "atomicfile": {"kscn.errors"},
     "chosen": set(),
-    "metrics": {"numpy", "scipy", "kscn.errors"},
+    "extras": {"kscn.errors"},
+    "metrics": {"numpy", "scipy", "sklearn", "kscn.errors"},
     "modelfile": {"numpy", "safetensors", "kscn.errors", "kscn.modelparts"},
     "modelparts": {"numpy"},
     "subspaces": {"torch", "kscn.errors", "kscn.subspaces"},

@@ -159,7 +159,7 @@ def flip_a_bit(model):
 def foreign_tensors(model):
     content = b"this is not a safetensors file"
     (model / TENSORS_NAME).write_bytes(content)
-    digest = modelfile._sha256(model / TENSORS_NAME)
+    digest = modelfile.sha256_of(model / TENSORS_NAME).hexdigest()
     edit_manifest(model, tensors_bytes=len(content), tensors_sha256=digest)
 
 
@@ -171,7 +171,7 @@ def other_shapes(model):
 def sealed(model, content):
     """Other bytes in the place of the tensors, with a manifest that vouches for them."""
     (model / TENSORS_NAME).write_bytes(content)
-    digest = modelfile._sha256(model / TENSORS_NAME)
+    digest = modelfile.sha256_of(model / TENSORS_NAME).hexdigest()
     edit_manifest(model, tensors_bytes=len(content), tensors_sha256=digest)
 
 
@@ -225,7 +225,7 @@ def with_header(model, change):
     edit_manifest(
         model,
         tensors_bytes=(model / TENSORS_NAME).stat().st_size,
-        tensors_sha256=modelfile._sha256(model / TENSORS_NAME),
+        tensors_sha256=modelfile.sha256_of(model / TENSORS_NAME).hexdigest(),
     )
 
 

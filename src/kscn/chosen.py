@@ -28,6 +28,14 @@ _WORDS = {
 _ALL = "all"
 
 
+def duration(seconds: float) -> str:
+    """Time for people: 0.31 s, 12.4 s, 3 min 20 s, 1 h 5 min."""
+    if seconds < 60:
+        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def meaning(confidence: float) -> str:
     """What a confidence says about the groups."""
     return _CLEAR if confidence >= CLEAR else _MODERATE if confidence >= MODERATE else _LOW

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kscn.errors import InputError, ModelFileError
+from kscn.errors import InputError, ModelFileError, reason
 from kscn.modelparts import parse_json
 
 FORMAT = "kscn-model"
@@ -46,17 +46,16 @@ TENSORS_NAME = "model.safetensors"
 MANIFEST_NAME = "manifest.json"
 
 
-def max_bytes() -> int:
-    """The most bytes that a file may take in memory: KSCN_MAX_BYTES, or 4 GiB."""
-    given = os.environ.get("KSCN_MAX_BYTES")
+def max_bytes(variable: str = "KSCN_MAX_BYTES", usual: int = 4 * 2**30) -> int:
+    """The most bytes that a file may take in memory, or what else a variable sets."""
+    given = os.environ.get(variable)
     if not given:
-        return 4 * 2**30
-    try:
-        return int(given)
-    except ValueError:
+        return usual
+    if not given.isascii() or not given.isdecimal():
         raise InputError(
-            f"KSCN_MAX_BYTES is {given!r}; set it to a number of bytes, such as 8000000000."
-        ) from None
+            f"{variable} is {given!r}; set it to a number of bytes, such as 8000000000."
+        )
+    return int(given)
 
 
 @dataclass(frozen=True)
@@ -107,9 +106,9 @@ def write_model(
         _write_files(new, kind, params_json, arrays)
         replace_directory(new, place)
     except OSError as error:
-        reason = error.strerror or error
         raise ModelFileError(
-            f"cannot write the model to {path}: {reason}; choose a place that can be written."
+            f"cannot write the model to {path}: {reason(error)}; choose a place that can be "
+            "written."
         ) from error
     finally:
         shutil.rmtree(new, ignore_errors=True)
@@ -136,8 +135,7 @@ def read_model(path: str | os.PathLike[str]) -> ModelFile:
     try:
         return _read_checked(path)
     except OSError as error:
-        reason = error.strerror or error
-        raise ModelFileError(f"cannot read the model {path}: {reason}; check it.") from error
+        raise ModelFileError(f"cannot read the model {path}: {reason(error)}; check it.") from error
 
 
 def _read_checked(path: Path) -> ModelFile:
@@ -157,7 +155,7 @@ def _read_checked(path: Path) -> ModelFile:
             f"{tensors_path} has {size} bytes, above the limit of {max_bytes()}; if you trust it, "
             "set the environment variable KSCN_MAX_BYTES to a larger number."
         )
-    if _sha256(tensors_path) != manifest["tensors_sha256"]:
+    if sha256_of(tensors_path).hexdigest() != manifest["tensors_sha256"]:
         raise ModelFileError(
             f"{tensors_path} is damaged: its checksum differs from the one in {MANIFEST_NAME}; "
             "copy it again or save the model again."
@@ -346,9 +344,8 @@ def _load_tensors(path: Path) -> dict[str, NDArray]:
         AttributeError,
         RecursionError,
     ) as error:
-        reason = " ".join(str(error).split())[:300]
         raise ModelFileError(
-            f"{path} is not a readable safetensors file ({reason}); save the model again."
+            f"{path} is not a readable safetensors file ({reason(error)}); save the model again."
         ) from None
 
 
@@ -379,9 +376,11 @@ def _tensor_table(tensors: Mapping[str, NDArray]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+def sha256_of(*paths: Path, start: bytes = b"") -> "hashlib._Hash":
+    """The digest of `start` and of what files hold, one after the other; more may be added."""
+    digest = hashlib.sha256(start)
+    for path in paths:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from kscn import KSubspaces, metrics
+from kscn.chosen import duration
 from kscn.cli.rundir import read_run
 from kscn.cli.summary import size_lines
-from kscn.cli.terminal import Terminal, duration
+from kscn.cli.terminal import Terminal
 from kscn.cli.thumbnails import strip, thumbnail
 from kscn.data import load
 from kscn.estimators import plus

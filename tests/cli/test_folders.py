@@ -127,12 +127,12 @@ def test_a_run_on_a_folder_goes_on_with_the_same_images(sized, kscn, tmp_path):
         ("size = 16", "size = 17"),
         ("grey = false", "grey = true"),
         ("grey = false", "grey = 3"),
-        ("grey = false", "grey = false, values = [3, 1]"),
-        ("grey = false", 'grey = false, values = ["a", 1]'),
-        ("grey = false", f"grey = false, values = [0, {10**400}]"),
-        ("grey = false", "grey = false, values = [nan, 1.0]"),
+        ("grey = false", "grey = false\nvalues = [3, 1]"),
+        ("grey = false", 'grey = false\nvalues = ["a", 1]'),
+        ("grey = false", f"grey = false\nvalues = [0, {10**400}]"),
+        ("grey = false", "grey = false\nvalues = [nan, 1.0]"),
         ("left_out = 2", "left_out = -2"),
-        ("preparation = {", "preparation = [] #"),
+        ("[data.preparation]", "preparation = []\n[other]"),
     ],
 )
 def test_a_preparation_that_makes_no_sense_is_damage(

@@ -6,13 +6,14 @@ import sys
 
 import numpy as np
 import pytest
+import tomli_w
 from sklearn.datasets import load_iris
 
 import kscn as package
 from kscn import baselines
 from kscn.cli.fit import _estimator_options, choose
 from kscn.cli.progress import FitProgress
-from kscn.cli.rundir import read_run, to_toml
+from kscn.cli.rundir import plain, read_run
 from kscn.data import load
 from kscn.estimators.presets import derive
 from kscn.experiments import methods
@@ -330,7 +331,7 @@ def test_any_plain_value_survives_toml():
         "empty": {}, "lists": [[1, 2], []], "text": "ü \\ '", "small": 1e-05, "yes": True,
         "nothing": None, "dotted.key": 1,
     }  # fmt: skip
-    read = tomllib.loads(to_toml({"parameters": values}))["parameters"]
+    read = tomllib.loads(tomli_w.dumps(plain(values)))
     del values["nothing"], values["table"]["none"]
     assert read == values
 

@@ -143,11 +143,11 @@ def test_a_lock_file_that_nobody_holds_is_in_nobodys_way(tmp_path):
     held = rundir.lock(tmp_path)
     with pytest.raises(ModelFileError, match="another process"):
         rundir.lock(tmp_path)
-    rundir.unlock(tmp_path, held)
+    rundir.unlock(held)
     assert os.listdir(tmp_path) == []
     other = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(other, fcntl.LOCK_EX)  # a lock of the directory itself is another matter
-    rundir.unlock(tmp_path, rundir.lock(tmp_path))
+    rundir.unlock(rundir.lock(tmp_path))
     os.close(other)
 
 

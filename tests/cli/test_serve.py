@@ -3,6 +3,7 @@
 import json
 import signal
 import socket
+import sys
 import urllib.error
 import urllib.request
 
@@ -87,12 +88,7 @@ def test_the_token_can_come_from_the_environment(one_sentence, kscn, finished):
 
 
 def test_a_missing_package_is_named(one_sentence, kscn, finished, monkeypatch):
-    import importlib.util
-
-    real = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *a: None if name == "uvicorn" else real(name, *a)
-    )
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
     words = one_sentence(kscn("serve", finished))
     assert "uvicorn" in words and "kscn[serve]" in words
 

@@ -204,7 +204,7 @@ def test_a_large_csv_goes_to_a_temporary_file(tmp_path, monkeypatch):
     lines = [",".join([*map(repr, row.tolist()), w]) for row, w in zip(table, words, strict=True)]
     (tmp_path / "x.csv").write_text("\n".join(lines))
     inside = load(tmp_path / "x.csv")
-    monkeypatch.setattr(tables, "_PIECE_BYTES", 1000)
+    monkeypatch.setattr(tables, "_PIECE", 125)
     monkeypatch.setattr(tables, "_MEMORY_BYTES", 50_000)
     outside = load(tmp_path / "x.csv")
     assert isinstance(inside.samples, ArraySource)

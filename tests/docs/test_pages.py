@@ -28,12 +28,22 @@ def test_the_strict_build_passes(tmp_path):
     assert "subspaces_" in (tmp_path / "html" / "api.html").read_text(encoding="utf-8")
 
 
-def test_the_picture_is_what_its_script_draws():
-    path = DOCS / "draw_assign_update.py"
-    spec = importlib.util.spec_from_file_location("draw_assign_update", path)
+def drawing(name):
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
+    return script
+
+
+@pytest.mark.parametrize("name", ["draw_assign_update", "draw_data_way"])
+def test_the_picture_is_what_its_script_draws(name):
+    script = drawing(name)
     assert script.PICTURE.read_text(encoding="utf-8") == script.draw()
+
+
+def test_the_way_of_the_data_names_packages_that_exist():
+    for name in drawing("draw_data_way").packages():
+        assert importlib.util.find_spec(f"kscn.{name}") is not None, name
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)

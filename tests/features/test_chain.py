@@ -40,9 +40,9 @@ def test_features_too_large_to_keep_are_computed_again(fitted, monkeypatch):
 
 def test_features_are_computed_once_where_they_can_be_kept(monkeypatch):
     calls = []
-    compute = ScatteringFeatures._compute
+    compute = ScatteringFeatures._apply
     monkeypatch.setattr(
-        ScatteringFeatures, "_compute", lambda *a: calls.append(len(a[1])) or compute(*a)
+        ScatteringFeatures, "_apply", lambda *a: calls.append(len(a[1])) or compute(*a)
     )
     make().fit_transform(X)
     assert sum(calls) == len(X)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kscn import KSCNPlus, KSubspaces, metrics
-from kscn.errors import DataError, ModelFileError
+from kscn.errors import DataError
 from kscn.report import survey as survey_module
 from kscn.report.contents import collect
 from kscn.report.palette import TEN, colours
@@ -205,13 +205,6 @@ def test_other_samples_than_those_of_the_run_are_refused(linear, planes, run_of)
         _, foreign = run_of(linear, other.copy())
         with pytest.raises(DataError, match=words):
             collect(run, foreign)
-
-
-@pytest.mark.parametrize("labels", [np.full(120, 3), np.full(120, -2), np.full(120, "a")])
-def test_labels_that_are_no_clusters_are_refused(linear, planes, run_of, labels):
-    run, data = run_of(linear, planes[0])
-    with pytest.raises(ModelFileError, match="holds other labels than the numbers 0 to"):
-        collect(type(run)(run.config, run.history, labels, run.model), data)
 
 
 def test_colours_are_distinct():

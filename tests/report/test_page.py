@@ -108,12 +108,12 @@ def test_the_policy_allows_this_script_only(page):
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
 
 
-def test_text_from_the_data_is_escaped(linear, planes, run_of, page, tmp_path):
+def test_text_from_the_data_is_escaped(linear, planes, run_of, page):
     classes = np.array(["</script><script>alert(2)</script>", HOSTILE, "c"])[planes[1]]
     html = page(classes, name=HOSTILE, method="<b>method</b>")
-    file = tmp_path / "x.csv"
-    file.write_text(f'{",".join(["<i>a</i>"] * 7)},"{HOSTILE.replace(chr(34), chr(34) * 2)}"\n')
-    table = page(classes, name=str(file))
+    run, data = run_of(linear, planes[0])
+    data.samples.columns = [*["<i>a</i>"] * 7, HOSTILE]
+    table = render(collect(run, data, classes))
     for text in (html, table):
         parsed = outline(text)
         assert [a for t, a in parsed.tags if t == "script"] == [

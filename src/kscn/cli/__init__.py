@@ -17,7 +17,7 @@ import click
 from kscn import __version__
 from kscn.cli.interrupt import imports_finish
 from kscn.cli.terminal import complain, printable
-from kscn.errors import KscnError
+from kscn.errors import KscnError, reason
 
 # In the order of `kscn --help`; the command `fit` is the object `command` in kscn/cli/fit.py.
 COMMANDS = (
@@ -63,7 +63,7 @@ class KscnGroup(click.Group):
             sys.exit(BUG)
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
-            _leave(f"{where}{error.strerror or error}", BAD_INPUT)
+            _leave(f"{where}{reason(error)}", BAD_INPUT)
         except MemoryError as error:
             _leave(f"not enough memory ({error}); try a smaller --batch-size", BAD_INPUT)
         except Exception as error:

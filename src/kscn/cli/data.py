@@ -103,8 +103,7 @@ def cache_command(clear: bool) -> None:
     if not rows:
         terminal.say(f"no embeddings in {cache.place()}")
         return
-    for line in table(["encoder", "sha256", "images", "MB"], rows, indent=""):
-        terminal.say(line)
+    terminal.say(*table(["encoder", "sha256", "images", "MB"], rows, indent=""))
     total = sum(entry.bytes for entry in cache.entries())
     terminal.say(
         f"{total / 1e6:,.1f} MB of at most {cache.limit() / 1e6:,.0f} in {cache.place()}; "

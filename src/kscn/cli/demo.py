@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kscn.chosen import duration
 from kscn.cli.fit import choose
 from kscn.cli.fitting import fit_run
 from kscn.cli.summary import chosen_lines
-from kscn.cli.terminal import Terminal, duration, table
+from kscn.cli.terminal import Terminal, table
 from kscn.cli.thumbnails import strip, thumbnail
 
 if TYPE_CHECKING:
@@ -40,24 +41,21 @@ def command(output: Path) -> None:
     choice = choose(digits, "digits", CLUSTERS, None, None, SEED, {})
     terminal.say(
         terminal.style("1,797 handwritten digits, no labels: ", bold=True)
-        + f"find {CLUSTERS} groups."
+        + f"find {CLUSTERS} groups.",
+        "",
     )
-    terminal.say()
     model, _, result = fit_run(digits, "digits", choice, output, overwrite=True)
     images = digits.samples[:] / digits.scale
-    for line in cluster_lines(terminal, model, digits.samples, images, digits.labels):
-        terminal.say(line)
-    for line in chosen_lines(terminal, result):
-        terminal.say(line)
-    terminal.say()
-    for line in comparison_lines(terminal, choice.method, result, images, digits.labels):
-        terminal.say(line)
-    terminal.say()
-    terminal.say(f"The run is in {output}/. Next:")
-    terminal.say(f"  {f'kscn report {output}':<38} one page that shows what was found")
-    terminal.say(f"  {f'kscn evaluate {output}':<38} which digits are taken for which")
     terminal.say(
-        f"  {'kscn fit YOUR_DATA -k 10 -o run/mine':<38} a .npy file, a folder of images, ..."
+        *cluster_lines(terminal, model, digits.samples, images, digits.labels),
+        *chosen_lines(terminal, result),
+        "",
+        *comparison_lines(terminal, choice.method, result, images, digits.labels),
+        "",
+        f"The run is in {output}/. Next:",
+        f"  {f'kscn report {output}':<38} one page that shows what was found",
+        f"  {f'kscn evaluate {output}':<38} which digits are taken for which",
+        f"  {'kscn fit YOUR_DATA -k 10 -o run/mine':<38} a .npy file, a folder of images, ...",
     )
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import click
 
 from kscn.atomicfile import atomic_file
-from kscn.cli.rundata import open_data, say_left_out, skip_broken_option
+from kscn.cli.options import device_option, output_option, skip_broken_option
+from kscn.cli.rundata import open_data, say_left_out
 from kscn.cli.terminal import Terminal
 from kscn.errors import InputError
 
@@ -17,14 +18,8 @@ from kscn.errors import InputError
     required=True,
     help="An .onnx file, or timm:NAME, open_clip:NAME/WEIGHTS or torchvision:NAME.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="The .npy file to write: float32, one row per image.",
-)
-@click.option("--device", default="auto", help="Where to compute: cpu, cuda, cuda:1.")
+@output_option("The .npy file to write: float32, one row per image.", required=True)
+@device_option
 @click.option(
     "--no-cache", is_flag=True, help="Neither read embeddings from the cache nor keep them."
 )

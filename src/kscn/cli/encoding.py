@@ -5,18 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from kscn.cli.rundir import ENCODER, UNFINISHED, Run
 from kscn.errors import InputError, ModelFileError
 
 if TYPE_CHECKING:
     from kscn.data import Dataset
     from kscn.features.encoders import Encoder
-
-encoder_option = click.option(
-    "--encoder", help="The encoder of the run, if it is no longer where it was."
-)
 
 
 def open_model(run: Run, encoder: str | None = None, device: str = "auto") -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kscn.cli.labels import read_labels
+from kscn.cli.options import json_option, labels_option, run_argument
 from kscn.cli.rundata import new_data, run_data
 from kscn.cli.rundir import Run, read_run
 from kscn.cli.summary import confusion_lines, score_line
@@ -18,15 +19,10 @@ if TYPE_CHECKING:
 
 
 @click.command("evaluate", short_help="Score a run against known classes.")
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option(
-    "--labels",
-    "labels_path",
-    type=click.Path(path_type=Path),
-    help="True classes: a .npy array, or a .csv or .txt file with the label in the last column.",
-)
+@run_argument
+@labels_option
 @click.option("--data", help="A data set whose labels are known, instead of --labels.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def command(run: Path, labels_path: Path | None, data: str | None, as_json: bool) -> None:
     """Score the labels of RUN by ACC, NMI and ARI and show the aligned confusion matrix.
 
@@ -52,18 +48,14 @@ def command(run: Path, labels_path: Path | None, data: str | None, as_json: bool
         click.echo(json.dumps({**scores, "samples": len(found), "confusion": table}))
         return
     terminal = Terminal.of()
-    terminal.say(terminal.style(f"{score_line(scores)}   ({len(found):,} samples)", bold=True))
-    terminal.say()
-    for line in confusion_lines(confusion):
-        terminal.say(line)
+    head = terminal.style(f"{score_line(scores)}   ({len(found):,} samples)", bold=True)
+    terminal.say(head, "", *confusion_lines(confusion))
 
 
 def _labels_of(data: str | None, run: Run) -> "np.ndarray":
-    import numpy as np
-
     skip_broken = run.config["data"].get("skip_broken", False)
     loaded = run_data(run) if data is None else new_data(run, data, skip_broken)
-    labels, source = loaded.labels, loaded.samples.name
+    labels, source = loaded.classes, loaded.samples.name
     if labels is None:
         raise InputError(f"{source} has no labels; give the true classes with --labels.")
     n_samples = run.config["data"]["samples"]
@@ -72,4 +64,4 @@ def _labels_of(data: str | None, run: Run) -> "np.ndarray":
             f"{source} has {len(labels)} labels and {run.path} was fitted on {n_samples} samples; "
             "give the labels of the data that the run was fitted on."
         )
-    return labels if loaded.label_names is None else np.array(loaded.label_names)[labels]
+    return labels

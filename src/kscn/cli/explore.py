@@ -5,15 +5,16 @@ from pathlib import Path
 import click
 
 from kscn import chosen
-from kscn.cli.encoding import embedded, encoder_option, open_model
+from kscn.cli.encoding import embedded, open_model
+from kscn.cli.options import data_option, encoder_option, run_argument
 from kscn.cli.rundata import run_data
 from kscn.cli.rundir import read_run
 from kscn.cli.serve import require_web
 
 
 @click.command("explore", short_help="Browse and correct the clusters of a run.")
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("--data", help="The data of the run, if it is no longer where it was.")
+@run_argument
+@data_option
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),

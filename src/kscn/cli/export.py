@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kscn.atomicfile import atomic_file
-from kscn.cli.encoding import encoder_option, open_model
+from kscn.cli.encoding import open_model
+from kscn.cli.options import data_option, encoder_option, run_argument
 from kscn.cli.rundata import run_data
 from kscn.cli.rundir import Run, read_run
 from kscn.cli.terminal import Terminal
@@ -24,9 +25,9 @@ _NUMBERS = 2**26  # in all random samples together
 
 
 @click.command("export", short_help="Write the model of a run as an ONNX file.")
-@click.argument("run", type=click.Path(path_type=Path))
+@run_argument
 @click.argument("output", type=click.Path(path_type=Path))
-@click.option("--data", help="The data of the run, if it is no longer where it was.")
+@data_option
 @encoder_option
 def command(run: Path, output: Path, data: str | None, encoder: str | None) -> None:
     """Write the model of RUN, the directory `kscn fit` wrote, to OUTPUT, a .onnx file.
@@ -98,17 +99,14 @@ def _samples(run: Run, model: Any, data: str | None) -> "tuple[np.ndarray, Any, 
     """What to compare on, the type that holds it, and what it is called."""
     import numpy as np
 
+    from kscn.report.survey import check_data
     from kscn.training.blocks import working_dtype
 
     shape, count = tuple(run.config["data"]["shape"]), run.config["data"]["samples"]
     own = str(getattr(model, "_dtype", "torch.float32")).removeprefix("torch.")
     try:
         source = run_data(run, data).samples
-        if len(source) != count or tuple(source.shape) != shape:
-            raise DataError(
-                f"{source.name} has {len(source):,} samples of shape {tuple(source.shape)} and the "
-                f"run was fitted on {count:,} of shape {shape}; give its data with --data."
-            )
+        check_data(run.config, source)
     except DataError:
         if data is not None:
             raise

@@ -13,7 +13,8 @@ import click
 from kscn.cli.encoding import resumed_encoder
 from kscn.cli.fitting import Choice, Done, fit_run, keeps_states, set_checkpoints, stopped
 from kscn.cli.interrupt import interruptible
-from kscn.cli.rundata import data_again, folder_options, open_data, say_left_out, say_photographs
+from kscn.cli.options import DIMENSIONS, PATH, folder_options, output_option
+from kscn.cli.rundata import data_again, open_data, say_left_out, say_photographs
 from kscn.cli.rundir import CONFIG, MODEL, read_unfinished
 from kscn.cli.summary import next_lines, run_lines
 from kscn.cli.terminal import Terminal
@@ -27,24 +28,6 @@ if TYPE_CHECKING:
 _OF_FOLDERS = ["size", "skip_broken"]
 
 
-class SubspaceDim(click.ParamType):
-    """`auto`, one dimension for all subspaces, or one for each, separated by commas."""
-
-    name = "P|P,P,...|auto"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str | int | list[int]:
-        """Parse the option."""
-        if value == "auto":
-            return "auto"
-        try:
-            dims = [int(part) for part in str(value).split(",")]
-        except ValueError:
-            self.fail(f"{value!r} is neither 'auto' nor a number nor numbers with commas", param)
-        return dims if len(dims) > 1 else dims[0]
-
-
 @click.command("fit", short_help="Cluster a data set and write a run directory.")
 @click.argument("data", required=False)
 @click.option(
@@ -53,15 +36,10 @@ class SubspaceDim(click.ParamType):
     type=click.IntRange(min=1),
     help="How many clusters to find.  [required]",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="The run directory to write.  [required]",
-)
+@output_option("The run directory to write.  [required]")
 @click.option(
     "--resume",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="RUN",
     help="Go on with a run that did not finish, instead of all other arguments but --device and "
     "--encoder.",
@@ -74,7 +52,7 @@ class SubspaceDim(click.ParamType):
     "--preset",
     help="Settings of kscn-s and kscn-g: tuned (default), paper, or a .toml file of your own.",
 )
-@click.option("--subspace-dim", type=SubspaceDim(), help="k-subspaces, kscn: dimension.")
+@click.option("--subspace-dim", type=DIMENSIONS, help="k-subspaces, kscn: dimension.")
 @click.option(
     "--trim",
     type=float,
@@ -109,7 +87,7 @@ class SubspaceDim(click.ParamType):
 )
 @click.option(
     "--pretrained",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="RUN",
     help="kscn: take the autoencoder from this run or model instead of pretraining one.",
 )
@@ -244,7 +222,7 @@ def _go_on(run: Path, device: str | None, encoder: str | None, group: "Group") -
     try:
         model = methods.repeated(method, config["parameters"])
     except (KeyError, TypeError) as error:
-        from kscn.data.dataset import reason
+        from kscn.errors import reason
 
         raise ModelFileError(
             f"{run} cannot go on: its {CONFIG} holds other settings than {method} takes "
@@ -296,11 +274,7 @@ def _assist(loaded: Any, choice: Choice, output: Path) -> None:
 
 def _tell(output: Path, model: Any, config: dict[str, Any], result: dict[str, Any]) -> None:
     terminal = Terminal.of()
-    for line in run_lines(terminal, config, result):
-        terminal.say(line)
-    terminal.say()
-    for line in next_lines(output, config, result):
-        terminal.say(line)
+    terminal.say(*run_lines(terminal, config, result), "", *next_lines(output, config, result))
 
 
 def choose(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from kscn import __version__
 from kscn.cli.encoding import copy_encoder
-from kscn.cli.interrupt import interruptible
+from kscn.cli.interrupt import Interruption, interruptible
 from kscn.cli.rundir import CHECKPOINTS, MODEL, RunWriter
 from kscn.cli.terminal import complain
 from kscn.errors import InputError
@@ -62,8 +62,6 @@ def fit_run(
     result : dict
         The last line of the history: objective, iterations, seconds, seed, dims, sizes, scores.
     """
-    from kscn.cli.progress import FitProgress
-
     model = choice.model
     config = _config(loaded, data, choice) if resumed is None else resumed
     with (
@@ -75,14 +73,7 @@ def fit_run(
         run.write_config(config)
         set_checkpoints(model, output)
         started = time.perf_counter()
-        with FitProgress() as progress:
-            if "callbacks" in model.get_params(deep=False):
-                model.set_params(callbacks=(progress, run.listen))
-            try:
-                model.fit(loaded.samples)
-            except (KeyboardInterrupt, stopped()):
-                run.rewrite_history(getattr(model, "history_", ()))
-                _leave(run, interruption.code)
+        _fit(model, loaded.samples, run, interruption)
         seconds = time.perf_counter() - started
         if resumed is not None and hasattr(model, "history_"):
             run.rewrite_history(model.history_)
@@ -96,6 +87,20 @@ def fit_run(
             run.write_left_out(left_out)
         run.record(result)
     return model, config, result
+
+
+def _fit(model: Any, samples: Any, run: RunWriter, interruption: Interruption) -> None:
+    """Fit with progress on the terminal and in the run; after a signal, leave."""
+    from kscn.cli.progress import FitProgress
+
+    with FitProgress() as progress:
+        if "callbacks" in model.get_params(deep=False):
+            model.set_params(callbacks=(progress, run.listen))
+        try:
+            model.fit(samples)
+        except (KeyboardInterrupt, stopped()):
+            run.rewrite_history(getattr(model, "history_", ()))
+            _leave(run, interruption.code)
 
 
 def keeps_states(model: Any) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kscn.errors import ModelFileError
+from kscn.errors import ModelFileError, reason
 
 
 class HistoryFile:
@@ -52,7 +52,7 @@ class HistoryFile:
         except OSError as error:
             if must:
                 raise ModelFileError(
-                    f"cannot write {self.path}: {error.strerror or error}; make room, and go on "
+                    f"cannot write {self.path}: {reason(error)}; make room, and go on "
                     f"with `kscn fit --resume {self.path.parents[1]}`."
                 ) from error
         finally:
@@ -66,7 +66,7 @@ class HistoryFile:
             self._write()
         except OSError as error:
             warnings.warn(
-                f"no history: cannot write {self.path}: {error.strerror or error}; the fit goes "
+                f"no history: cannot write {self.path}: {reason(error)}; the fit goes "
                 "on, and tells the rest when there is room.",
                 CheckpointWarning,
                 stacklevel=3,

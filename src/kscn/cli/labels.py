@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from kscn.cli.runfiles import AGAIN
-from kscn.errors import DataError
+from kscn.errors import DataError, reason
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,8 +52,9 @@ def read_names(path: Path, n_samples: int) -> list[str] | None:
                 return None
             return [row[0] for row in islice(rows, n_samples) if row]
     except (OSError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"cannot read names of files from {path} ({reason}); {AGAIN}") from None
+        raise DataError(
+            f"cannot read names of files from {path} ({reason(error)}); {AGAIN}"
+        ) from None
 
 
 def read_labels(path: Path, n_samples: int, advice: str = _FORMS) -> "np.ndarray":
@@ -86,8 +87,7 @@ def read_labels(path: Path, n_samples: int, advice: str = _FORMS) -> "np.ndarray
     except FileNotFoundError:
         raise DataError(f"{path} does not exist; {advice}") from None
     except (OSError, ValueError, EOFError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise DataError(f"cannot read labels from {path} ({reason}); {advice}") from None
+        raise DataError(f"cannot read labels from {path} ({reason(error)}); {advice}") from None
     if labels.shape != (n_samples,):
         found = f"{len(labels)} labels" if labels.ndim == 1 else f"an array of shape {labels.shape}"
         raise DataError(f"{path} has {found} and the run has {n_samples} samples; {advice}")

@@ -5,9 +5,16 @@ from pathlib import Path
 import click
 
 from kscn.atomicfile import atomic_file
-from kscn.cli.encoding import embedded, encoder_option, open_model
+from kscn.cli.encoding import embedded, open_model
 from kscn.cli.labels import write_labels
-from kscn.cli.rundata import new_data, skip_broken_option
+from kscn.cli.options import (
+    device_option,
+    encoder_option,
+    output_option,
+    run_argument,
+    skip_broken_option,
+)
+from kscn.cli.rundata import new_data
 from kscn.cli.rundir import read_run
 from kscn.cli.summary import size_lines
 from kscn.cli.terminal import Terminal
@@ -15,16 +22,13 @@ from kscn.errors import InputError
 
 
 @click.command("predict", short_help="Assign new samples to the subspaces of a run.")
-@click.argument("run", type=click.Path(path_type=Path))
+@run_argument
 @click.argument("data")
-@click.option("--device", default="auto", help="Where to compute: cpu, cuda, cuda:1.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="The .csv file to write: a header, then index,label, or file,label for a folder of "
+@device_option
+@output_option(
+    "The .csv file to write: a header, then index,label, or file,label for a folder of "
     "images. A pipe or /dev/stdout will do.",
+    required=True,
 )
 @encoder_option
 @skip_broken_option
@@ -52,6 +56,5 @@ def command(
             labels = model.predict(samples)
         write_labels(file, labels, samples.names)
     terminal = Terminal.beside(output)
-    for line in size_lines(terminal, np.bincount(labels, minlength=model.n_clusters).tolist()):
-        terminal.say(line)
-    terminal.say(f"wrote {len(labels):,} labels to {output}")
+    sizes = np.bincount(labels, minlength=model.n_clusters).tolist()
+    terminal.say(*size_lines(terminal, sizes), f"wrote {len(labels):,} labels to {output}")

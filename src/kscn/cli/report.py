@@ -1,19 +1,20 @@
 """`kscn report`: one page that shows what a run found."""
 
 import json
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kscn.atomicfile import atomic_file
-from kscn.cli.encoding import embedded, encoder_option, open_model
+from kscn.cli.encoding import embedded, open_model
 from kscn.cli.labels import read_labels
+from kscn.cli.options import data_option, encoder_option, labels_option, output_option, run_argument
 from kscn.cli.rundata import run_data
 from kscn.cli.rundir import Run, read_run
 from kscn.cli.terminal import Terminal
 from kscn.errors import InputError
+from kscn.extras import require
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,20 +23,10 @@ REPORT = "report.html"
 
 
 @click.command("report", short_help="Make a page that shows what a run found.")
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("--data", help="The data of the run, if it is no longer where it was.")
-@click.option(
-    "--labels",
-    "labels_path",
-    type=click.Path(path_type=Path),
-    help="True classes: a .npy array, or a .csv or .txt file with the label in the last column.",
-)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help=f"The page to write; by default {REPORT} in the run directory.",
-)
+@run_argument
+@data_option
+@labels_option
+@output_option(f"The page to write; by default {REPORT} in the run directory.")
 @encoder_option
 @click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
 def command(
@@ -55,7 +46,8 @@ def command(
     """
     opened = read_run(run)
     labels = opened.labels()
-    _require_templates()
+    require("jinja2", "report", "a report")
+    require("PIL.Image", "report", "a report")
     output = opened.path / REPORT if output is None else output
     # The place for the page is checked before the work, and torch is imported after it.
     with atomic_file(output) as file:
@@ -66,16 +58,6 @@ def command(
     Terminal.beside(output).say(f"wrote {output} ({size / 1e6:.1f} MB){advice}")
     if show:
         click.launch(str(output.absolute()))
-
-
-def _require_templates() -> None:
-    """Say how to install what pages are made with, if it is not there."""
-    try:
-        import_module("jinja2")
-    except ImportError:
-        raise InputError(
-            "a report needs the package jinja2; run pip install 'kscn[report]'."
-        ) from None
 
 
 def _page(
@@ -115,9 +97,7 @@ def _true(loaded: Any, labels_path: Path | None, n_samples: int) -> "np.ndarray 
         metrics.scores(loaded.labels, np.zeros(n_samples, dtype=int))
     except InputError:  # all unlabelled, say: the page is about the clusters then
         return None
-    if loaded.label_names is None:
-        return loaded.labels
-    return np.array(loaded.label_names)[loaded.labels]
+    return loaded.classes
 
 
 def _versions(run: Run) -> dict[str, str]:

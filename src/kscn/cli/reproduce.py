@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kscn.chosen import duration
 from kscn.cli.summary import score_line
-from kscn.cli.terminal import Terminal, complain, duration, table
+from kscn.cli.terminal import Terminal, complain, table
 from kscn.errors import KscnError
 
 if TYPE_CHECKING:

@@ -1,10 +1,8 @@
 """The data of a run, opened as it was when the run was fitted, and new data for it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import click
+from typing import TYPE_CHECKING, Any
 
 from kscn.cli.rundir import Run, prepared_by
 from kscn.cli.terminal import complain
@@ -14,24 +12,7 @@ if TYPE_CHECKING:
     from kscn.data import Dataset
     from kscn.data.images import Preparation
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
 _NAMED = 3  # files on the terminal
-
-skip_broken_option = click.option(
-    "--skip-broken", is_flag=True, help="Leave out images that cannot be read, and list them."
-)
-
-
-def folder_options(command: Function) -> Function:
-    """The options of a command that opens a folder of images anew."""
-    size = click.option(
-        "--size",
-        type=int,
-        metavar="N",
-        help="Bring the images of a folder, of any size and mode, to N x N pixels.",
-    )
-    return size(skip_broken_option(command))
 
 
 def open_data(

@@ -11,22 +11,22 @@ at any moment never leaves a half file under a final name; what an interrupted r
 directory next. A lock keeps two processes from writing into one directory.
 """
 
-import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
 
 from kscn.atomicfile import atomic_file
 from kscn.cli.history import HistoryFile
 from kscn.cli.labels import read_labels, read_names, write_labels, write_left_out
 from kscn.cli.runfiles import AGAIN, read_config, read_entries, read_history
-from kscn.errors import ModelFileError
+from kscn.errors import ModelFileError, reason
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,12 +76,11 @@ class RunWriter:
                 self.stage.mkdir(exist_ok=True)
                 self._history = HistoryFile(self.stage / HISTORY)
             except BaseException:
-                unlock(path, self._lock)
+                unlock(self._lock)
                 raise
         except OSError as error:
             raise ModelFileError(
-                f"cannot write to {path}: {error.strerror or error}; "
-                "choose another directory with -o."
+                f"cannot write to {path}: {reason(error)}; choose another directory with -o."
             ) from error
         self._made_here = not existed
 
@@ -105,8 +104,10 @@ class RunWriter:
 
     def write_config(self, config: Mapping[str, Mapping[str, Any]]) -> None:
         """Write config.toml, one table per key."""
+        import tomli_w
+
         with atomic_file(self.stage / CONFIG) as file:
-            file.write(to_toml(config).encode("utf-8", "replace"))
+            file.write(tomli_w.dumps(plain(config)).encode("utf-8", "replace"))
 
     @property
     def learnt(self) -> bool:
@@ -144,12 +145,7 @@ class RunWriter:
     def __enter__(self) -> "RunWriter":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         nothing_learnt = kind is not None and not self.learnt
         try:
             self._history.close(must=kind is None)
@@ -158,7 +154,7 @@ class RunWriter:
         finally:
             if nothing_learnt:
                 _forget(self.path)
-            unlock(self.path, self._lock)
+            unlock(self._lock)
             if nothing_learnt and self._made_here:
                 self.path.rmdir()
 
@@ -169,32 +165,24 @@ class RunWriter:
         finish_moves(self.path)
 
 
-def lock(path: Path) -> int:
+def lock(path: Path) -> FileLock:
     """Keep others from writing into a run directory; the lock ends with the process, however."""
-    while True:
-        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            held = os.fstat(descriptor)
-            try:
-                if os.stat(path / LOCK).st_ino == held.st_ino:
-                    return descriptor
-            except FileNotFoundError:
-                pass
-            os.close(descriptor)  # of a file that its owner has removed meanwhile
-        except BlockingIOError:
-            os.close(descriptor)
-            raise BusyError(
-                f"another process is writing to {path}; wait for it, or choose another directory "
-                "with -o."
-            ) from None
+    held = FileLock(path / LOCK, timeout=0, thread_local=False)
+    try:
+        held.acquire()
+    except Timeout:
+        raise BusyError(
+            f"another process is writing to {path}; wait for it, or choose another directory "
+            "with -o."
+        ) from None
+    return held
 
 
-def unlock(path: Path, descriptor: int) -> None:
-    """Let others write again."""
+def unlock(held: FileLock) -> None:
+    """Let others write again, and leave no lock file behind."""
     with suppress(OSError):
-        (path / LOCK).unlink()
-    os.close(descriptor)
+        os.unlink(held.lock_file)  # before the release: whoever waits for this one makes another
+    held.release()
 
 
 def finish_moves(path: Path) -> None:
@@ -326,7 +314,7 @@ def read_run(path: Path) -> Run:
             try:
                 finish_moves(path)
             finally:
-                unlock(path, held)
+                unlock(held)
     if not (path / CONFIG).is_file():
         if (path / UNFINISHED).is_dir():
             raise ModelFileError(
@@ -341,33 +329,10 @@ def read_run(path: Path) -> Run:
     return Run(path, config, read_history(path / HISTORY, config["data"]["samples"]))
 
 
-def to_toml(config: Mapping[str, Mapping[str, Any]]) -> str:
-    """Tables of plain values and tables as TOML; values that are None are left out."""
-    lines = []
-    for name, entries in config.items():
-        lines.append(f"[{name}]")
-        lines += [f"{_toml_key(key)} = {_toml_value(v)}" for key, v in _given(entries)]
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
+def plain(value: Any) -> Any:
+    """What TOML can hold of a value: text for what it does not know, and nothing for None."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
-    if isinstance(value, Mapping):  # inline, so that it stays inside of its section
-        pairs = [f"{_toml_key(key)} = {_toml_value(item)}" for key, item in _given(value)]
-        return "{ " + ", ".join(pairs) + " }" if pairs else "{}"
-    return json.dumps(str(value), ensure_ascii=False)  # JSON strings are TOML strings
-
-
-def _toml_key(key: str) -> str:
-    bare = key.isascii() and key.replace("-", "").replace("_", "").isalnum()
-    return key if bare else json.dumps(key, ensure_ascii=False)
-
-
-def _given(entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    return ((key, value) for key, value in entries.items() if value is not None)
+        return [plain(item) for item in value]
+    return value if isinstance(value, bool | int | float) else str(value)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kscn.errors import ModelFileError
+from kscn.errors import ModelFileError, reason
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -61,10 +61,10 @@ def _read(path: Path, limit: int, parse: Callable[[str], T], advice: str) -> T:
         _require(len(content) <= limit, f"more than {limit:,} bytes")
         return parse(content.decode("utf-8"))
     except RecursionError:
-        reason = "too deeply nested"
+        fault = "too deeply nested"
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
-    raise ModelFileError(f"{path} is damaged ({reason}); {advice}")
+        fault = reason(error)
+    raise ModelFileError(f"{path} is damaged ({fault}); {advice}")
 
 
 def _config(text: str) -> dict[str, Any]:

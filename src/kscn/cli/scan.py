@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from kscn.atomicfile import atomic_file
-from kscn.cli.rundata import folder_options, open_data, say_left_out
-from kscn.cli.terminal import Terminal, duration, table
+from kscn.chosen import duration
+from kscn.cli.options import SPAN, device_option, folder_options, json_option, output_option
+from kscn.cli.rundata import open_data, say_left_out
+from kscn.cli.terminal import Terminal, table
 from kscn.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from kscn.data import Source
     from kscn.experiments.scan import Scan
 
 NO_PROMISE = "No promise of truth: this is what a subsample supports. Look at the clusters too."
@@ -23,40 +26,13 @@ _BAR = 20
 _INK, _ACCENT, _GREY = "#3f90da", "#bd1f01", "#94a4a2"
 
 
-class Span(click.ParamType):
-    """`2:20` is 2 to 20 with both ends, `7` is 7, `2,4,8` is these three."""
-
-    name = "A:B|A,B,...|A"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[int]:
-        """Parse the option."""
-        try:
-            if ":" in value:
-                low, high = map(int, value.split(":"))
-                found = list(range(low, high + 1))
-            else:
-                found = [int(part) for part in value.split(",")]
-        except ValueError:
-            found = []
-        if not found:
-            self.fail(f"{value!r} is neither a range 2:20 nor numbers with commas", param, ctx)
-        return found
-
-
 @click.command("scan", short_help="Look for the number of subspaces and their dimension.")
 @click.argument("data")
 @click.option(
-    "-k", "--clusters", type=Span(), help="Numbers of clusters to try; 2:20 if the data allows it."
+    "-k", "--clusters", type=SPAN, help="Numbers of clusters to try; 2:20 if the data allows it."
 )
-@click.option("-p", "--dims", type=Span(), help="Dimensions to try; 1:12 if the data allows it.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="Also draw the curves: a .png, .svg or .pdf file (needs the extra `viz`).",
-)
+@click.option("-p", "--dims", type=SPAN, help="Dimensions to try; 1:12 if the data allows it.")
+@output_option("Also draw the curves: a .png, .svg or .pdf file (needs the extra `viz`).")
 @click.option(
     "--samples",
     "n_samples",
@@ -72,21 +48,12 @@ class Span(click.ParamType):
     show_default=True,
     help="No further fit begins after this time.",
 )
-@click.option("--device", default="auto", help="Where to compute: cpu, cuda, cuda:1.")
+@device_option
 @click.option("--seed", type=int, default=0, show_default=True, help="For the same result again.")
 @folder_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def command(
-    data: str,
-    clusters: list[int] | None,
-    dims: list[int] | None,
-    output: Path | None,
-    n_samples: int,
-    seconds: float,
-    device: str,
-    seed: int,
-    as_json: bool,
-    **folder: Any,
+    data: str, output: Path | None, as_json: bool, size: int | None, skip_broken: bool, **how: Any
 ) -> None:
     """Recommend a number of subspaces and their dimension for DATA, and say how sure that is.
 
@@ -97,7 +64,9 @@ def command(
     first only; both are for --method k-subspaces.
     """
     with _place(output) as file:
-        found, name = _scan(data, clusters, dims, n_samples, seconds, device, seed, folder)
+        loaded = open_data(data, size, skip_broken)
+        say_left_out(loaded)
+        found, name = _scan(loaded.samples, **how), loaded.name
         if file is not None and output is not None:
             from kscn.report import figures
 
@@ -106,8 +75,7 @@ def command(
         click.echo(json.dumps({"data": name, **found.to_dict(), "note": NO_PROMISE}))
         return
     terminal = Terminal.beside(output)
-    for line in _lines(terminal, found, name):
-        terminal.say(line)
+    terminal.say(*_lines(terminal, found, name))
     if output is not None:
         terminal.say(f"wrote {output}")
 
@@ -134,35 +102,16 @@ def _kind(output: Path) -> str:
     return kind
 
 
-def _scan(
-    data: str,
-    clusters: list[int] | None,
-    dims: list[int] | None,
-    n_samples: int,
-    seconds: float,
-    device: str,
-    seed: int,
-    folder: dict[str, Any],
-) -> "tuple[Scan, str]":
+def _scan(samples: "Source", seconds: float, seed: int, **options: Any) -> "Scan":
     from kscn.cli.progress import FitProgress
     from kscn.experiments.scan import scan
 
-    loaded = open_data(data, **folder)
-    say_left_out(loaded)
     with FitProgress() as bar:
-        found = scan(
-            loaded.samples,
-            clusters,
-            dims,
-            n_samples=n_samples,
-            budget=seconds,
-            device=device,
-            random_state=seed,
-            progress=lambda stage, done, total: bar(
-                None, {"stage": stage, "round": done, "rounds": total}
-            ),
-        )
-    return found, loaded.name
+
+        def draw(stage: str, done: int, total: int) -> None:
+            bar(None, {"stage": stage, "round": done, "rounds": total})
+
+        return scan(samples, budget=seconds, random_state=seed, progress=draw, **options)
 
 
 # In words ---------------------------------------------------------------------------------------

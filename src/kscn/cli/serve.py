@@ -4,16 +4,18 @@ from pathlib import Path
 
 import click
 
-from kscn.cli.encoding import encoder_option, open_model
+from kscn.cli.encoding import open_model
+from kscn.cli.options import device_option, encoder_option, run_argument
 from kscn.cli.rundir import read_run
 from kscn.errors import InputError
+from kscn.extras import require
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 @click.command("serve", short_help="Answer POST /predict with the model of a run.")
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("--device", default="auto", help="Where to compute: cpu, cuda, cuda:1.")
+@run_argument
+@device_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--port",
@@ -110,12 +112,5 @@ def _tell(run: Path, address: str) -> None:
 
 def require_web() -> None:
     """Say how to install what the web commands need, if it is not there."""
-    from importlib.util import find_spec
-
-    for module, package in {
-        "fastapi": "fastapi",
-        "uvicorn": "uvicorn",
-        "python_multipart": "python-multipart",
-    }.items():
-        if find_spec(module) is None:
-            raise InputError(f"this needs the package {package}; run pip install 'kscn[serve]'.")
+    for module in ("fastapi", "uvicorn", "python_multipart", "prometheus_client", "PIL"):
+        require(module, "serve", "this")

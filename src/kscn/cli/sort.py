@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import click
 
+from kscn.cli.options import output_option, run_argument
 from kscn.cli.rundata import run_data
 from kscn.cli.rundir import Run, read_run
 from kscn.cli.terminal import Terminal, table
@@ -20,14 +21,8 @@ _NO_CLUSTER = -1
 
 
 @click.command("sort", short_help="Put the files of a run into one folder per cluster.")
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="A new folder for them.",
-)
+@run_argument
+@output_option("A new folder for them.", required=True)
 @click.option("--link", is_flag=True, help="Make symbolic links instead of copies.")
 @click.option("--data", help="The images of the run, if they are no longer where they were.")
 def command(run: Path, output: Path, link: bool, data: str | None) -> None:
@@ -49,10 +44,9 @@ def command(run: Path, output: Path, link: bool, data: str | None) -> None:
     with working(f"{'linking' if link else 'copying'} {len(files):,} files"):
         _write(dict(zip(placed, files.values(), strict=True)), output, link)
     terminal, counts = Terminal.of(), Counter(targets)
-    for line in table(["folder", "files"], [[name, f"{n:,}"] for name, n in counts.most_common()]):
-        terminal.say(line)
-    what = "links to" if link else "copies of"
-    terminal.say(f"wrote {what} {len(files):,} files to {output}")
+    rows = [[name, f"{n:,}"] for name, n in counts.most_common()]
+    wrote = f"wrote {'links to' if link else 'copies of'} {len(files):,} files to {output}"
+    terminal.say(*table(["folder", "files"], rows), wrote)
 
 
 def _files(run: Run, data: str | None) -> dict[str, Path]:

@@ -7,8 +7,9 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from kscn import chosen
+from kscn.chosen import duration
 from kscn.cli.rundir import CONFIG, HISTORY, LABELS, LEFT_OUT, MODEL
-from kscn.cli.terminal import Terminal, duration, printable, table
+from kscn.cli.terminal import Terminal, printable, table
 
 if TYPE_CHECKING:
     from kscn.metrics import ConfusionMatrix

@@ -64,11 +64,12 @@ class Terminal:
         text = printable(text)
         return click.style(text, **style) if self.colours else text
 
-    def say(self, text: str = "") -> None:
-        """Print a line; of control characters only those that `style` makes pass."""
-        parts = _COLOUR.split(text) if self.colours else [text]
-        parts[::2] = map(printable, parts[::2])
-        click.echo("".join(parts), err=self.errors, color=self.colours)
+    def say(self, *lines: str) -> None:
+        """Print lines, or an empty one; of control characters only those of `style` pass."""
+        for line in lines or ("",):
+            parts = _COLOUR.split(line) if self.colours else [line]
+            parts[::2] = map(printable, parts[::2])
+            click.echo("".join(parts), err=self.errors, color=self.colours)
 
 
 def printable(text: str) -> str:
@@ -104,18 +105,6 @@ def _columns(stream: TextIO) -> int:
         return max(40, os.get_terminal_size(stream.fileno()).columns)
     except (OSError, ValueError):
         return 80
-
-
-def duration(seconds: float) -> str:
-    """Time for people: 0.31 s, 12.4 s, 3 min 20 s, 1 h 5 min."""
-    if seconds < 1:
-        return f"{seconds:.2f} s"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:

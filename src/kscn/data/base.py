@@ -8,7 +8,7 @@ or conversion.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,10 +40,13 @@ class Source(ABC):
         Whether reading waits for a file, so that reading ahead in the background pays.
     names : list of str, or None
         What the samples are called one by one, where each has a file of its own.
+    columns : list of str
+        What the numbers of a sample are called, where a table says so; else empty.
     """
 
     on_disk = False
     names: list[str] | None = None
+    columns: Sequence[str] = ()
 
     def __init__(self, name: str, length: int, shape: tuple[int, ...], dtype: np.dtype) -> None:
         check_shape(name, (length, *shape))
@@ -53,9 +56,9 @@ class Source(ABC):
         self.dtype = dtype
         self._length = length
 
-    @abstractmethod
     def _read(self, start: int, stop: int) -> np.ndarray:
         """Rows `start` to `stop`, a view where the samples are in memory."""
+        return self._gather(np.arange(start, stop))
 
     @abstractmethod
     def _gather(self, rows: np.ndarray) -> np.ndarray:
@@ -88,6 +91,13 @@ class Source(ABC):
         first, last, _ = slice(start, stop).indices(len(self))
         for low in range(first, last, batch_size):
             yield low, self._read(low, min(low + batch_size, last))
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of all numbers of a sample: `columns`, or "feature 0", ... for want of them."""
+        width = int(np.prod(self.shape))
+        given = self.columns if len(self.columns) == width else [""] * width
+        return [name.strip() or f"feature {i}" for i, name in enumerate(given)]
 
     @property
     def pictures(self) -> Source:

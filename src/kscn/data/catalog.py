@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -18,16 +17,16 @@ from pathlib import Path
 
 import numpy as np
 
+from kscn.atomicfile import atomic_file
 from kscn.data.arrays import ArraySource
 from kscn.data.chain import ChainedSource
 from kscn.data.dataset import Dataset, make_dataset
 from kscn.data.idx import idx_source, read_idx
 from kscn.data.origins import Origin, OriginError, origins
-from kscn.errors import DataError
+from kscn.errors import DataError, InputError, reason
+from kscn.modelfile import sha256_of
 
 Progress = Callable[[str, int, int], None]
-
-_CHUNK = 2**20
 
 
 @dataclass(frozen=True)
@@ -181,25 +180,17 @@ def _install(
     origin: Origin, file: str, expected: _File, target: Path, progress: Progress | None
 ) -> None:
     """Write one file to the cache; it appears there whole and verified, or not at all."""
-    chunks = _verified(origin, file, expected)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=file, delete=False) as stream:
-            try:
-                for chunk in chunks:
-                    stream.write(chunk)
-                    if progress is not None:
-                        progress(file, stream.tell(), expected.size)
-                stream.flush()
-                os.fsync(stream.fileno())
-                os.chmod(stream.name, 0o644)  # temporary files are private, a cache may be shared
-                os.replace(stream.name, target)
-            except BaseException:
-                os.unlink(stream.name)
-                raise
-    except OSError as error:
+        with atomic_file(target) as stream:
+            for chunk in _verified(origin, file, expected):
+                stream.write(chunk)
+                if progress is not None:
+                    progress(file, stream.tell(), expected.size)
+    except (OSError, InputError) as error:
+        why = reason(error.__cause__ if isinstance(error.__cause__, OSError) else error)
         raise DataError(
-            f"The cache {target.parent} cannot be written ({error.strerror}); make room or set "
+            f"The cache {target.parent} cannot be written ({why}); make room or set "
             "KSCN_CACHE to a directory of your own."
         ) from error
 
@@ -222,13 +213,7 @@ def _verified(origin: Origin, file: str, expected: _File) -> Iterator[bytes]:
 
 
 def _is_intact(path: Path, expected: _File) -> bool:
-    if not _has_size(path, expected):
-        return False
-    with path.open("rb") as stream:
-        digest = hashlib.sha256()
-        while chunk := stream.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest() == expected.sha256
+    return _has_size(path, expected) and sha256_of(path).hexdigest() == expected.sha256
 
 
 def _has_size(path: Path, expected: _File) -> bool:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from kscn.data.base import Source
-from kscn.errors import DataError
+from kscn.errors import DataError, reason
 
 SAMPLE_NAMES = ("X", "samples", "data", "images", "x_train")
 LABEL_NAMES = ("y", "labels", "targets", "label", "target", "y_train")
 LABEL_COLUMNS = ("label", "labels", "y", "target", "class")
-# Letters of what a library or a file says that are passed on to people.
-_LONGEST_REASON = 300
 
 
 @dataclass(frozen=True)
@@ -43,6 +39,13 @@ class Dataset:
     name: str
     scale: float = 1.0
     label_names: tuple[str, ...] | None = None
+
+    @property
+    def classes(self) -> np.ndarray | None:
+        """The labels as they were given: words where those were words."""
+        if self.labels is None or self.label_names is None:
+            return self.labels
+        return np.array(self.label_names)[self.labels]
 
 
 def make_dataset(samples: Source, labels: Any, name: str, scale: float | None = None) -> Dataset:
@@ -109,20 +112,3 @@ def choose_arrays(names: list[str], path: Path) -> tuple[str, str | None]:
             )
         samples = others[0]
     return samples, labels if labels != samples else None
-
-
-def reason(error: Exception | str) -> str:
-    """What a library or a file says, short and on one line so that it fits into a sentence."""
-    text = " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
-    return text[:_LONGEST_REASON] or ("" if isinstance(error, str) else type(error).__name__)
-
-
-def require(module: str, extra: str, what: str) -> ModuleType:
-    """Import an optional dependency, or say how to install it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        package = module.split(".")[0]
-        raise DataError(
-            f"Reading {what} needs the package {package}; run pip install 'kscn[{extra}]'."
-        ) from error

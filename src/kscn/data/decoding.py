@@ -13,10 +13,10 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from kscn.data.dataset import reason, require
 from kscn.data.depth import Extent, Values, extent, is_deep, to_8_bits, value_range
 from kscn.data.limits import check_bytes
-from kscn.errors import DataError
+from kscn.errors import DataError, reason
+from kscn.extras import require
 
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 # Modes of Pillow that are read without loss, and as what; the grey ones among the others.
@@ -63,6 +63,10 @@ class Look(NamedTuple):
     def grey(self) -> bool:
         """Whether it has no colours."""
         return self.read_as == "L" or self.mode in _GREY or self.mode.startswith("I")
+
+
+def _pillow(module: str = "Image") -> Any:
+    return require(f"PIL.{module}", "images", "reading images")
 
 
 def look(file: Path, measure: bool = False) -> Look:
@@ -134,10 +138,7 @@ def read_square(
     content : stream, optional
         What the file holds, if it does not come from the disk.
     """
-    pillow, ops = (
-        require("PIL.Image", "images", "images"),
-        require("PIL.ImageOps", "images", "images"),
-    )
+    pillow, ops = _pillow(), _pillow("ImageOps")
     with open_image(file, content) as image:
         # A large JPEG image is decoded at a fraction of its size, which is many times as fast.
         image.draft(None, (2 * size, 2 * size))
@@ -153,7 +154,7 @@ def read_plain(file: Path, mode: str) -> np.ndarray:
 
 def _solid(file: Path, image: Any, mode: str, values: Values | None) -> Any:
     """An open image, upright, of 8 bits, on white where it is transparent."""
-    pillow = require("PIL.Image", "images", "images")
+    pillow = _pillow()
     with _faults(file):
         whole = _upright(image)
         if values is not None and is_deep(whole):
@@ -168,13 +169,13 @@ def _upright(image: Any) -> Any:
     """An open image, decoded, as its camera was held."""
     image.load()  # which turns a TIFF image
     turn = _TURNS.get(_orientation(image))
-    transpose = require("PIL.Image", "images", "images").Transpose
+    transpose = _pillow().Transpose
     return image if turn is None else image.transpose(transpose[turn])
 
 
 def _orientation(image: Any) -> int:
     """What EXIF says about an image, 1 (upright) if it says nothing that can be understood."""
-    general = require("PIL.Image", "images", "images").Image
+    general = _pillow().Image
     try:
         # That of PNG images would decode them in search of EXIF behind the pixels.
         found = general.getexif(image).get(_ORIENTATION)
@@ -186,7 +187,7 @@ def _orientation(image: Any) -> int:
 @contextmanager
 def open_image(file: Path, content: BinaryIO | None = None) -> Iterator[Any]:
     """An image of which only the header has been read, after a look at what it would unpack to."""
-    pillow = require("PIL.Image", "images", "images")
+    pillow = _pillow()
     with ExitStack() as stack:
         with _faults(file):
             # Not by its name: Pillow would map the file, and mix up the pixels of a turned TIFF.

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from kscn.data.dataset import Dataset, choose_arrays, make_dataset, reason, require
+from kscn.data.dataset import Dataset, choose_arrays, make_dataset
 from kscn.data.limits import MAX_DEFLATE_RATIO, check_bytes
 from kscn.data.source import SlicedSource
-from kscn.errors import DataError, KscnError
+from kscn.errors import DataError, KscnError, reason
+from kscn.extras import require
 
 # More arrays than this are not looked at to find the samples.
 _MAX_ARRAYS = 10_000
@@ -48,7 +49,7 @@ json.dump([list(numbers), rows], sys.stdout)
 
 def open_h5(path: Path) -> Dataset:
     """Samples of an HDF5 file, read when needed; see `choose_arrays` for which array they are."""
-    h5py = require("h5py", "h5", ".h5 files")
+    h5py = require("h5py", "h5", "reading .h5 files")
     if not h5py.is_hdf5(path):
         raise DataError(f"{path} is not an HDF5 file; check what it holds.")
     try:

@@ -14,9 +14,9 @@ import numpy as np
 
 from kscn.data.arrays import ArraySource, MappedSource
 from kscn.data.base import Source, check_shape
-from kscn.data.dataset import Dataset, make_dataset, reason
+from kscn.data.dataset import Dataset, make_dataset
 from kscn.data.limits import MAX_DEFLATE_RATIO, MAX_DIMENSIONS, check_bytes
-from kscn.errors import DataError
+from kscn.errors import DataError, reason
 
 _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _NAME = re.compile(r"[-.]idx\d?(-\w+)?(\.gz)?$")

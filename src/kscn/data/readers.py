@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from kscn.data.dataset import Dataset, reason
+from kscn.data.dataset import Dataset
 from kscn.data.hdf5 import open_h5
 from kscn.data.idx import is_idx_name, open_idx
 from kscn.data.images import is_image_name, open_image_folder
@@ -19,9 +19,10 @@ from kscn.data.numpyfiles import open_npy, open_npz
 from kscn.data.parquet import open_parquet
 from kscn.data.shards import is_samples, is_shard, open_shards
 from kscn.data.tables import open_csv
-from kscn.errors import DataError, InputError
+from kscn.errors import DataError, InputError, reason
 
-_READERS: dict[str, Callable[[Path], Dataset]] = {
+# How files are opened, by their suffix; programs may add formats of their own.
+READERS: dict[str, Callable[[Path], Dataset]] = {
     ".npy": open_npy,
     ".npz": open_npz,
     ".csv": open_csv,
@@ -60,8 +61,7 @@ def open_path(
     except InputError as error:
         raise DataError(str(error)) from error
     except OSError as error:
-        why = error.strerror or reason(error)
-        raise DataError(f"{path} cannot be read ({why}); check the file.") from error
+        raise DataError(f"{path} cannot be read ({reason(error)}); check the file.") from error
 
 
 def _open_folder(folder: Path, open_images: Callable[[Path], Dataset]) -> Dataset:
@@ -84,9 +84,9 @@ def _reader(path: Path) -> Callable[[Path], Dataset]:
     if is_idx_name(path):
         return open_idx
     try:
-        return _READERS[path.suffix.lower()]
+        return READERS[path.suffix.lower()]
     except KeyError:
         raise DataError(
-            f"{path} has a suffix that is not understood; use {', '.join(_READERS)}, an idx file, "
+            f"{path} has a suffix that is not understood; use {', '.join(READERS)}, an idx file, "
             "an image, or a folder of images, .npy or .parquet files."
         ) from None

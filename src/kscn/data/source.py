@@ -11,8 +11,7 @@ import numpy as np
 
 from kscn.data.arrays import ArraySource, MappedSource
 from kscn.data.base import NotNumbersError, Source, even_cuts, length_and_shape
-from kscn.data.dataset import reason
-from kscn.errors import DataError, InputError
+from kscn.errors import DataError, InputError, reason
 
 __all__ = ["ItemSource", "OnDevice", "SlicedSource", "Source", "TensorSource", "as_source"]
 
@@ -161,9 +160,6 @@ class ItemSource(Source):
                 "let the data set return an array or a tensor."
             )
         return sample
-
-    def _read(self, start: int, stop: int) -> np.ndarray:
-        return self._gather(np.arange(start, stop))
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         out = np.empty((len(rows), *self.shape), dtype=self.dtype)

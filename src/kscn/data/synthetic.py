@@ -55,26 +55,10 @@ def make_union_of_subspaces(
         Orthonormal columns; a subspace of smaller dimension is padded with zero columns.
     """
     dims = _check(n_samples, n_clusters, ambient_dim, subspace_dim, affine)
-    for name, value in (("outliers", outliers), ("missing", missing)):
-        if not 0 <= value < 1:
-            raise InputError(f"{name} is {value}; give a share of at least 0 and below 1.")
-    if not 0 <= noise < np.inf:
-        raise InputError(f"noise is {noise}; give a standard deviation of at least 0.")
     dtype = np.dtype(dtype)
-    if dtype not in (np.float32, np.float64):
-        raise InputError(f"dtype is {dtype}; use float32 or float64.")
+    _check_spoiling(noise, outliers, missing, dtype)
     rng = _generator(random_state)
-
-    bases = np.zeros((n_clusters, ambient_dim, max(dims)))
-    labels = rng.permutation(np.arange(n_samples) % n_clusters)
-    samples = np.empty((n_samples, ambient_dim), dtype=dtype)
-    for cluster, dim in enumerate(dims):
-        # One more direction, orthogonal to the subspace, carries the offset.
-        frame, _ = np.linalg.qr(rng.standard_normal((ambient_dim, dim + affine)))
-        bases[cluster, :, :dim] = frame[:, :dim]
-        rows = np.flatnonzero(labels == cluster)
-        points = rng.standard_normal((len(rows), dim)) @ frame[:, :dim].T  # (m, d)
-        samples[rows] = points + np.sqrt(dim) * frame[:, dim] if affine else points
+    samples, labels, bases = _draw(rng, n_samples, ambient_dim, dims, affine, dtype)
     if noise:
         samples += dtype.type(noise) * rng.standard_normal(samples.shape, dtype=dtype)
     if outliers:
@@ -86,6 +70,23 @@ def make_union_of_subspaces(
     if missing:
         samples[rng.random(samples.shape, dtype=np.float32) < missing] = np.nan
     return samples, labels, bases.astype(dtype)
+
+
+def _draw(
+    rng: np.random.Generator, n: int, d: int, dims: list[int], affine: bool, dtype: np.dtype
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Samples on the subspaces themselves, their labels, and the bases."""
+    bases = np.zeros((len(dims), d, max(dims)))
+    labels = rng.permutation(np.arange(n) % len(dims))
+    samples = np.empty((n, d), dtype=dtype)
+    for cluster, dim in enumerate(dims):
+        # One more direction, orthogonal to the subspace, carries the offset.
+        frame, _ = np.linalg.qr(rng.standard_normal((d, dim + affine)))
+        bases[cluster, :, :dim] = frame[:, :dim]
+        rows = np.flatnonzero(labels == cluster)
+        points = rng.standard_normal((len(rows), dim)) @ frame[:, :dim].T  # (m, d)
+        samples[rows] = points + np.sqrt(dim) * frame[:, dim] if affine else points
+    return samples, labels, bases
 
 
 def _check(
@@ -113,6 +114,16 @@ def _check(
             f"1 and {highest}."
         )
     return dims
+
+
+def _check_spoiling(noise: float, outliers: float, missing: float, dtype: np.dtype) -> None:
+    for name, value in (("outliers", outliers), ("missing", missing)):
+        if not 0 <= value < 1:
+            raise InputError(f"{name} is {value}; give a share of at least 0 and below 1.")
+    if not 0 <= noise < np.inf:
+        raise InputError(f"noise is {noise}; give a standard deviation of at least 0.")
+    if dtype not in (np.float32, np.float64):
+        raise InputError(f"dtype is {dtype}; use float32 or float64.")
 
 
 def _generator(random_state: Any) -> np.random.Generator:

@@ -23,13 +23,13 @@ import numpy as np
 from kscn.data.arrays import ArraySource, MappedSource
 from kscn.data.base import Source
 from kscn.data.cells import is_header, is_number, label_column, plain, unfit_label
-from kscn.data.dataset import Dataset, make_dataset, reason
-from kscn.errors import DataError
+from kscn.data.dataset import Dataset, make_dataset
+from kscn.errors import DataError, reason
 
 # Letters in a row: a hundred thousand columns, but no file without a line end taken for one row.
 _LONGEST_ROW = 2**22
-# Numbers are passed on in pieces of this many bytes; up to this many bytes stay in memory.
-_PIECE_BYTES = 2**20
+# Numbers that are passed on at a time, and bytes of all numbers up to which they stay in memory.
+_PIECE = 2**17
 _MEMORY_BYTES = 64 * 2**20
 # In smaller files importing pyarrow takes longer than reading; in wider ones its columns do.
 _SMALL_BYTES = 8 * 2**20
@@ -54,6 +54,7 @@ def open_csv(path: Path) -> Dataset:
         raise DataError(
             f"{path} is not a text table ({reason(error)}); check what it holds."
         ) from error
+    samples.columns = layout.features
     return make_dataset(samples, labels, path.stem)
 
 
@@ -139,6 +140,12 @@ class _Layout:
     columns: list[int]
     label: int | None
     named: bool
+
+    @property
+    def features(self) -> list[str]:
+        """What the columns of numbers are called; nothing where names merely count them."""
+        names = [self.names[column] for column in self.columns] if self.names else []
+        return [] if all(map(is_number, names)) else names
 
     def place(self, line: int, column: int) -> str:
         """Where a cell is, for people."""
@@ -250,58 +257,47 @@ def _read_by_pyarrow(path: Path, layout: _Layout) -> tuple[Source, np.ndarray | 
 
 
 class _Table:
-    """Rows of numbers that come one by one: in memory, or in a temporary file if there are many."""
+    """Rows of numbers that come bit by bit: in memory, or in a temporary file if there are many."""
 
     def __init__(self, width: int, name: str) -> None:
-        self._name = name
-        self._piece = np.empty((max(1, _PIECE_BYTES // max(1, 8 * width)), width))
-        self._filled = 0
-        self._pieces: list[np.ndarray] = []
+        self._width, self._name = width, name
         self._rows = 0
-        self._file: IO[bytes] | None = None
+        self._waiting = array("d")
+        # Closed with the last map of it, or with this.
+        self._file = tempfile.SpooledTemporaryFile(_MEMORY_BYTES)  # noqa: SIM115
 
     def append(self, row: list[float]) -> None:
         """One row more."""
-        if self._filled == len(self._piece):
-            self._pass_on()
-        self._piece[self._filled] = row
-        self._filled += 1
+        self._waiting.extend(row)
+        self._rows += 1
+        if len(self._waiting) >= _PIECE:
+            self._write(self._waiting)
+            self._waiting = array("d")
 
     def extend(self, rows: np.ndarray) -> None:
-        """Many rows at once, which are kept as they are."""
+        """Many rows at once."""
         self._rows += len(rows)
-        self._pieces.append(rows)
-        self._spill()
+        self._write(rows)
 
-    def _pass_on(self) -> None:
-        rows, self._filled = self._piece[: self._filled].copy(), 0
-        self.extend(rows)
-
-    def _spill(self) -> None:
-        if self._file is not None or self._rows * self._piece[0].nbytes > _MEMORY_BYTES:
-            try:
-                self._write()
-            except OSError as error:
-                raise DataError(
-                    f"{self._name} is large and its numbers cannot be written to "
-                    f"{tempfile.gettempdir()} ({error.strerror or reason(error)}); make room or "
-                    "set TMPDIR to another folder."
-                ) from error
-
-    def _write(self) -> None:
-        if self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as its map
-        for piece in self._pieces:
-            piece.tofile(self._file)
-        self._pieces = []
+    def _write(self, numbers: array[float] | np.ndarray) -> None:
+        try:
+            self._file.write(numbers.tobytes())
+        except OSError as error:
+            raise DataError(
+                f"{self._name} is large and its numbers cannot be written to "
+                f"{tempfile.gettempdir()} ({reason(error)}); make room or set TMPDIR to another "
+                "folder."
+            ) from error
 
     def source(self) -> Source:
         """All rows."""
-        self._pass_on()
-        if self._file is None:
-            return ArraySource(np.concatenate(self._pieces), self._name)
+        self._write(self._waiting)
+        shape = (self._rows, self._width)
+        if self._file.tell() <= _MEMORY_BYTES:
+            self._file.seek(0)
+            values = np.frombuffer(bytearray(self._file.read()))
+            return ArraySource(values.reshape(shape), self._name)
         self._file.flush()
-        shape = (self._rows, self._piece.shape[1])
         mapping = np.memmap(self._file, dtype=np.float64, mode="r", shape=shape)
         return MappedSource(mapping, mapping, self._name)
 

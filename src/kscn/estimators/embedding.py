@@ -6,8 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from kscn.data.dataset import reason
-from kscn.errors import InputError, ModelFileError
+from kscn.errors import InputError, ModelFileError, reason
 from kscn.estimators import validation as check
 from kscn.features.encoders import Encoder, Preprocessing, load_encoder
 from kscn.features.encoders.pictures import Pictures

@@ -55,7 +55,7 @@ def make(method: str, n_clusters: int, **parameters: Any) -> Any:
 
         return KSCNPlus(n_clusters, **parameters)
     if method not in names():
-        from kscn.data.dataset import reason
+        from kscn.errors import reason
 
         raise InputError(
             f"the method {reason(method)!r} is not available; give one of {', '.join(names())}."

@@ -5,14 +5,13 @@ from __future__ import annotations
 import io
 import warnings
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kscn import __version__
+from kscn import __version__, extras
 from kscn.errors import InputError, ModelFileError
 from kscn.estimators.linear import KSubspaces
 from kscn.export.graph import WholeModel
@@ -142,10 +141,5 @@ def _energy(model: Any, samples: NDArray) -> NDArray:
 
 
 def require(module: str) -> Any:
-    """An optional package, or how to install it."""
-    try:
-        return import_module(module)
-    except ImportError:
-        raise InputError(
-            f"exporting needs the package {module}; run pip install 'kscn[onnx]'."
-        ) from None
+    """Import a package of the extra `onnx`, or say how to install it."""
+    return extras.require(module, "onnx", "exporting")

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import _check_feature_names, check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from kscn.data import Source, as_source
-from kscn.data.dataset import reason
 from kscn.data.source import OnDevice
-from kscn.errors import InputError, ModelFileError
+from kscn.errors import InputError, ModelFileError, reason
 from kscn.modelparts import shape_of
 
 if TYPE_CHECKING:
@@ -63,10 +62,6 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _apply(self, samples: Tensor) -> Tensor:
         """Features (b, d) of samples that are on the device, each independent of the others."""
 
-    def _compute(self, rows: NDArray) -> NDArray:
-        with torch.no_grad():
-            return self._apply(self._given(rows)).cpu().numpy()
-
     def to(self, device: torch.device) -> Self:
         """Compute on this device from now on."""
         self.device = device
@@ -82,9 +77,22 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """A fitted map as settings that fit into JSON, and arrays."""
 
     @classmethod
-    @abstractmethod
     def from_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
-        """The fitted map that `state` described."""
+        """The fitted map that `state` described, or one sentence on why it describes none."""
+        try:
+            return cls._of_state(config, arrays)
+        except ModelFileError:  # a step of a chain has said what is wrong with it
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise ModelFileError(
+                f"The model file does not describe a {cls.__name__} ({reason(error)}); save the "
+                "model again."
+            ) from error
+
+    @classmethod
+    @abstractmethod
+    def _of_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
+        """The same; whatever is wrong with the state may be raised as Python raises it."""
 
     def transform(self, X: Any) -> NDArray:
         """Features of samples.
@@ -116,7 +124,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _open(self, X: Any, reset: bool) -> Source:
         """X as a source, with scikit-learn's bookkeeping of names and number of features."""
         source = as_source(X)
-        _check_feature_names(self, X, reset=reset)
+        # Names only: samples may have any shape, and be read from a file.
+        validate_data(self, X, reset=reset, skip_check_array=True, ensure_2d=False)
         if reset:
             self.sample_shape_ = source.shape
             self.n_features_in_ = int(np.prod(source.shape))
@@ -147,47 +156,27 @@ class FeatureSource(OnDevice):
 
     def tensor(self, start: int, stop: int) -> Tensor:
         """Features of the samples `start` to `stop`."""
-        parts = range(start, stop, self._rows_at_once)
-        found = [self._made(slice(low, min(low + self._rows_at_once, stop))) for low in parts]
-        return torch.cat(found)
+        samples, step = self._samples, self._rows_at_once
+        if isinstance(samples, OnDevice) and samples.device == self.device:
+            cuts = range(start, stop, step)
+            return self._made(samples.tensor(low, min(low + step, stop)) for low in cuts)
+        return self._made(self._given(rows) for _, rows in samples.batches(step, start, stop))
 
     def tensor_of(self, rows: NDArray) -> Tensor:
         """Features of the given samples."""
-        parts = range(0, len(rows), self._rows_at_once)
-        return torch.cat([self._made(rows[low : low + self._rows_at_once]) for low in parts])
+        samples, step = self._samples, self._rows_at_once
+        few = (rows[low : low + step] for low in range(0, len(rows), step))
+        if isinstance(samples, OnDevice) and samples.device == self.device:
+            return self._made(map(samples.tensor_of, few))
+        return self._made(self._given(samples.take(some)) for some in few)
 
-    def _made(self, rows: slice | NDArray) -> Tensor:
-        """Features of a few samples, which are read where they are."""
-        samples, maps = self._samples, self._features
-        with torch.no_grad():
-            if isinstance(samples, OnDevice) and samples.device == maps.device:
-                if isinstance(rows, slice):
-                    return maps._apply(samples.tensor(rows.start, rows.stop))
-                return maps._apply(samples.tensor_of(rows))
-            few = samples[rows]
-            check_finite(few, samples.name)
-            return maps._apply(maps._given(few))
-
-    def _read(self, start: int, stop: int) -> NDArray:
-        if self.device.type != "cpu":
-            return super()._read(start, stop)
-        out = np.empty((stop - start, *self.shape), dtype=self.dtype)
-        for first, rows in self._samples.batches(self._rows_at_once, start, stop):
-            out[first - start : first - start + len(rows)] = self._checked(rows)
-        return out
-
-    def _gather(self, rows: NDArray) -> NDArray:
-        if self.device.type != "cpu":
-            return super()._gather(rows)
-        out = np.empty((len(rows), *self.shape), dtype=self.dtype)
-        for low in range(0, len(rows), self._rows_at_once):
-            some = slice(low, low + self._rows_at_once)
-            out[some] = self._checked(self._samples.take(rows[some]))
-        return out
-
-    def _checked(self, rows: NDArray) -> NDArray:
+    def _given(self, rows: NDArray) -> Tensor:
         check_finite(rows, self._samples.name)
-        return self._features._compute(rows)
+        return self._features._given(rows)
+
+    def _made(self, blocks: Iterable[Tensor]) -> Tensor:
+        with torch.no_grad():
+            return torch.cat([self._features._apply(block) for block in blocks])
 
 
 def check_finite(rows: NDArray, name: str) -> None:
@@ -200,11 +189,3 @@ def check_finite(rows: NDArray, name: str) -> None:
 def tensor_of(rows: NDArray, dtype: np.dtype) -> Tensor:
     """Rows as a tensor of that type; a copy only where torch could not read them in place."""
     return torch.from_numpy(np.require(rows, dtype=dtype, requirements=["C", "W"]))
-
-
-def wrong_state(cls: type, error: Exception) -> ModelFileError:
-    """The error for a state that `from_state` cannot use."""
-    return ModelFileError(
-        f"The model file does not describe a {cls.__name__} ({reason(error)}); save the model "
-        "again."
-    )

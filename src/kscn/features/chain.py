@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from kscn.data import Source, as_source
-from kscn.errors import InputError, ModelFileError
-from kscn.features.base import FeatureMap, wrong_state
+from kscn.errors import InputError
+from kscn.features.base import FeatureMap
 from kscn.features.maps import ScatteringFeatures
 from kscn.features.pca import PCAFeatures
 from kscn.features.scaled import ScaledFeatures
@@ -126,22 +126,16 @@ class FeatureChain(FeatureMap):
         return {"steps": configs}, arrays
 
     @classmethod
-    def from_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
-        """The fitted chain that `state` described."""
-        try:
-            steps = []
-            for number, own in enumerate(config["steps"]):
-                mine = f"{number}."
-                parts = {k.removeprefix(mine): a for k, a in arrays.items() if k.startswith(mine)}
-                steps.append(KINDS[own["kind"]].from_state(own, parts))
-                takes, gets = steps[-1].sample_shape_, steps[max(number - 1, 0)]._n_features_out
-                if number and takes != (gets,):
-                    raise ValueError(f"step {number} takes {takes}, but gets {gets} numbers")
-            return cls.of_fitted(steps)
-        except ModelFileError:  # a step has said what is wrong with it
-            raise
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise wrong_state(cls, error) from error
+    def _of_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
+        steps = []
+        for number, own in enumerate(config["steps"]):
+            mine = f"{number}."
+            parts = {k.removeprefix(mine): a for k, a in arrays.items() if k.startswith(mine)}
+            steps.append(KINDS[own["kind"]].from_state(own, parts))
+            takes, gets = steps[-1].sample_shape_, steps[max(number - 1, 0)]._n_features_out
+            if number and takes != (gets,):
+                raise ValueError(f"step {number} takes {takes}, but gets {gets} numbers")
+        return cls.of_fitted(steps)
 
 
 def _kept(source: Source) -> Source:

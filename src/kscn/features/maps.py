@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kscn.errors import InputError
-from kscn.features.base import FeatureMap, tensor_of, wrong_state
+from kscn.features.base import FeatureMap, tensor_of
 from kscn.features.pca import MOST_FEATURES
 from kscn.features.scattering import Scattering2D, maps_of
 
@@ -130,14 +130,10 @@ class ScatteringFeatures(FeatureMap):
         return {"params": self._params_of_fit, "shape": list(self.sample_shape_)}, {}
 
     @classmethod
-    def from_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
-        """The fitted map that `state` described."""
-        try:
-            features = cls(**config["params"])
-            features._take_shape(config)
-            return features._prepare(features.sample_shape_)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise wrong_state(cls, error) from error
+    def _of_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
+        features = cls(**config["params"])
+        features._take_shape(config)
+        return features._prepare(features.sample_shape_)
 
 
 def _usual_scales(shape: tuple[int, ...]) -> int:

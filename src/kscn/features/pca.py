@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from kscn.data import Source
 from kscn.data.source import OnDevice
 from kscn.errors import InputError
-from kscn.features.base import FeatureMap, check_finite, tensor_of, wrong_state
+from kscn.features.base import FeatureMap, check_finite, tensor_of
 from kscn.modelparts import check_array, number
 
 if TYPE_CHECKING:
@@ -227,28 +227,24 @@ class PCAFeatures(FeatureMap):
         return config, arrays
 
     @classmethod
-    def from_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
-        """The fitted map that `state` described."""
-        try:
-            features = cls(**config["params"])
-            features._take_shape(config)
-            features.total_variance_ = number(config, "total_variance")
-            mean, components = arrays["mean"], arrays["components"]
-            k, d = len(components), features.n_features_in_
-            check_array("components", components, (None, d))
-            check_array("mean", mean, (d,), (components.dtype.name,))
-            check_array("explained_variance", arrays["explained_variance"], (k,), ("float64",))
-            if k > d or (features.n_components is not None and features.n_components != k):
-                raise ValueError(f"it has {k} components of {d} features")
-            for switch in (features.whiten, features.unit_norm):
-                if not isinstance(switch, bool):
-                    raise ValueError(f"{switch!r} is neither true nor false")
-            features._check_constant()
-            features.mean_, features.components_ = mean, components
-            features.explained_variance_ = arrays["explained_variance"]
-            return features._prepare()
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise wrong_state(cls, error) from error
+    def _of_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
+        features = cls(**config["params"])
+        features._take_shape(config)
+        features.total_variance_ = number(config, "total_variance")
+        mean, components = arrays["mean"], arrays["components"]
+        k, d = len(components), features.n_features_in_
+        check_array("components", components, (None, d))
+        check_array("mean", mean, (d,), (components.dtype.name,))
+        check_array("explained_variance", arrays["explained_variance"], (k,), ("float64",))
+        if k > d or (features.n_components is not None and features.n_components != k):
+            raise ValueError(f"it has {k} components of {d} features")
+        for switch in (features.whiten, features.unit_norm):
+            if not isinstance(switch, bool):
+                raise ValueError(f"{switch!r} is neither true nor false")
+        features._check_constant()
+        features.mean_, features.components_ = mean, components
+        features.explained_variance_ = arrays["explained_variance"]
+        return features._prepare()
 
 
 def _working_dtype(dtype: np.dtype) -> np.dtype:

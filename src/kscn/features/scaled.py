@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils import Tags
 from torch import Tensor
 
-from kscn.features.base import FeatureMap, tensor_of, wrong_state
+from kscn.features.base import FeatureMap, tensor_of
 from kscn.nn.scaling import InputScaling
 
 if TYPE_CHECKING:
@@ -71,11 +71,7 @@ class ScaledFeatures(FeatureMap):
         return {"shape": list(self.sample_shape_)}, arrays
 
     @classmethod
-    def from_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
-        """The fitted map that `state` described."""
-        try:
-            features = cls()
-            features._take_shape(config)
-            return features._prepare(InputScaling.of_file(arrays, features.n_features_in_))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise wrong_state(cls, error) from error
+    def _of_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
+        features = cls()
+        features._take_shape(config)
+        return features._prepare(InputScaling.of_file(arrays, features.n_features_in_))

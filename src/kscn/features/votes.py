@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kscn.features.base import FeatureMap, tensor_of, wrong_state
+from kscn.features.base import FeatureMap, tensor_of
 from kscn.modelparts import integer
 
 if TYPE_CHECKING:
@@ -118,21 +118,15 @@ class VotedFeatures(FeatureMap):
         return {"count": votes.count, "n_clusters": self._n_features_out}, arrays
 
     @classmethod
-    def from_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
-        """The fitted map that `state` described."""
-        try:
-            samples, labels = (np.array(arrays[name]) for name in ("samples", "labels"))
-            if samples.ndim != 2 or samples.dtype != np.float32 or not np.isfinite(samples).all():
-                raise ValueError("samples must be finite vectors of float32")
-            if labels.shape != samples.shape[:1] or labels.dtype != np.int32 or not len(labels):
-                raise ValueError("every sample must have one int32 label")
-            count = integer(config, "count", 1, len(samples))
-            # One number per sample and cluster is made of this: no more clusters than samples.
-            k = integer(config, "n_clusters", 1, min(MOST_CLUSTERS, len(samples)))
-            if labels.min() < 0 or labels.max() >= k:
-                raise ValueError(f"labels must be from 0 to {k - 1}")
-            return cls.of_sample(
-                torch.from_numpy(samples), torch.from_numpy(labels).long(), k, count
-            )
-        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            raise wrong_state(cls, error) from error
+    def _of_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
+        samples, labels = (np.array(arrays[name]) for name in ("samples", "labels"))
+        if samples.ndim != 2 or samples.dtype != np.float32 or not np.isfinite(samples).all():
+            raise ValueError("samples must be finite vectors of float32")
+        if labels.shape != samples.shape[:1] or labels.dtype != np.int32 or not len(labels):
+            raise ValueError("every sample must have one int32 label")
+        count = integer(config, "count", 1, len(samples))
+        # One number per sample and cluster is made of this: no more clusters than samples.
+        k = integer(config, "n_clusters", 1, min(MOST_CLUSTERS, len(samples)))
+        if labels.min() < 0 or labels.max() >= k:
+            raise ValueError(f"labels must be from 0 to {k - 1}")
+        return cls.of_sample(torch.from_numpy(samples), torch.from_numpy(labels).long(), k, count)

@@ -51,54 +51,36 @@ class Series:
 
 def line(series: Series) -> Markup:
     """A line chart of a series with its first and last value in words for screen readers."""
-    values = series.values
+    values, steps = series.values, series.steps
     ticks = _ticks(min(0.0, *values), max(values))
-    low, high = ticks[0], ticks[-1]
+    low, high, bottom, last = ticks[0], ticks[-1], _HEIGHT - _BOTTOM, len(values) - 1
 
     def x(i: int) -> float:
-        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * (i / max(1, len(values) - 1))
+        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * (i / max(1, last))
 
     def y(value: float) -> float:
-        return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * (value - low) / (high - low)
+        return bottom - (bottom - _TOP) * (value - low) / (high - low)
 
-    said = (
-        f"{series.title}: {series.told(values[0])} at {series.steps[0]}, "
-        f"{series.told(values[-1])} at {series.steps[-1]}."
-    )
-    parts = [
-        f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-        f'aria-label="{escape(said)}">'
-    ]
-    for tick in ticks:
-        parts.append(
-            f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" '
-            f'y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>'
-            f'<text class="tick" x="{_LEFT - 6}" y="{y(tick) + 4:.1f}" text-anchor="end">'
-            f"{escape(series.told(tick))}</text>"
-        )
+    parts = [_grid(_LEFT, _WIDTH - _RIGHT, y(tick), series.told(tick)) for tick in ticks]
     if series.break_at is not None:
-        middle = (x(series.break_at - 1) + x(series.break_at)) / 2
-        parts.append(
-            f'<line class="break" x1="{middle:.1f}" x2="{middle:.1f}" y1="{_TOP}" '
-            f'y2="{_HEIGHT - _BOTTOM}"/>'
-        )
+        parts.append(_break((x(series.break_at - 1) + x(series.break_at)) / 2, _TOP, bottom))
     points = " ".join(f"{x(i):.1f},{y(value):.1f}" for i, value in enumerate(values))
     parts.append(f'<polyline class="line" points="{points}"/>')
-    last = len(values) - 1
     parts.append(f'<circle class="end" cx="{x(last):.1f}" cy="{y(values[-1]):.1f}" r="3.5"/>')
     half = (_WIDTH - _LEFT - _RIGHT) / max(1, last) / 2
     for i, value in enumerate(values):  # the text under the pointer
         parts.append(
             f'<rect class="hit" x="{x(i) - half:.1f}" y="0" width="{2 * half:.1f}" '
-            f'height="{_HEIGHT - _BOTTOM}"><title>{escape(series.steps[i])}: '
+            f'height="{bottom}"><title>{escape(steps[i])}: '
             f"{escape(series.told(value))}</title></rect>"
         )
-    parts.append(
-        f'<text class="tick" x="{_LEFT}" y="{_HEIGHT - 8}">{escape(series.steps[0])}</text>'
-        f'<text class="tick" x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 8}" text-anchor="end">'
-        f"{escape(series.steps[-1])}</text></svg>"
+    parts.append(_text(_LEFT, _HEIGHT - 8, steps[0], "start"))
+    parts.append(_text(_WIDTH - _RIGHT, _HEIGHT - 8, steps[-1], "end"))
+    said = (
+        f"{series.title}: {series.told(values[0])} at {steps[0]}, "
+        f"{series.told(values[-1])} at {steps[-1]}."
     )
-    return Markup("".join(parts))
+    return _svg("chart", _WIDTH, _HEIGHT, said, parts)
 
 
 def spectrum(values: Sequence[float], dim: int, colour: str) -> Markup:
@@ -128,23 +110,12 @@ def spectrum(values: Sequence[float], dim: int, colour: str) -> Markup:
         depth = math.log10(max(share, 10.0**low)) / low if low < 0 else 0.0
         return top + (height - top - bottom) * depth
 
-    held = sum(shares[:dim])
-    said = f"The first {dim} directions hold {held:.1%} of the energy of the members."
     parts = [
-        f'<svg class="chart spectrum" viewBox="0 0 {width} {height}" role="img" '
-        f'aria-label="{said}">'
+        _grid(left, width - 8, y(10.0**exponent), f"{100 * 10.0**exponent:g}%")
+        for exponent in range(0, low - 1, -1 if low > -4 else -2)
     ]
-    for exponent in range(0, low - 1, -1 if low > -4 else -2):
-        place = y(10.0**exponent)
-        parts.append(
-            f'<line class="grid" x1="{left}" x2="{width - 8}" y1="{place:.1f}" y2="{place:.1f}"/>'
-            f'<text class="tick" x="{left - 5}" y="{place + 4:.1f}" text-anchor="end">'
-            f"{100 * 10.0**exponent:g}%</text>"
-        )
     edge = (x(dim - 1) + x(dim)) / 2 if dim < len(shares) else width - 8
-    parts.append(
-        f'<line class="break" x1="{edge:.1f}" x2="{edge:.1f}" y1="{top}" y2="{height - bottom}"/>'
-    )
+    parts.append(_break(edge, top, height - bottom))
     for i, share in enumerate(shares):
         kind = f'style="fill:{escape(colour)}"' if i < dim else 'class="outside"'
         parts.append(
@@ -152,11 +123,31 @@ def spectrum(values: Sequence[float], dim: int, colour: str) -> Markup:
             f"<title>direction {i + 1}: {share:.2%} of the energy</title></circle>"
         )
     for i in sorted({0, dim - 1, len(shares) - 1}):
-        parts.append(
-            f'<text class="tick" x="{x(i):.1f}" y="{height - 5}" text-anchor="middle">'
-            f"{i + 1}</text>"
-        )
-    return Markup("".join([*parts, "</svg>"]))
+        parts.append(_text(x(i), height - 5, str(i + 1), "middle"))
+    said = f"The first {dim} directions hold {sum(shares[:dim]):.1%} of the energy of the members."
+    return _svg("chart spectrum", width, height, said, parts)
+
+
+def _svg(kind: str, width: int, height: int, said: str, parts: Sequence[str]) -> Markup:
+    """A drawing of that class, with what it shows in words."""
+    head = f'viewBox="0 0 {width} {height}" role="img" aria-label="{escape(said)}"'
+    return Markup("".join([f'<svg class="{kind}" {head}>', *parts, "</svg>"]))
+
+
+def _grid(left: float, right: float, y: float, text: str) -> str:
+    """A level line with its value to the left."""
+    line = f'<line class="grid" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+    return line + _text(left - 6, y + 4, text, "end")
+
+
+def _break(x: float, top: float, bottom: float) -> str:
+    return f'<line class="break" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{bottom}"/>'
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return (
+        f'<text class="tick" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+    )
 
 
 def _ticks(low: float, high: float) -> list[float]:

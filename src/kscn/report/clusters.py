@@ -15,7 +15,6 @@ from kscn.data import Dataset
 from kscn.report import charts
 from kscn.report.along import along
 from kscn.report.members import Extremes
-from kscn.report.names import feature_names
 from kscn.report.pictures import Painter, data_uri, is_image
 from kscn.report.spaces import Drawable, SampleSpace, SubspaceSpace
 from kscn.report.survey import Survey
@@ -142,7 +141,7 @@ class Illustrator:
         if is_image(source.shape):
             self._painter = Painter(source.shape, min(0.0, survey.low), survey.high)
         else:
-            self._names = feature_names(source.name, int(np.prod(source.shape)))
+            self._names = source.feature_names
         self._spectra = space.spectra if isinstance(space, SubspaceSpace) else None
 
     @staticmethod

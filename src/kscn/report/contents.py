@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from kscn import chosen, metrics
 from kscn.data import Dataset
-from kscn.errors import DataError, InputError, ModelFileError
-from kscn.report import charts, course
+from kscn.errors import InputError
+from kscn.report import course
 from kscn.report.clusters import Cluster, Illustrator
 from kscn.report.map import flatten, packed
 from kscn.report.palette import colours
 from kscn.report.pictures import Painter, data_uri, is_image, sheet
 from kscn.report.spaces import Drawable, SampleSpace, SubspaceSpace, space_of
-from kscn.report.survey import Survey, look
+from kscn.report.survey import Survey, check_data, look
 from kscn.subspaces import principal_angles
 
 # Pictures for the pointer on the map, and pixels in all of them together.
@@ -135,9 +135,10 @@ def collect(
     DataError
         When the samples are not those of the run.
     """
-    result, about = run.history[-1], run.config["run"]
+    result = run.history[-1]
     sizes = np.asarray(result["sizes"])
-    labels = _checked_labels(run, data, len(sizes))
+    check_data(run.config, data.samples.pictures)
+    labels = np.asarray(run.labels, dtype=np.int64)
     space = space_of(run.model, data.samples.shape)
     survey = look(data.samples, labels, len(sizes), space, Illustrator.members(len(sizes)))
     colour = colours(len(sizes))
@@ -147,20 +148,18 @@ def collect(
         scores = metrics.scores(true, labels)
         confusion = _confusion(true, labels)
         clusters = [cluster.named(true[labels == cluster.number]) for cluster in clusters]
-    curves = course.series(run.history)
     flat = flatten(survey.points, threads)
-    name = str(run.config["data"]["name"])
     return Contents(
-        title=f"{name}, {about.get('method', '')}",
+        title=f"{run.config['data']['name']}, {run.config['run'].get('method', '')}",
         headline=_headline(run, scores, survey, space),
         caution=chosen.caution(result),
         choice=chosen.told(result),
         tried=_tried(result),
         facts=_facts(run, scores),
         clusters=clusters,
-        curves=[(curve.title, charts.line(curve)) for curve in curves],
+        curves=[chart for draw in course.CHARTS for chart in draw(run.history)],
         started={"start", "fit"} <= {record.get("stage") for record in run.history},
-        pretrained=any(curve.break_at for curve in curves),
+        pretrained=any(curve.break_at for curve in course.series(run.history)),
         numbers=course.table(run.history),
         map=_map(data, survey, flat.places, labels, true, colour),
         map_method=flat.method,
@@ -177,23 +176,6 @@ def collect(
     )
 
 
-def _checked_labels(run: RunFacts, data: Dataset, n_clusters: int) -> NDArray:
-    expected, shape = run.config["data"]["samples"], tuple(run.config["data"]["shape"])
-    source = data.samples.pictures
-    if len(source) != expected or tuple(source.shape) != shape:
-        raise DataError(
-            f"{source.name} has {len(source):,} samples of shape {tuple(source.shape)} and the run "
-            f"was fitted on {expected:,} of shape {shape}; give its data with --data."
-        )
-    labels = np.asarray(run.labels)
-    if labels.dtype.kind not in "iu" or labels.min() < -1 or labels.max() >= n_clusters:
-        raise ModelFileError(
-            f"labels.csv holds other labels than the numbers 0 to {n_clusters - 1} of the run's "
-            "clusters; run `kscn fit` again."
-        )
-    return labels.astype(np.int64)
-
-
 def _headline(
     run: RunFacts, scores: Mapping[str, float] | None, survey: Survey, space: SampleSpace
 ) -> str:
@@ -202,7 +184,7 @@ def _headline(
     what = "images" if is_image(tuple(shape)) else "samples"
     text = (
         f"{_CALLED.get(method, method)} sorted {data['samples']:,} {what} into "
-        f"{_clusters(result['sizes'])} in {duration(result['seconds'])}"
+        f"{_clusters(result['sizes'])} in {_duration(result['seconds'])}"
     )
     if scores is not None:
         return f"{text}; {scores['acc']:.1%} of them agree with the known classes."
@@ -219,16 +201,9 @@ def _clusters(sizes: Sequence[int]) -> str:
     return f"{len(sizes)} clusters" + (f" ({empty} of them empty)" if empty else "")
 
 
-def duration(seconds: float) -> str:
-    """Time for people, in one piece: 0.31 s, 12.4 s, 3 min 20 s, 1 h 5 min."""
-    return _spoken(seconds).replace(" ", "\u00a0")
-
-
-def _spoken(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+def _duration(seconds: float) -> str:
+    """Time for people that stays on one line."""
+    return chosen.duration(seconds).replace(" ", "\u00a0")
 
 
 def _tried(result: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -253,10 +228,8 @@ def _facts(run: RunFacts, scores: Mapping[str, float] | None) -> list[tuple[str,
     if dims:
         least, most = min(dims), max(dims)
         facts.append(("Subspace dimension", str(least) if least == most else f"{least}–{most}"))
-    facts.append(("Time", duration(result["seconds"])))
-    for name in ("acc", "nmi", "ari") if scores is not None else ():
-        facts.append((name.upper(), f"{scores[name]:.1%}"))  # type: ignore[index]
-    return facts
+    facts.append(("Time", _duration(result["seconds"])))
+    return facts + [(name.upper(), f"{score:.1%}") for name, score in (scores or {}).items()]
 
 
 def _preset(about: Mapping[str, Any]) -> list[str]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from kscn.report.charts import Series
+from markupsafe import Markup
+
+from kscn.report.charts import Series, line
 
 Record = Mapping[str, Any]
+# From the history of a run to charts, each a title and SVG; nothing where it says nothing.
+Chart = Callable[[Sequence[Record]], Iterable[tuple[str, Markup]]]
 
 # What a record may measure, in the order of the page: field, title, unit.
 _MEASURES = (
@@ -27,6 +31,15 @@ _COUNTERS = ("epoch", "iteration")
 _MOST = 300
 # What is larger, or no number, cannot be drawn beside others.
 _LARGEST = 1e100
+
+
+def curves(history: Sequence[Record]) -> list[tuple[str, Markup]]:
+    """A line chart of every series."""
+    return [(one.title, line(one)) for one in series(history)]
+
+
+# What the section on training shows, in this order; programs may add charts of their own.
+CHARTS: list[Chart] = [curves]
 
 
 def series(history: Sequence[Record]) -> list[Series]:

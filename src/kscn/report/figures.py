@@ -5,21 +5,23 @@ Drawn by matplotlib without a screen and without its global state; needs the ext
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kscn import extras
 from kscn.errors import InputError
+from kscn.report.map import framed
 from kscn.report.palette import colours
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from kscn.report.spaces import Drawable
 
 FORMATS = ("png", "svg", "pdf")
 STEP = 2.0  # standard deviations from the mean to the ends of a direction
@@ -28,15 +30,9 @@ _TILE = 0.52  # inches of an image in a figure of many
 _NAMED = 30  # groups at most that get a name in the picture and in the legend
 
 
-def require(module: str) -> ModuleType:
+def require(module: str) -> Any:
     """Import a package of the extra `viz`, or say how to install it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        package = module.split(".")[0]
-        raise InputError(
-            f"figures need the package {package}; run pip install 'kscn[viz]'."
-        ) from error
+    return extras.require(module, "viz", "a figure")
 
 
 def save(figure: Figure, file: BinaryIO, kind: str) -> None:
@@ -103,7 +99,7 @@ def _scatter(axes: Axes, panel: Panel, groups: NDArray, names: Sequence[str]) ->
     shades = np.array(colours(len(names)))
     # In random order: drawn group by group, the last one would seem to lie above all others.
     order = np.random.default_rng(0).permutation(len(groups))
-    x, y = _squared(panel.places).T
+    x, y = framed(panel.places).T
     size = float(np.clip(9000 / len(groups), 1.2, 14))
     axes.scatter(x[order], y[order], s=size, c=shades[groups[order]], linewidths=0, rasterized=True)
     if len(names) <= _NAMED:
@@ -113,12 +109,6 @@ def _scatter(axes: Axes, panel: Panel, groups: NDArray, names: Sequence[str]) ->
     axes.set(xlim=(-1.04, 1.04), ylim=(-1.04, 1.04), aspect="equal", xticks=[], yticks=[])
     axes.spines[:].set_color("#cccccc")
     axes.set_title(panel.title, fontsize=12, pad=8)
-
-
-def _squared(places: NDArray) -> NDArray:
-    """Places between -1 and 1, on the same scale in both directions."""
-    low, high = places.min(axis=0), places.max(axis=0)
-    return (places - (low + high) / 2) * 2 / max(float((high - low).max()), 1e-300)
 
 
 def _name(axes: Axes, x: NDArray, y: NDArray, name: str) -> None:
@@ -210,16 +200,8 @@ def portraits(
     """
     import torch
 
-    from kscn.report.spaces import Drawable, space_of
-
     shape = images.shape[1:]
-    space = space_of(model, shape)
-    if not isinstance(space, Drawable):
-        what = "decoder" if hasattr(model, "subspaces_") else "subspaces"
-        raise InputError(
-            f"{type(model).__name__} has no {what} to draw with; use kscn-s, kscn-g or "
-            "k-subspaces, or look at the members that `kscn report` shows."
-        )
+    space = _drawable(model, shape)
     residuals = model.residuals(images)
     labels = residuals.argmin(axis=1)
     points = space.add(images, torch.from_numpy(labels)).numpy()
@@ -240,6 +222,20 @@ def portraits(
         ends = decoded[1:].reshape(count, 2, *shape)
         found.append(Portrait(title, decoded[0], ends, images[order[:n_nearest]], images[farthest]))
     return found
+
+
+def _drawable(model: Any, shape: tuple[int, ...]) -> Drawable:
+    """The space of a model that leads from its subspaces back to images."""
+    from kscn.report.spaces import Drawable, space_of
+
+    space = space_of(model, shape)
+    if isinstance(space, Drawable):
+        return space
+    what = "decoder" if hasattr(model, "subspaces_") else "subspaces"
+    raise InputError(
+        f"{type(model).__name__} has no {what} to draw with; use kscn-s, kscn-g or k-subspaces, or "
+        "look at the members that `kscn report` shows."
+    )
 
 
 def subspace_figure(shown: Sequence[Portrait], caption: str) -> Figure:

@@ -50,7 +50,7 @@ def flatten(points: NDArray, threads: int = 1, seed: int = 0) -> Flat:
     points = _reduced(np.asarray(points, dtype=np.float64), seed)
     tsne = _tsne()
     if tsne is None or len(points) < _LEAST or not points.any():
-        return Flat(_framed(points[:, :2]), "PCA")
+        return Flat(framed(points[:, :2]), "PCA")
     # The first direction spread to 1e-4, as t-SNE wants its start.
     start = points[:, :2] / max(float(points[:, 0].std()), 1e-300) * 1e-4
     made = tsne.TSNE(
@@ -60,7 +60,7 @@ def flatten(points: NDArray, threads: int = 1, seed: int = 0) -> Flat:
         random_state=seed,
         **_ROUNDS,
     )
-    return Flat(_framed(np.asarray(made.fit(points))), "t-SNE")
+    return Flat(framed(np.asarray(made.fit(points))), "t-SNE")
 
 
 def _tsne() -> Any:
@@ -82,7 +82,8 @@ def _reduced(points: NDArray, seed: int) -> NDArray:
     return np.pad(made, ((0, 0), (0, max(0, 2 - count))))
 
 
-def _framed(places: NDArray) -> NDArray:
+def framed(places: NDArray) -> NDArray:
+    """Places between -1 and 1, on the same scale in both directions."""
     middle = (places.max(axis=0) + places.min(axis=0)) / 2
     reach = float(np.abs(places - middle).max())
     return (places - middle) / (reach if reach > 0 else 1.0)

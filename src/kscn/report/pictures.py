@@ -1,14 +1,9 @@
-"""Samples as PNG pictures: what a value looks like, and the bytes of the file.
-
-A report is made of thousands of tiny images. PNG is a header and a zlib stream, so they are
-written here and reading a run needs no imaging library.
-"""
+"""Samples as PNG pictures: what a value looks like, and the bytes of the file."""
 
 from __future__ import annotations
 
 import base64
-import struct
-import zlib
+import io
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +11,7 @@ from numpy.typing import NDArray
 
 from kscn.data import Source
 
-# Colour types of PNG by the number of channels.
-_TYPES = {1: 0, 3: 2, 4: 6}
+_CHANNELS = (1, 3, 4)  # greyscale, RGB, RGBA
 # What grows and what shrinks along a direction; strong on white and on near-black.
 _UP, _DOWN = (226, 98, 18), (47, 120, 205)
 
@@ -30,7 +24,7 @@ def is_image(shape: tuple[int, ...]) -> bool:
 
 
 def _colours_last(shape: tuple[int, ...]) -> bool:
-    return shape[2] in _TYPES and shape[0] not in _TYPES
+    return shape[2] in _CHANNELS and shape[0] not in _CHANNELS
 
 
 def drawn_range(source: Source, low: float, high: float) -> tuple[float, float]:
@@ -105,16 +99,11 @@ class Painter:
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
     """The PNG file of one picture (h, w, channels) with 1, 3 or 4 channels."""
-    height, width, channels = pixels.shape
-    header = struct.pack(">IIBBBBB", width, height, 8, _TYPES[channels], 0, 0, 0)
-    rows = np.zeros((height, 1 + width * channels), dtype=np.uint8)  # each begins with its filter
-    rows[:, 1:] = pixels.reshape(height, -1)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 9)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(name, body) for name, body in chunks)
+    from PIL import Image
 
-
-def _chunk(name: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+    file = io.BytesIO()
+    Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).save(file, "PNG")
+    return file.getvalue()
 
 
 def data_uri(pixels: NDArray[np.uint8]) -> str:

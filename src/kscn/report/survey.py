@@ -1,8 +1,10 @@
-"""One pass over the samples of a run: all that a report takes from them, in constant memory."""
+"""Passes over the samples of a run in constant memory: all that pages take from them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +22,80 @@ _BLOCK_ROWS, _BLOCK_NUMBERS = 8192, 2**22
 MAP_POINTS, _MAP_NUMBERS = 10_000, 2**24
 # Rounding can tip a sample that lies halfway; more than this share means other data.
 _TIPPED = 0.01
+
+
+def check_data(config: Mapping[str, Any], source: Source) -> None:
+    """Refuse samples of another number or shape than those of the run with that config."""
+    expected, shape = config["data"]["samples"], tuple(config["data"]["shape"])
+    if len(source) != expected or tuple(source.shape) != shape:
+        raise DataError(
+            f"{source.name} has {len(source):,} samples of shape {tuple(source.shape)} and the run "
+            f"was fitted on {expected:,} of shape {shape}; give its data with --data."
+        )
+
+
+class Pass:
+    """One reading of all samples, in blocks.
+
+    Parameters
+    ----------
+    source : Source
+        The samples of the run.
+    labels : ndarray of shape (n,)
+        Their clusters; below zero for none.
+    space : SampleSpace
+        Where the clusters are.
+    gather : bool
+        Whether the space is to sum up its points on the way.
+    """
+
+    def __init__(
+        self, source: Source, labels: NDArray, space: SampleSpace, gather: bool = False
+    ) -> None:
+        self._source, self._labels, self._space = source, labels, space
+        self._take = space.add if gather else lambda rows, _: space.points(rows)
+        self._low, self._high = np.inf, -np.inf
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The least and the greatest value in the samples, or in the images they stand for."""
+        return drawn_range(self._source, self._low, self._high)
+
+    def __iter__(self) -> Iterator[tuple[slice, torch.Tensor, NDArray]]:
+        """Places of a block, its points (n, d), and their distances to all subspaces (n, k)."""
+        source, tipped = self._source, 0
+        block = max(1, min(_BLOCK_ROWS, _BLOCK_NUMBERS // int(np.prod(source.shape))))
+        for first, rows in source.batches(block):
+            here = slice(first, first + len(rows))
+            own = self._labels[here]
+            self._low = min(self._low, float(rows.min()))
+            self._high = max(self._high, float(rows.max()))
+            z = self._take(rows, torch.from_numpy(own))
+            distances = _distances(self._space, z)
+            if distances.size:
+                tipped += int((distances.argmin(axis=1) != own)[own >= 0].sum())
+            yield here, z, distances
+        if tipped > max(1, _TIPPED * len(source)):
+            raise DataError(
+                f"{tipped:,} of the {len(source):,} samples in {source.name} are nearer to another "
+                "subspace than labels.csv says, so these are not the samples of the run; give them "
+                "with --data."
+            )
+
+
+def _distances(space: SampleSpace, z: torch.Tensor) -> NDArray:
+    """Distances of points (n, d) to all subspaces, (n, k); k is 0 where there are none.
+
+    A linear subspace holds a share of a sample's energy, and what it misses is told as a share
+    too: otherwise faint samples would all be typical. Affine subspaces have no such origin.
+    """
+    if not isinstance(space, SubspaceSpace):
+        return np.empty((len(z), 0))
+    residual = space.subspaces.residuals(z)
+    if space.subspaces.offsets is None:
+        energy = z.square().sum(dim=1, keepdim=True)
+        residual = residual / energy.clamp(min=torch.finfo(torch.float64).tiny)
+    return residual.numpy()
 
 
 @dataclass(frozen=True)
@@ -74,35 +150,21 @@ def look(
     chosen = _choice(len(source), space.dim, seed)
     points = np.empty((len(chosen), space.dim), dtype=np.float32)
     typical, borderline, outliers = (Extremes(n_clusters, shown) for _ in range(3))
-    total, low, high, tipped = np.zeros(n_clusters), np.inf, -np.inf, 0
-    for first, rows in source.batches(_rows_at_once(source)):
-        here = labels[first : first + len(rows)]
-        low, high = min(low, float(rows.min())), max(high, float(rows.max()))
-        z = space.add(rows, torch.from_numpy(here))
-        begin, end = np.searchsorted(chosen, (first, first + len(rows)))
+    total, sizes = np.zeros(n_clusters), np.bincount(labels[labels >= 0], minlength=n_clusters)
+    blocks = Pass(source, labels, space, gather=True)
+    for here, z, distances in blocks:
+        first, mine = here.start, labels[here]
+        begin, end = np.searchsorted(chosen, (first, here.stop))
         points[begin:end] = z[torch.from_numpy(chosen[begin:end] - first)].numpy()
-        if not isinstance(space, SubspaceSpace):
+        if not distances.size:
             continue
-        own, second, other, nearest = _distances(space, z, here)
-        tipped += int((nearest != here)[here >= 0].sum())
-        typical.add(first, here, own, other)
-        borderline.add(first, here, second - own, other)
-        outliers.add(first, here, -own, other)
-        total += np.bincount(here[here >= 0], weights=own[here >= 0], minlength=n_clusters)
-    if tipped > max(1, _TIPPED * len(source)):
-        raise DataError(
-            f"{tipped:,} of the {len(source):,} samples in {source.name} are nearer to another "
-            "subspace than labels.csv says, so these are not the samples of the run; give them "
-            "with --data."
-        )
-    sizes = np.bincount(labels[labels >= 0], minlength=n_clusters)
+        own, second, other = _own_and_other(distances, mine)
+        typical.add(first, mine, own, other)
+        borderline.add(first, mine, second - own, other)
+        outliers.add(first, mine, -own, other)
+        total += np.bincount(mine[mine >= 0], weights=own[mine >= 0], minlength=n_clusters)
     outside = total / np.maximum(sizes, 1)
-    low, high = drawn_range(source, low, high)
-    return Survey(typical, borderline, outliers, outside, low, high, chosen, points)
-
-
-def _rows_at_once(source: Source) -> int:
-    return max(1, min(_BLOCK_ROWS, _BLOCK_NUMBERS // int(np.prod(source.shape))))
+    return Survey(typical, borderline, outliers, outside, *blocks.range, chosen, points)
 
 
 def _choice(n_samples: int, dim: int, seed: int) -> NDArray:
@@ -112,23 +174,11 @@ def _choice(n_samples: int, dim: int, seed: int) -> NDArray:
     return np.sort(np.random.default_rng(seed).choice(n_samples, most, replace=False))
 
 
-def _distances(
-    space: SubspaceSpace, z: torch.Tensor, labels: NDArray
-) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-    """Of every sample: distance to its own and to the nearest other subspace, both numbers.
-
-    A linear subspace holds a share of a sample's energy, and what it misses is told as a share
-    too: otherwise faint samples would all be typical. Affine subspaces have no such origin.
-    """
-    residual = space.subspaces.residuals(z)
-    nearest = residual.argmin(dim=1).numpy()
-    if space.subspaces.offsets is None:
-        energy = z.square().sum(dim=1, keepdim=True)
-        residual = residual / energy.clamp(min=torch.finfo(torch.float64).tiny)
-    distance = residual.numpy()
+def _own_and_other(distances: NDArray, labels: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    """Of every sample: distance to its own and to the nearest other subspace, and which that is."""
     rows, own = np.arange(len(labels)), np.maximum(labels, 0)
-    to_own = distance[rows, own].copy()
-    distance[rows, own] = np.inf
-    other = distance.argmin(axis=1)
-    to_other = distance[rows, other] if distance.shape[1] > 1 else np.full(len(rows), np.inf)
-    return to_own, to_other, other, nearest
+    to_own = distances[rows, own]
+    others = distances.copy()
+    others[rows, own] = np.inf
+    other = others.argmin(axis=1)
+    return to_own, others[rows, other], other

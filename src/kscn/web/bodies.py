@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartParser
 
+from kscn.data.numpyfiles import npy_header
 from kscn.errors import DataError
 from kscn.web.refusals import RefusalError
 
@@ -83,8 +84,7 @@ def decode(kind: str, parts: list[bytes], shape: tuple[int, ...], white: float =
         The value of a white pixel in the data that the model was fitted on.
     """
     if kind in IMAGES:
-        if len(parts) * math.prod(shape) > _MOST_PIXELS:
-            raise _too_many(len(parts), _MOST_PIXELS // math.prod(shape))
+        _check_pixels(parts, shape)
         return np.stack([_image(part, shape, white) for part in parts])
     read = _json if kind == "application/json" else _npy
     array = read(parts[0], shape)
@@ -105,8 +105,7 @@ def decode_images(
     shape : tuple of int
         Of one array.
     """
-    if len(parts) * math.prod(shape) > _MOST_PIXELS:
-        raise _too_many(len(parts), _MOST_PIXELS // math.prod(shape))
+    _check_pixels(parts, shape)
     made = []
     for number, part in enumerate(parts):
         if not part.startswith(_STARTS):
@@ -116,6 +115,12 @@ def decode_images(
         except DataError as error:
             raise RefusalError(400, str(error).replace("repair or remove", "send")) from None
     return np.stack(made)
+
+
+def _check_pixels(parts: list[bytes], shape: tuple[int, ...]) -> None:
+    """That images are not too many, before any is unpacked."""
+    if len(parts) * math.prod(shape) > _MOST_PIXELS:
+        raise _too_many(len(parts), _MOST_PIXELS // math.prod(shape))
 
 
 def _check(found: tuple[int, ...], shape: tuple[int, ...]) -> None:
@@ -230,29 +235,23 @@ def _no_constant(name: str) -> Any:
 
 
 def _npy(body: bytes, shape: tuple[int, ...]) -> NDArray:
-    stream = io.BytesIO(body)
-    readers = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
     try:
-        found, fortran, dtype = readers[np.lib.format.read_magic(stream)](stream)
-    except Exception:  # numpy parses the header as Python text, which can fail in every way
+        found, fortran, dtype, offset = npy_header(io.BytesIO(body), "the body")
+    except DataError:
         raise RefusalError(
             400, "the body is not a .npy file; send what numpy.save writes."
         ) from None
     if dtype.kind not in "biuf" or dtype.itemsize > 8:
         raise RefusalError(422, f"the .npy file holds {dtype}; send integers or floats.")
-    held = len(body) - stream.tell()
-    possible = all(type(length) is int and length > 0 for length in found)
-    if not possible or math.prod(found) * dtype.itemsize != held:
+    held = len(body) - offset
+    if 0 in found or math.prod(found) * dtype.itemsize != held:
         raise RefusalError(
             400,
             f"the .npy file says shape {str(found)[:80]} of {dtype} and holds {held} bytes; send "
             "it whole.",
         )
     _check(found, shape)
-    array = np.frombuffer(body, dtype, offset=stream.tell())
+    array = np.frombuffer(body, dtype, offset=offset)
     array = array.reshape(found, order="F" if fortran else "C")
     return np.ascontiguousarray(array, dtype=dtype.newbyteorder("="))
 

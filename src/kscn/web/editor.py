@@ -106,6 +106,8 @@ class Editor:
 
     def make(self, entry: Mapping[str, Any]) -> str:
         """Make an edit, or `{"edit": "undo"}` or `{"edit": "redo"}`; say what was done."""
+        if entry.get("edit") in ("undo", "redo"):
+            entry = {"edit": entry["edit"]}
         before = list(self._done), list(self._undone), self.revision
         said = self._take(entry)
         try:

@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscn.data import Dataset, Source
-from kscn.errors import DataError, InputError, ModelFileError
+from kscn.errors import InputError
 from kscn.estimators.linear import KSubspaces
+from kscn.extras import require
 from kscn.report.palette import colours
+from kscn.report.survey import check_data
 from kscn.web.editor import open_editor
 from kscn.web.gallery import Gallery
 from kscn.web.grouping import NONE, packed
@@ -72,7 +74,8 @@ class Explorer:
         note: str = "",
     ) -> None:
         self._source = data.samples
-        self._labels = _checked(config, labels, n_clusters, data.samples.pictures)
+        check_data(config, data.samples.pictures)
+        self._labels = labels.astype(np.int32)
         self._model = model
         self._nearness = measure(self._source, self._labels, model)
         self._gallery = Gallery(data, self._nearness.low, self._nearness.high)
@@ -200,10 +203,10 @@ class Explorer:
             self._orders.clear()
             return said
 
-    def split(self, cluster: int, parts: int = 2) -> str:
+    def split(self, cluster: Any, parts: Any = 2) -> str:
         """Split a cluster by k-subspaces on its members; say what came out."""
-        if not 2 <= parts <= MOST_PARTS:
-            raise InputError(f"a cluster is split into 2 to {MOST_PARTS} parts, not {parts}.")
+        if type(parts) is not int or not 2 <= parts <= MOST_PARTS:
+            raise InputError(f"a cluster is split into 2 to {MOST_PARTS} parts, not {parts!r}.")
         with self._lock:
             members = self._editor.grouping.members(cluster)
             revision = self._editor.revision
@@ -262,25 +265,16 @@ class Explorer:
 
     def parquet(self) -> bytes:
         """The same as a Parquet file."""
-        try:
-            import pyarrow
-            import pyarrow.parquet
-        except ImportError:
-            raise InputError(
-                "writing Parquet needs the package pyarrow; run pip install 'kscn[parquet]', or "
-                "export .csv."
-            ) from None
+        pyarrow = require("pyarrow", "parquet", "writing Parquet")
+        require("pyarrow.parquet", "parquet", "writing Parquet")
         with self._lock:
             labels, names, flags = self._frozen()
-        known = sorted(names)
-        place = np.full(int(labels.max(initial=0)) + 2, -1)
-        place[[cluster + 1 for cluster in known if cluster + 1 < len(place)]] = [
-            i for i, cluster in enumerate(known) if cluster + 1 < len(place)
-        ]
-        numbers = place[labels + 1]
+        known = np.array(sorted(names), dtype=np.int64)
         words = pyarrow.DictionaryArray.from_arrays(
-            pyarrow.array(numbers, pyarrow.int32(), mask=numbers < 0),
-            pyarrow.array([names[cluster] for cluster in known], pyarrow.string()),
+            pyarrow.array(
+                np.searchsorted(known, labels), pyarrow.int32(), mask=~np.isin(labels, known)
+            ),
+            pyarrow.array([names[cluster] for cluster in known.tolist()], pyarrow.string()),
         )
         files = {}
         if self._source.names is not None:
@@ -319,20 +313,3 @@ class _Chosen(Source):
 
     def _gather(self, rows: NDArray) -> NDArray:
         return self._source.take(self._chosen[rows])
-
-
-def _checked(
-    config: Mapping[str, Any], labels: NDArray, n_clusters: int, source: Source
-) -> NDArray:
-    expected, shape = config["data"]["samples"], tuple(config["data"]["shape"])
-    if len(source) != expected or tuple(source.shape) != shape:
-        raise DataError(
-            f"{source.name} has {len(source):,} samples of shape {tuple(source.shape)} and the run "
-            f"was fitted on {expected:,} of shape {shape}; give its data with --data."
-        )
-    if labels.dtype.kind not in "iu" or labels.min() < NONE or labels.max() >= n_clusters:
-        raise ModelFileError(
-            f"labels.csv holds other labels than the numbers 0 to {n_clusters - 1} of the run's "
-            "clusters; run `kscn fit` again."
-        )
-    return labels.astype(np.int32)

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscn.data import Dataset
-from kscn.report.names import feature_names
 from kscn.report.pictures import Painter, data_uri, is_image
 
 # Points in the little curve of a vector, and features in the table of one sample.
@@ -31,10 +30,7 @@ class Gallery:
         self._source = data.samples.pictures
         self.pictures = is_image(self._source.shape)
         self._range = (min(0.0, low), high) if self.pictures else (low, high)
-        self._names: list[str] = []
-        if not self.pictures:
-            width = int(np.prod(self._source.shape))
-            self._names = feature_names(self._source.name, width)
+        self._names = [] if self.pictures else self._source.feature_names
 
     def thumbnails(self, samples: NDArray) -> list[dict[str, Any]]:
         """One `{"picture": uri}` or `{"curve": [0 to 1, ...]}` per sample."""

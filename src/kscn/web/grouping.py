@@ -111,7 +111,10 @@ class Grouping:
         return int(cluster)
 
     def _samples(self, samples: Any) -> NDArray:
-        rows = np.asarray(samples)
+        try:
+            rows = np.asarray(samples)
+        except ValueError:  # lists of different lengths in a list
+            rows = np.empty(0)
         if rows.ndim != 1 or rows.size == 0 or rows.dtype.kind not in "iu":
             raise InputError("samples must be a list of one or more indices.")
         if rows.min() < 0 or rows.max() >= len(self.labels):

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kscn.errors import ModelFileError
+from kscn.errors import ModelFileError, reason
 from kscn.modelfile import sync_directory
 
 _FORMAT, _VERSION = "kscn-explore", 1
@@ -62,7 +62,7 @@ class Journal:
             self._write(self._file, entry)
         except OSError as error:
             raise ModelFileError(
-                f"cannot write {self.path}: {error.strerror or error}; make room or rights for it, "
+                f"cannot write {self.path}: {reason(error)}; make room or rights for it, "
                 "then repeat the edit."
             ) from error
 
@@ -90,7 +90,7 @@ class Journal:
                 sync_directory(self.path.parent.parent)
         except OSError as error:
             raise ModelFileError(
-                f"cannot open {self.path}: {error.strerror or error}; make it readable and "
+                f"cannot open {self.path}: {reason(error)}; make it readable and "
                 "writable, or explore a copy of the run."
             ) from error
         self._file = file

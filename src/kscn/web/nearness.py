@@ -6,20 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from kscn.data import Source
-from kscn.errors import DataError
-from kscn.report.pictures import drawn_range
-from kscn.report.spaces import SubspaceSpace, space_of
+from kscn.report.spaces import space_of
+from kscn.report.survey import Pass
 
 # Subspaces remembered per sample: its own and the next, with one to spare for merged clusters.
 _KEPT = 3
-_BLOCK_ROWS, _BLOCK_NUMBERS = 8192, 2**22
-# Rounding can tip a sample that lies halfway; more than this share means other data.
-_TIPPED = 0.01
 
 
 @dataclass(frozen=True)
@@ -77,35 +71,14 @@ def measure(source: Source, labels: NDArray, model: Any) -> Nearness:
     kept = min(_KEPT, len(space.dims))
     clusters = np.empty((len(source), kept), dtype=np.int32)
     distances = np.empty((len(source), kept), dtype=np.float32)
-    low, high, tipped = np.inf, -np.inf, 0
-    rows_at_once = max(1, min(_BLOCK_ROWS, _BLOCK_NUMBERS // int(np.prod(source.shape))))
-    for first, rows in source.batches(rows_at_once):
-        low, high = min(low, float(rows.min())), max(high, float(rows.max()))
-        if not isinstance(space, SubspaceSpace):
+    blocks = Pass(source, labels, space)
+    for here, _, found in blocks:
+        if not kept:
             continue
-        here = slice(first, first + len(rows))
-        residual = _shares(space, space.points(rows))
-        nearest = residual.argmin(axis=1)
-        own = np.where(labels[here] >= 0, labels[here], nearest)
-        tipped += int((nearest != own).sum())
+        own = np.where(labels[here] >= 0, labels[here], found.argmin(axis=1))
         # A sample's own cluster first, whatever rounding did to its distance.
-        order = residual.copy()
-        order[np.arange(len(rows)), own] = -1
+        order = found.copy()
+        order[np.arange(len(order)), own] = -1
         clusters[here] = np.argsort(order, axis=1, kind="stable")[:, :kept]
-        distances[here] = np.take_along_axis(residual, clusters[here].astype(np.intp), axis=1)
-    if tipped > max(1, _TIPPED * len(source)):
-        raise DataError(
-            f"{tipped:,} of the {len(source):,} samples in {source.name} are nearer to another "
-            "subspace than labels.csv says, so these are not the samples of the run; give them "
-            "with --data."
-        )
-    return Nearness(clusters, distances, *drawn_range(source, low, high))
-
-
-def _shares(space: SubspaceSpace, z: Tensor) -> NDArray:
-    """Distances of points (n, d) to all subspaces, (n, k)."""
-    residual = space.subspaces.residuals(z)
-    if space.subspaces.offsets is None:  # otherwise faint samples would all be typical
-        energy = z.square().sum(dim=1, keepdim=True)
-        residual = residual / energy.clamp(min=torch.finfo(torch.float64).tiny)
-    return residual.numpy()
+        distances[here] = np.take_along_axis(found, clusters[here].astype(np.intp), axis=1)
+    return Nearness(clusters, distances, *blocks.range)

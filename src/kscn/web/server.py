@@ -9,7 +9,7 @@ from collections.abc import Callable
 import uvicorn
 from starlette.types import ASGIApp
 
-from kscn.errors import InputError
+from kscn.errors import InputError, reason
 from kscn.web import connections
 
 # Connections that may queue in the system until they are taken.
@@ -29,9 +29,8 @@ def bind(host: str, port: int) -> socket.socket:
             made.close()
             raise
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"cannot listen on {host}:{port} ({reason}); choose another --host or --port."
+            f"cannot listen on {host}:{port} ({reason(error)}); choose another --host or --port."
         ) from None
     return made
 

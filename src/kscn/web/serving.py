@@ -123,6 +123,44 @@ class Guard:
             )
 
 
+class Service:
+    """What is behind the addresses; see `prediction_app`."""
+
+    def __init__(self, predictor: Predictor, most_bytes: int, wait: float) -> None:
+        self.counters = Counters()
+        self._predictor, self._most_bytes = predictor, most_bytes
+        self._batcher = MicroBatcher(predictor, wait=wait, on_batch=self.counters.batch)
+        self._room, self._decoding = Room(max(_TOGETHER, 4 * most_bytes)), asyncio.Lock()
+
+    async def predict(self, request: Request) -> JSONResponse:
+        """Label, probability and residual of every sample in the body."""
+        read, kind = self._predictor.read, request.headers.get("content-type", "")
+        with self._room.share() as take:
+            body = await read_body(request, self._most_bytes, take)
+            if len(body) <= self._predictor.at_once:
+                samples = read(*await parts_of(body, kind))
+            else:
+                # In a thread, as megabytes of JSON would keep everybody else waiting; and one at
+                # a time, as two would take twice the memory and not be faster.
+                async with self._decoding:
+                    samples = await asyncio.to_thread(read, *await parts_of(body, kind))
+            del body
+        columns = await self._batcher.submit(samples)
+        if len(samples) > _ROWS_AT_ONCE:
+            return await asyncio.to_thread(_answer, columns)
+        return _answer(columns)
+
+    async def health(self) -> JSONResponse:
+        """That the service is up, and what it serves."""
+        served = self._predictor
+        about = {"model": served.kind, "clusters": served.n_clusters, "shape": list(served.shape)}
+        return JSONResponse({"status": "ok", **about})
+
+    async def metrics(self) -> PlainTextResponse:
+        """All counts."""
+        return PlainTextResponse(self.counters.text(), media_type="text/plain; version=0.0.4")
+
+
 def prediction_app(
     predictor: Predictor,
     *,
@@ -151,8 +189,7 @@ def prediction_app(
     wait : float
         Seconds that a request may wait for others to be computed with.
     """
-    counters = Counters()
-    batcher = MicroBatcher(predictor, wait=wait, on_batch=counters.batch)
+    service = Service(predictor, most_bytes, wait)
     app = FastAPI(
         title="kscn",
         version=__version__,
@@ -161,53 +198,26 @@ def prediction_app(
         redoc_url=None,
     )
     refusals.install(app)
-    app.add_middleware(Guard, token=token, host=host, rate=rate, counters=counters)
-    room, decoding = Room(max(_TOGETHER, 4 * most_bytes)), asyncio.Lock()
-
-    @app.post(
+    app.add_middleware(Guard, token=token, host=host, rate=rate, counters=service.counters)
+    app.post(
         "/predict",
         response_model=Predictions,
         summary="Label, probability and residual of every sample.",
         responses=_refusals(400, 401, 408, 413, 415, 421, 422, 429, 503),
         openapi_extra={"requestBody": _request_body(predictor.shape)},
-    )
-    async def predict(request: Request) -> JSONResponse:
-        with room.share() as take:
-            body = await read_body(request, most_bytes, take)
-            if len(body) <= predictor.at_once:
-                kind, parts = await parts_of(body, request.headers.get("content-type", ""))
-                samples = predictor.read(kind, parts)
-            else:
-                # In a thread, as megabytes of JSON would keep everybody else waiting; and one at
-                # a time, as two would take twice the memory and not be faster.
-                async with decoding:
-                    kind, parts = await parts_of(body, request.headers.get("content-type", ""))
-                    samples = await asyncio.to_thread(predictor.read, kind, parts)
-            del body, parts
-        columns = await batcher.submit(samples)
-        if len(samples) > _ROWS_AT_ONCE:
-            return await asyncio.to_thread(_answer, columns)
-        return _answer(columns)
-
-    @app.get(
+    )(service.predict)
+    app.get(
         "/health",
         response_model=Health,
         summary="Whether the service is up.",
         responses=_refusals(400, 421),
-    )
-    async def health() -> JSONResponse:
-        about = {"model": predictor.kind, "clusters": predictor.n_clusters}
-        return JSONResponse({"status": "ok", **about, "shape": list(predictor.shape)})
-
-    @app.get(
+    )(service.health)
+    app.get(
         "/metrics",
         response_class=PlainTextResponse,
         summary="Counts and times, for Prometheus.",
         responses=_refusals(400, 401, 421, 429),
-    )
-    async def metrics() -> PlainTextResponse:
-        return PlainTextResponse(counters.text(), media_type="text/plain; version=0.0.4")
-
+    )(service.metrics)
     return app
 
 

@@ -27,6 +27,7 @@ from safetensors.numpy import save
 from kscn.atomicfile import atomic_file
 from kscn.data.catalog import cache_dir
 from kscn.errors import InputError
+from kscn.modelfile import max_bytes
 
 MOST_BYTES = 20 * 2**30
 DESCRIPTION = "encoder.json"
@@ -138,14 +139,7 @@ def place() -> Path:
 
 def limit() -> int:
     """The most bytes of all embeddings: KSCN_EMBEDDING_BYTES, or 20 GiB."""
-    given = os.environ.get("KSCN_EMBEDDING_BYTES")
-    if not given:
-        return MOST_BYTES
-    if not given.isascii() or not given.isdecimal():
-        raise InputError(
-            f"KSCN_EMBEDDING_BYTES is {given!r}; set it to a number of bytes, such as 8000000000."
-        )
-    return int(given)
+    return max_bytes("KSCN_EMBEDDING_BYTES", MOST_BYTES)
 
 
 def _make_room(more: int) -> None:

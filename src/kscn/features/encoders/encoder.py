@@ -15,9 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from kscn.data.dataset import reason
 from kscn.data.shuffle import read_ahead
-from kscn.errors import InputError
+from kscn.errors import InputError, reason
 from kscn.features.encoders.cache import Cache
 from kscn.features.encoders.libraries import is_library_name, pretrained
 from kscn.features.encoders.onnxnetwork import OnnxNetwork

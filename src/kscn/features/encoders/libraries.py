@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kscn.data.dataset import reason
-from kscn.errors import InputError
+from kscn.errors import InputError, reason
 from kscn.features.encoders.preprocessing import Preprocessing
 
 # No addresses and no paths: weights come from where the library itself says.

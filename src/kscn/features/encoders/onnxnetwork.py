@@ -7,22 +7,20 @@ it allocates on its way are limited to 4 GiB, or KSCN_MAX_BYTES.
 
 from __future__ import annotations
 
-import hashlib
 from contextlib import suppress
 from functools import cache
-from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kscn.data.dataset import reason
 from kscn.data.limits import check_bytes, check_regular, max_bytes
-from kscn.errors import InputError
+from kscn.errors import InputError, reason
+from kscn.extras import require
 from kscn.features.encoders.preprocessing import CHANNELS, Preprocessing
+from kscn.modelfile import sha256_of
 
-_CHUNK = 2**20
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
 
 
@@ -53,8 +51,8 @@ class OnnxNetwork:
         check_bytes(str(path), path.stat().st_size)
         content = path.read_bytes()
         parts = _weight_files(path, content)
-        self.sha256 = _sha256(content, parts)
         self.files = [path, *parts]
+        self.sha256 = sha256_of(*parts, start=content).hexdigest()
         # By its name only where weights lie beside it, so that what runs is what was hashed.
         self._session = _session(path, str(path) if parts else content)
         if len(self._session.get_inputs()) != 1:
@@ -151,13 +149,8 @@ def _layout(shape: list[int | None]) -> dict[str, Any]:
 
 
 def require_onnx(module: str) -> Any:
-    """A package of the extra `onnx`, or how to install it."""
-    try:
-        return import_module(module)
-    except ImportError:
-        raise InputError(
-            f"an encoder in an .onnx file needs the package {module}; run pip install 'kscn[onnx]'."
-        ) from None
+    """Import a package of the extra `onnx`, or say how to install it."""
+    return require(module, "onnx", "an encoder in an .onnx file")
 
 
 def _session(path: Path, model: str | bytes) -> Any:
@@ -217,12 +210,3 @@ def _weight_files(path: Path, content: bytes) -> list[Path]:
         parts.append(place)
     check_bytes(str(path), len(content) + sum(part.stat().st_size for part in parts))
     return parts
-
-
-def _sha256(content: bytes, parts: list[Path]) -> str:
-    digest = hashlib.sha256(content)
-    for part in parts:
-        with part.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-    return digest.hexdigest()

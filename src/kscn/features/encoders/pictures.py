@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscn.data import Source, as_source, load
-from kscn.data.dataset import require
+from kscn.data.images import ImageSource
 from kscn.errors import InputError
-
-_CHUNK = 2**20
+from kscn.extras import require
+from kscn.modelfile import sha256_of
 
 
 class Pictures:
@@ -30,7 +30,7 @@ class Pictures:
         if isinstance(X, (str, Path)) and Path(X).is_dir():
             X = load(X, any_size=True).samples
         self.source: Source = as_source(X)
-        self.files = getattr(self.source, "files", None)
+        self.files = self.source.files if isinstance(self.source, ImageSource) else None
         if self.files is None:
             _colours_last(self.source.shape, self.source.name)
 
@@ -39,8 +39,8 @@ class Pictures:
 
     def image(self, row: int, least: int) -> Any:
         """One image, RGB, with at least so many pixels a side if it has them."""
-        if self.files is not None:
-            return self.source.original(row, least)  # type: ignore[attr-defined]
+        if isinstance(self.source, ImageSource):
+            return self.source.original(row, least)
         return picture(self.source[row], f"Image {row} of {self.source.name}")
 
     def digest(self, row: int) -> bytes:
@@ -50,10 +50,7 @@ class Pictures:
             made = hashlib.sha256(f"{pixels.shape} {pixels.dtype.str}".encode())
             made.update(pixels.data)
             return made.digest()
-        made = hashlib.sha256()
-        with self.files[row].open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                made.update(chunk)
+        made = sha256_of(self.files[row])
         prepared = getattr(self.source, "preparation", None)
         if prepared is not None and prepared.values is not None:  # what 16 bits are read as
             made.update(repr(tuple(map(float, prepared.values))).encode())
@@ -62,7 +59,7 @@ class Pictures:
 
 def picture(pixels: NDArray, name: str) -> Any:
     """An RGB image of Pillow from an array (h, w), (c, h, w) or (h, w, c)."""
-    pillow = require("PIL.Image", "images", "images")
+    pillow = require("PIL.Image", "images", "reading images")
     if _colours_last(pixels.shape, name) is False:
         pixels = np.moveaxis(pixels, 0, -1)
     if pixels.ndim == 3 and pixels.shape[2] == 1:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kscn.data.dataset import reason, require
-from kscn.errors import InputError
+from kscn.errors import InputError, reason
+from kscn.extras import require
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -178,13 +178,13 @@ class Preprocessing:
         return first if self.layout == "NCHW" else np.ascontiguousarray(first.transpose(1, 2, 0))
 
     def _sized(self, image: Any) -> Any:
-        pillow = require("PIL.Image", "images", "images")
+        pillow = require("PIL.Image", "images", "reading images")
         height, width = self.size
         method = pillow.Resampling[self.interpolation.upper()]
         if self.fit == "stretch":
             return image.resize((width, height), method)
         if self.fit == "letterbox":
-            ops = require("PIL.ImageOps", "images", "images")
+            ops = require("PIL.ImageOps", "images", "reading images")
             return ops.pad(image, (width, height), method, color=self._border())
         if self.resize is None:
             scale = max(width / image.width, height / image.height)
@@ -203,7 +203,8 @@ class Preprocessing:
         red, green, blue = (*mean, *mean, *mean)[:3] if len(mean) == 1 else mean
         if self.channels == "BGR":
             red, blue = blue, red
-        return tuple(round(255 * min(1.0, max(0.0, v))) for v in (red, green, blue))  # type: ignore[return-value]
+        red, green, blue = (round(255 * min(1.0, max(0.0, v))) for v in (red, green, blue))
+        return red, green, blue
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kscn.data.dataset import reason
-from kscn.errors import InputError
+from kscn.errors import InputError, reason
 
 
 class TorchNetwork:
