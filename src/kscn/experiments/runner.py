@@ -292,10 +292,11 @@ def measure(model: Any, dataset: Any) -> dict[str, Any]:
 
     about = environment.describe()
     environment.reset_peak_memory()
+    elsewhere = environment.Elsewhere()
     began = time.perf_counter()
     model.fit(dataset.samples)
     seconds = time.perf_counter() - began
-    peak = environment.peak_memory_mb()
+    peak, busy = environment.peak_memory_mb(), elsewhere.busy()
     found = np.asarray(model.labels_)
     return {
         "scores": metrics.scores(dataset.labels, found),
@@ -304,6 +305,7 @@ def measure(model: Any, dataset: Any) -> dict[str, Any]:
         "objective": _number(getattr(model, "inertia_", None)),
         "iterations": _number(getattr(model, "n_iter_", None)),
         "peak_memory_mb": peak,
+        "busy_elsewhere": busy,
         "pretrained_in_cache": _from_cache(model),
         **about,
     }
