@@ -18,7 +18,7 @@ def put(out, name, figures, when="2026-01-01T00:00:00Z", **config):
 
 
 def frontier(out, acc=90.0, k=10, **more):
-    row = {"final": SCORES | {"acc": acc}, "start": SCORES, "seconds": 12.0}
+    row = {"final": SCORES | {"acc": acc}, "start": SCORES, "seconds": 12.0, "chosen": {}}
     put(out, "frontier_first", {"seeds": {"0": row, "1": row}}, k=k, **more)
 
 
@@ -39,6 +39,13 @@ def test_best_is_a_row_that_says_where_it_is_from(tmp_path):
     assert [run["seed"] for run in row.runs] == [0, 1]
     assert markdown.notes(row) == ["From results/frontier_first.json of 2026-01-01, commit abc."]
     assert not row.quiet  # what else was running is not known
+
+
+def test_figures_of_an_older_start_say_so(tmp_path):
+    row = {"final": SCORES, "seconds": 12.0, "representation": [30, True, 10]}
+    put(tmp_path, "frontier_first", {"seeds": {"0": row}}, k=10)
+    (note,) = markdown.notes(rows_of(tmp_path)["best"])
+    assert note.endswith(beside.BEFORE)
 
 
 @pytest.mark.parametrize(("when", "acc"), [("2026-02-01", 95.0), ("2025-02-01", 90.0)])

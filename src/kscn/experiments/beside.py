@@ -18,6 +18,8 @@ FEATURES = {
     "whitened": "k-means on whitened scattering",
 }
 
+BEFORE = " With the start that `best` had before the present one."
+
 
 def added(
     records: list[dict[str, Any]], dataset: str, clusters: int, out: Path
@@ -40,7 +42,9 @@ def _best(dataset: str, clusters: int, out: Path) -> Iterator[list[dict[str, Any
     if found is not None and found["config"].get("k") == clusters:
         rows = found["figures"].get("seeds", {})
         scored = {seed: row["final"] | {"seconds": row["seconds"]} for seed, row in rows.items()}
-        yield _runs(BEST, dataset, scored, found, name)
+        # Records of the present start say what it has chosen.
+        before = any("chosen" not in row for row in rows.values())
+        yield _runs(BEST, dataset, scored, found, name, BEFORE if before else "")
     found = _read(out / "panel.json")
     part = {} if found is None else found["figures"].get("sets", {}).get(dataset, {})
     if found is not None and part.get("k") == clusters:
@@ -77,13 +81,14 @@ def _runs(
     scored: Mapping[str, Mapping[str, Any]],
     found: Mapping[str, Any],
     name: str,
+    more: str = "",
 ) -> list[dict[str, Any]]:
     """Scores by seed, in per cent, as runs."""
     when = found.get("time")
     commits = dict.fromkeys(row.get("commit") or found.get("commit") for row in scored.values())
     told = ", ".join(filter(None, commits)) or "unknown"
     word = "commits" if len(commits) > 1 else "commit"
-    note = f"From results/{name} of {str(when)[:10]}, {word} {told}."
+    note = f"From results/{name} of {str(when)[:10]}, {word} {told}.{more}"
     return [
         {
             "config": {"dataset": dataset, "method": method, "preset": None, "parameters": {}},
