@@ -82,6 +82,7 @@ def command(
       source = "holidays.npz"               # a file beside the table, with labels
       kscn-s = {}                           # a method, and published scores if there are any
       k-means = { acc = 53.0, nmi = 50.0 }
+      settings = { k-means = { n_init = 50 } }   # optional: other parameters than the defaults
     """  # noqa: D301 (click wants the backspace itself: keep these lines as they are)
     from kscn.cli.progress import load_data
     from kscn.experiments import tables

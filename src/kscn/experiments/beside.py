@@ -18,7 +18,7 @@ FEATURES = {
     "whitened": "k-means on whitened scattering",
 }
 
-BEFORE = " With the start that `best` had before the present one."
+BEFORE = " Measured with the start that came before the present one."
 
 
 def added(
