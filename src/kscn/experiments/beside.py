@@ -16,6 +16,7 @@ from kscn.experiments.tables import SCORES
 FEATURES = {
     "components": "k-means on scattering",
     "whitened": "k-means on whitened scattering",
+    "whitened, unit norm": "k-means on whitened scattering, unit norm",
 }
 
 BEFORE = " Measured with the start that came before the present one."
