@@ -134,7 +134,7 @@ class Study:
             pretrain_epochs=0,
             learning_rate=reading["rate"],
             trim=reading["trim"],
-            tol=0.0,  # as many epochs as the reading says
+            tol=0.0,  # as many epochs as the reading says, unless no sample moves any more
         )
         model.set_params(weight=self._weight(model.weight, reading))
         model.set_params(init=self._start(reading, seed, pretrained, model.subspace_dim))
@@ -144,6 +144,7 @@ class Study:
         return {
             "start": percent(metrics.scores(self.labels, start)),
             **percent(metrics.scores(self.labels, model.labels_)),
+            "epochs": model.n_iter_,
             "sizes": np.bincount(model.labels_, minlength=self.k).tolist(),
             "relative residual": [round(r["relative"], 5) for r in (fits[0], fits[-1])],
             "mean squared norm": [

@@ -142,11 +142,15 @@ class Effects:
     error : float or None
         Standard error of the difference of the two levels of a factor; None where there are no
         cells to spare for it.
+    complete : bool
+        Whether there are cells enough to tell all factors from each other. Before that, what they
+        could share is shared between them.
     """
 
     mean: float
     of: Mapping[str, Mapping[Any, float]]
     error: float | None
+    complete: bool
 
     def difference(self, name: str) -> float:
         """The second level minus the first."""
@@ -162,11 +166,14 @@ def effects(readings: Sequence[Reading], scores: Sequence[float]) -> Effects:
     """Main effects of all factors on scores of readings, at least one of them."""
     rows = np.array([_coded(reading) for reading in readings])
     values = np.asarray(scores, dtype=float)
-    found, _, rank, _ = np.linalg.lstsq(rows, values, rcond=None)
+    # The mean first: where cells are few, the smallest solution would be one of a smaller mean.
+    middle = values.mean()
+    found, _, rank, _ = np.linalg.lstsq(rows, values - middle, rcond=None)
     spare = len(values) - rank
-    left = values - rows @ found
+    left = values - middle - rows @ found
+    complete = bool(rank == rows.shape[1])
     error = None
-    if spare > 0 and rank == rows.shape[1]:
+    if spare > 0 and complete:
         # In the whole design each level has half of the runs: var(difference) = 4 s^2 / runs.
         error = float(2 * np.sqrt((left**2).sum() / spare / len(values)))
     of: dict[str, dict[Any, float]] = {}
@@ -177,7 +184,7 @@ def effects(readings: Sequence[Reading], scores: Sequence[float]) -> Effects:
         place += free
         values_of = [*part, -part.sum()]
         of[name] = dict(zip(factor.levels, map(float, values_of), strict=True))
-    return Effects(float(found[0]), of, error)
+    return Effects(float(middle + found[0]), of, error, complete)
 
 
 def _coded(reading: Reading) -> NDArray:

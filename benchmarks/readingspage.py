@@ -109,6 +109,10 @@ def _effects(cells: Cells) -> str:
         "two factors is not told from the effect of a third.",
         "",
     ]
+    fitted = {where: one for where, one in fitted.items() if one.complete}
+    if not fitted:
+        few = "These are too few cells to tell the factors from each other; the runs are below."
+        return "\n".join([*lines, few, ""])
     heads = [f"{TITLES[name]} {score.upper()}" for name, score in fitted]
     rows = []
     for name, factor in FACTORS.items():
@@ -116,7 +120,9 @@ def _effects(cells: Cells) -> str:
             continue
         first, second = factor.levels.values()
         what = f"{factor.title}: {_short(second)} instead of {_short(first)}"
-        rows.append([what, *(f"{one.difference(name):+.1f}" for one in fitted.values())])
+        # Rounded first and zero added: no minus before a zero.
+        differences = (round(one.difference(name), 1) + 0.0 for one in fitted.values())
+        rows.append([what, *(f"{value:+.1f}" for value in differences)])
     errors = ["-" if one.error is None else f"{one.error:.1f}" for one in fitted.values()]
     rows.append(["standard error of a difference", *errors])
     return "\n".join([*lines, *_table(["what", *heads], rows), ""])
@@ -127,7 +133,7 @@ def _short(text: str) -> str:
 
 
 def _starts(cells: Cells) -> str:
-    fitted = _fitted(cells)
+    fitted = {where: one for where, one in _fitted(cells).items() if one.complete}
     if not fitted:
         return ""
     heads = [f"{TITLES[name]} {score.upper()}" for name, score in fitted]

@@ -57,8 +57,11 @@ def test_effects_are_found_again(readings):
     assert found.error == pytest.approx(0, abs=1e-9)
     best = max(readings.everything(), key=found.predicted)
     assert (best["start"], best["trim"]) == ("dsc", 0.1)
+    assert found.complete
     some = readings.effects(runs[:3], [score(run) for run in runs[:3]])  # whatever there is
     assert some.error is None
+    assert not some.complete
+    assert some.mean == pytest.approx(70, abs=5)
 
 
 def test_candidates_hold_the_preset_and_an_honest_one(readings):
@@ -119,7 +122,7 @@ def test_cells_are_written_as_they_come_and_not_again(study, readings, tiny, tmp
     kept = {path.name for path in (tmp_path / "work").iterdir()}
     assert len(kept) == 3  # two networks, which the last cell shares, and DSC-Net's clusters
     page = (tmp_path / "paper_readings.md").read_text(encoding="utf-8")
-    assert "Main effects in points" in page
+    assert "too few cells to tell the factors" in page
     assert "1 of 16" not in page and "3 of 16 on MNIST, 0 of 16 on Fashion-MNIST" in page
     monkeypatch.setattr(
         study.Study, "run", lambda *_: pytest.fail("what is there is not run again")
@@ -149,3 +152,13 @@ def test_the_best_honest_reading_is_named(study, readings, tmp_path):
     assert "| as the preset | yes | 71.0 ± 0.8 / 70.0 ± 0.0 (3) |" in page
     assert "**The best honest reading**" in page
     assert "It differs in: batch size 64." in page
+
+    for i, reading in enumerate(readings.design()):  # the rest of the design
+        for name in readings.PAPER:
+            scores = {"acc": 60.0 + i, "nmi": 50.0, "start": {"acc": 60.0, "nmi": 50.0}}
+            facts = {"set": name, "samples": 10_000, "seed": 0, "reading": reading}
+            cells[readings.key(name, reading, 0)] = facts | scores
+    study.write_page(cells, tmp_path / "page.md")
+    page = (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert "| pixels: from 0 to 255 instead of from 0 to 1 | +8.0 | +0.0 | +8.0 | +0.0 |" in page
+    assert "| k-means: k-means on all latents | 68.0 (from 60.0) |" in page
