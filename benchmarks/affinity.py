@@ -4,7 +4,8 @@
 
 The points are the 10,000 test images of MNIST as the pretrained SAE encodes them. Every method has
 a process of its own, so that its peak of memory is its own; `idle_mb` is that of a process that
-only reads the points, which is most of what ours needs. `k-subspaces` is ours on the points,
+only reads the points, which is most of what ours needs. From images to clusters, with what the
+paper claims of it: claims.py. `k-subspaces` is ours on the points,
 `kscn-s` ours on the images, its pretraining counted. Run alone on the machine; about half an hour.
 """
 
@@ -62,8 +63,9 @@ def measure(name: str, points: str) -> dict[str, Any]:
     }
 
 
-def in_process(name: str, points: str) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--one", name, points]
+def in_process(name: str, *arguments: str, script: str = __file__) -> dict[str, Any]:
+    """What `script --one NAME ...` prints last, from a process of its own."""
+    command = [sys.executable, script, "--one", name, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{name} failed:\n{done.stderr}")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from kscn import KSCN, load_model
 from kscn.cli import figure
@@ -68,6 +69,8 @@ def test_the_latent_of_a_run_before_and_after(made, kscn, tmp_path):
     assert result.exit_code == 0, result.output
     assert result.output.strip() == f"wrote {output}"
     assert output.read_bytes().startswith(b"\x89PNG")
+    with Image.open(output) as picture:
+        assert picture.mode == "P"  # few colours, so that it can be put on a page
 
 
 def test_the_repeated_pretraining_is_that_of_the_run(made, kscn, tmp_path, seen, recwarn):

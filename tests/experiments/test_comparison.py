@@ -37,6 +37,7 @@ def record(
         "seed": seed,
         "scores": {"acc": acc, "nmi": acc - 0.1, "ari": acc - 0.2},
         "seconds": 90.0,
+        "busy_elsewhere": 0.0,
         "time": time,
     }
 
@@ -107,14 +108,43 @@ def test_runs_with_other_settings_are_not_averaged_with_the_newest(put, tmp_path
     row = rows_of(tmp_path)["k-subspaces"]
     assert [run["seed"] for run in row.runs] == [0, 1]
     assert row.left_out == 1
-    assert markdown.note(row) == "1 run with other settings than the newest left out."
+    assert markdown.notes(row) == ["1 run with other settings than the newest left out."]
 
 
 def test_a_time_without_pretraining_is_said_to_be_one():
     runs = [{**record("dec", 0.8, seed), "pretrained_in_cache": seed > 0} for seed in range(3)]
-    assert markdown.note(Row("dec", None, runs[:1])) is None
-    assert "without pretraining in 2 of 3 runs:" in markdown.note(Row("dec", None, runs))
-    assert "without pretraining: the network" in markdown.note(Row("dec", None, runs[1:]))
+    assert markdown.notes(Row("dec", None, runs[:1])) == []
+    assert "without pretraining in 2 of 3 runs:" in markdown.notes(Row("dec", None, runs))[0]
+    assert "without pretraining: the network" in markdown.notes(Row("dec", None, runs[1:]))[0]
+
+
+@pytest.mark.parametrize("busy", [None, 0.8])
+def test_a_time_beside_other_work_is_not_shown(put, tmp_path, busy):
+    runs = [{**record("dec", 0.8), "busy_elsewhere": busy, "pretrained_in_cache": True}]
+    loud, still = Row("dec", None, runs), Row("k-means", None, [record("k-means", 0.5)])
+    alone = markdown.document("Title", "x", [Comparison(TABLE, "first", [loud])])
+    assert "| minutes |" not in alone  # a column of nothing
+    assert "pretraining" not in alone  # nor a word on a time that is not there
+    both = markdown.document("Title", "x", [Comparison(TABLE, "first", [loud, still])])
+    assert "| dec | 80.0 | 70.0 | 60.0 | - | 1 |" in both
+    assert "| k-means | 50.0 | 40.0 | 30.0 | 1.5 | 1 |" in both
+    table = Reader(page.document("Title", "x", [Comparison(TABLE, "first", [loud])])).tables[0]
+    assert table[0] == ["method", "ACC", "NMI", "ARI", "seeds"]
+
+
+def test_a_sentence_that_several_rows_share_is_written_once():
+    cached = {"pretrained_in_cache": True}
+    rows = [
+        Row("dec", None, [record("dec", 0.8) | cached], remark="Slow."),
+        Row("dcn", None, [record("dcn", 0.8) | cached]),
+    ]
+    text = markdown.document("Title", "x", [Comparison(TABLE, "first", rows)])
+    assert "| dec <sup>1, 2</sup> |" in text
+    assert "| dcn <sup>2</sup> |" in text
+    assert text.count("in the cache") == 1
+    web = page.document("Title", "x", [Comparison(TABLE, "first", rows)])
+    assert web.count('href="#note-0-2"') == 2
+    assert web.count("in the cache") == 1
 
 
 def test_a_damaged_file_is_told_and_the_others_count(put, tmp_path):

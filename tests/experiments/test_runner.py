@@ -442,3 +442,23 @@ def test_affinity_methods_can_have_a_network_that_knows_more_data(table, load, t
     np.testing.assert_array_equal(np.asarray(model.pretrain_on), np.asarray(load("second").samples))
     config = work._config(by_method["lrr-sae"], load("first"), model)
     assert config["parameters"]["pretrain_on"] == "second"
+
+
+def test_a_table_can_ask_for_other_parameters_than_the_defaults(table, load, tmp_path):
+    other = replace(table, settings={"first": {"k-means": {"n_init": 2}}})
+    work = Reproduction([other], ["k-means"], "tuned", [0], tmp_path, load)
+    by_set = {cell.dataset: cell for cell in work.cells()}
+    record = work.run(by_set["first"]).record
+    assert record["config"]["parameters"]["n_init"] == 2
+    assert work._model(by_set["second"], load("second"), ()).n_init == 20
+    assert not work.run(by_set["first"]).fresh
+    plain = Reproduction([table], ["k-means"], "tuned", [0], tmp_path, load)
+    assert plain.run(plain.cells()[0]).changed == ("n_init",)
+
+
+def test_other_work_on_the_machine_is_told():
+    elsewhere = environment.Elsewhere()
+    busy = elsewhere.busy()
+    assert busy is None or busy >= 0
+    elsewhere.before = None  # a system that does not tell
+    assert elsewhere.busy() is None

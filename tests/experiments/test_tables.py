@@ -68,6 +68,7 @@ title = "Our photos"
 clusters = 4
 [photos.holidays]
 source = "holidays.npz"
+settings = { k-means = { n_init = 5 } }
 kscn-s = {}
 k-means = { acc = 53.0, nmi = 50, approximate = true }
 [photos.digits]
@@ -88,6 +89,7 @@ def test_a_file_may_hold_tables_of_ones_own(tmp_path):
     assert photos.rows["digits"] == {"kscn-s": {"acc": 80.5}}
     assert photos.rows["holidays"]["kscn-s"] == {}
     assert photos.sources == {"holidays": str(tmp_path.resolve() / "holidays.npz")}
+    assert photos.settings == {"holidays": {"k-means": {"n_init": 5}}, "digits": {}}
     assert (more.title, more.sources) == ("more", {})
 
 
@@ -108,6 +110,10 @@ def test_a_file_may_hold_tables_of_ones_own(tmp_path):
         (
             "[photos]\nclusters = 3\n[photos.digits]\nsource = 5",
             "source of photos.digits is no name of data",
+        ),
+        (
+            "[photos]\nclusters = 3\n[photos.digits]\nsettings = { k-means = 5 }",
+            "settings of photos.digits are no tables of parameters",
         ),
         ("[photos]\nclusters = 3\n[photos.'a/b']\nk-means = {}", "name 'a/b' is not letters"),
         (

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -92,7 +93,7 @@ def latent_command(
         else:
             _refuse("DATA", {"data": data, "pretrained": pretrained}, "give a RUN for them")
             view = _view_of_data(what, **fit)
-        figures.save(_latent_figure(view, labels_path, n_samples), file, kind)
+        _save(_latent_figure(view, labels_path, n_samples), file, kind)
     Terminal.beside(output).say(f"wrote {output}")
 
 
@@ -148,7 +149,7 @@ def subspaces_command(
                 images = images[:, 0]
             shown = figures.portraits(model, images, titles[:_MOST], directions)
             caption = _subspaces_caption(opened, len(images), len(titles))
-            figures.save(figures.subspace_figure(shown, caption), file, kind)
+            _save(figures.subspace_figure(shown, caption), file, kind)
     Terminal.beside(output).say(f"wrote {output}")
 
 
@@ -304,6 +305,22 @@ def _check(output: Path) -> str:
             f"{output} does not end in .png, .svg or .pdf; the ending says what is drawn."
         )
     return kind
+
+
+def _save(figure: "Figure", file: BinaryIO, kind: str) -> None:
+    """Write a figure; a .png with 256 colours, which is a third as large and looks the same."""
+    from kscn.report import figures
+
+    if kind != "png":
+        figures.save(figure, file, kind)
+        return
+    from PIL import Image  # comes with matplotlib
+
+    drawn = BytesIO()
+    figures.save(figure, drawn, kind)
+    whole = Image.open(drawn).convert("RGB")
+    few = whole.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    few.save(file, "PNG", optimize=True)
 
 
 def _is_run(what: str) -> bool:

@@ -83,6 +83,7 @@ def command(
       source = "holidays.npz"               # a file beside the table, with labels
       kscn-s = {}                           # a method, and published scores if there are any
       k-means = { acc = 53.0, nmi = 50.0 }
+      settings = { k-means = { n_init = 50 } }   # optional: other parameters than the defaults
     """  # noqa: D301 (click wants the backspace itself: keep these lines as they are)
     from kscn.cli.progress import load_data
     from kscn.experiments import tables
@@ -187,13 +188,20 @@ def _write(
     name: str,
     comparisons: Sequence["Comparison"],
 ) -> None:
-    from kscn.experiments import markdown, page
+    from kscn.experiments import claims, markdown, page
     from kscn.experiments.records import check_writable, write_text
+    from kscn.experiments.tables import ALL
 
-    for kind, document in (("md", markdown.document), ("html", page.document)):
+    command = f"kscn reproduce {name}"
+    after = claims.section(out) if name == ALL and stem == ALL else []
+    texts = {
+        "md": markdown.document(title, command, comparisons, after),
+        "html": page.document(title, command, comparisons),
+    }
+    for kind, text in texts.items():
         path = out / TABLES / f"{stem}.{kind}"
         check_writable(path)
-        write_text(path, document(title, f"kscn reproduce {name}", comparisons))
+        write_text(path, text)
         terminal.say(f"wrote {path}")
 
 

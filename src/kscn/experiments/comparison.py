@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from kscn.errors import DataError, KscnError
-from kscn.experiments import methods
+from kscn.experiments import beside, methods
+from kscn.experiments.environment import QUIET
 from kscn.experiments.records import RUNS, averages, differences, read_record
 from kscn.experiments.tables import SCORES, Table
 
@@ -53,6 +54,12 @@ class Row:
         """Mean and deviation of every score and the time; empty without runs."""
         return averages(self.runs) if self.runs else {}
 
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing else was going on beside all of the runs, so that their time counts."""
+        busy = [run.get("busy_elsewhere") for run in self.runs]
+        return bool(busy) and all(cores is not None and cores <= QUIET for cores in busy)
+
     def ours(self, score: str) -> tuple[float, float] | None:
         """Mean and deviation of a score over the seeds, in per cent."""
         if not self.runs:
@@ -65,7 +72,7 @@ class Row:
         if ours is None or score not in self.paper:
             return None
         # Two digits, as the paper has: 84.14 is within 3 of 87.14 however it is represented.
-        return round(ours[0] - self.paper[score], 2)
+        return round(ours[0] - self.paper[score], 2) + 0.0  # no minus before a zero
 
     def grade(self, score: str) -> str | None:
         """`above` the paper or level with it, `near` (less than 3 points below) or `below`."""
@@ -88,6 +95,11 @@ class Comparison:
         """The table's title, and the data set where the table has several."""
         several = len(self.table.rows) > 1
         return f"{self.table.title}: {self.dataset}" if several else self.table.title
+
+    @property
+    def timed(self) -> bool:
+        """Whether there is a row whose time can be shown."""
+        return any(row.quiet for row in self.rows)
 
     @property
     def published(self) -> list[str]:
@@ -120,6 +132,8 @@ def compare(
     for dataset in table.rows:
         records, broken = _records(table, dataset, out)
         faults += broken
+        if table.extras and dataset not in table.sources:
+            records = beside.added(records, dataset, table.clusters, out)
         if not table.extras:
             shown = {*table.rows[dataset], *chosen}
             records = [record for record in records if record["config"]["method"] in shown]

@@ -1,9 +1,10 @@
-"""What a measured figure depends on besides its settings: versions, commit, machine, memory."""
+"""What a measured figure depends on besides its settings: versions, commit, machine, load."""
 
 import os
 import platform
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from datetime import datetime, timezone
 from importlib.metadata import version
@@ -13,6 +14,8 @@ from typing import Any
 import kscn
 
 PACKAGES = ("kscn", "torch", "numpy", "scikit-learn")
+# Cores busy with other work, on average over a run, below which its time is that of the method.
+QUIET = 0.2
 
 
 def describe() -> dict[str, Any]:
@@ -45,6 +48,33 @@ def _git(directory: Path, *args: str) -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout.strip() or None
+
+
+class Elsewhere:
+    """How many cores other processes keep busy, from when this is made (Linux)."""
+
+    def __init__(self) -> None:
+        self.began = time.perf_counter()
+        self.before = self._seconds()
+
+    def busy(self) -> float | None:
+        """The mean number of cores since then; None where the system does not tell."""
+        now = self._seconds()
+        if now is None or self.before is None:
+            return None
+        passed = max(time.perf_counter() - self.began, 1e-9)
+        return round(max(0.0, (now - self.before) / passed), 3)
+
+    @staticmethod
+    def _seconds() -> float | None:
+        """Processor time of the whole machine without that of this process and its children."""
+        try:
+            line = Path("/proc/stat").read_text(encoding="utf-8").split("\n", 1)[0]
+            user, nice, system, _, _, irq, soft, steal = map(int, line.split()[1:9])
+        except (OSError, ValueError):
+            return None
+        whole = (user + nice + system + irq + soft + steal) / os.sysconf("SC_CLK_TCK")
+        return whole - sum(os.times()[:4])
 
 
 def reset_peak_memory() -> None:

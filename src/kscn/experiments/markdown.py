@@ -12,11 +12,13 @@ SIGNS = {"above": "▲", "near": "●", "below": "▼"}
 LEGEND = (
     f"Per cent; ours is mean ± standard deviation over the seeds. Gap is ours minus the paper's: "
     f"{SIGNS['above']} level or above, {SIGNS['near']} at most {WITHIN:g} points below, "
-    f"{SIGNS['below']} further below."
+    f"{SIGNS['below']} further below. Minutes are shown where nothing else ran on the machine."
 )
 
 
-def document(title: str, command: str, comparisons: Sequence[Comparison]) -> str:
+def document(
+    title: str, command: str, comparisons: Sequence[Comparison], after: Sequence[str] = ()
+) -> str:
     """A Markdown text with one table per data set.
 
     Parameters
@@ -27,12 +29,15 @@ def document(title: str, command: str, comparisons: Sequence[Comparison]) -> str
         What writes this text again.
     comparisons : sequence of Comparison
         What to show.
+    after : sequence of str
+        Lines of Markdown to end with.
     """
     lines = [f"# {_text(title)}", "", f"Written by {_code(command)}; do not edit. {LEGEND}"]
     for comparison in comparisons:
         if len(comparisons) > 1:
             lines += ["", f"## {_text(comparison.title)}"]
         lines += ["", *_table(comparison)]
+    lines += ["", *after] if after else []
     return "\n".join(lines) + "\n"
 
 
@@ -42,22 +47,20 @@ def _table(comparison: Comparison) -> list[str]:
     for score in SCORES:
         header.append(score.upper())
         header += ["paper", "gap"] if score in published else []
-    header += ["minutes", "seeds"]
+    header += [*(["minutes"] if comparison.timed else []), "seeds"]
     lines = [_line(header), _line([":--", *["--:"] * (len(header) - 1)])]
-    notes: list[str] = []
+    numbers: dict[str, int] = {}
     for row in comparison.rows:
-        remark = note(row)
-        if remark is not None:
-            notes.append(remark)
-        mark = f" <sup>{len(notes)}</sup>" if remark is not None else ""
-        cells = [_text(row.title) + mark]
+        marks = ", ".join(map(str, numbered(row, numbers)))
+        cells = [_text(row.title) + (f" <sup>{marks}</sup>" if marks else "")]
         for score in SCORES:
             cells.append(ours(row, score))
             cells += [paper(row, score), gap(row, score)] if score in published else []
-        lines.append(_line([*cells, minutes(row), str(len(row.runs) or "-")]))
-    if notes:
+        cells += [time_of(row)] if comparison.timed else []
+        lines.append(_line([*cells, str(len(row.runs) or "-")]))
+    if numbers:
         lines.append("")
-        lines += [f"<sup>{number}</sup> {_text(text)}  " for number, text in enumerate(notes, 1)]
+        lines += [f"<sup>{number}</sup> {_text(text)}  " for text, number in numbers.items()]
     return lines
 
 
@@ -82,7 +85,7 @@ def ours(row: Row, score: str, digits: int = 1, sign: str = "±") -> str:
     figures = row.ours(score)
     if figures is None:
         return "-"
-    mean, deviation = figures
+    mean, deviation = round(figures[0], digits) + 0.0, figures[1]  # no minus before a zero
     spread = f" {sign} {deviation:.{digits}f}" if len(row.runs) > 1 else ""
     return f"{mean:.{digits}f}{spread}"
 
@@ -106,16 +109,27 @@ def minutes(row: Row) -> str:
     return f"{row.figures['seconds']['mean'] / 60:.1f}" if row.runs else "-"
 
 
-def note(row: Row) -> str | None:
-    """What is to be said about a row that was measured, if anything."""
+def time_of(row: Row) -> str:
+    """The mean time of a run where nothing else was going on, else nothing."""
+    return minutes(row) if row.quiet else "-"
+
+
+def numbered(row: Row, numbers: dict[str, int]) -> list[int]:
+    """The numbers of a row's notes; one that another row has already keeps its number."""
+    return [numbers.setdefault(text, len(numbers) + 1) for text in notes(row)]
+
+
+def notes(row: Row) -> list[str]:
+    """What is to be said about a row that was measured, a sentence each."""
     if not row.runs:
-        return None
+        return []
     parts = [row.remark] if row.remark else []
+    parts += dict.fromkeys(run["from"] for run in row.runs if "from" in run)
     if row.left_out:
         runs = "1 run" if row.left_out == 1 else f"{row.left_out} runs"
         parts.append(f"{runs} with other settings than the newest left out.")
     cached = sum(bool(run.get("pretrained_in_cache")) for run in row.runs)
-    if cached:
+    if cached and row.quiet:
         of = "" if cached == len(row.runs) else f" in {cached} of {len(row.runs)} runs"
         parts.append(f"The time is without pretraining{of}: the network was in the cache.")
-    return " ".join(parts) or None
+    return parts

@@ -7,7 +7,7 @@ from string import Template
 from typing import Any
 
 from kscn.experiments.comparison import WITHIN, Comparison, Row
-from kscn.experiments.markdown import SIGNS, minutes, note, paper
+from kscn.experiments.markdown import SIGNS, numbered, paper, time_of
 from kscn.experiments.tables import SCORES
 
 # What a reader that cannot see the mark is told.
@@ -30,16 +30,18 @@ def document(title: str, command: str, comparisons: Sequence[Comparison]) -> str
 def _section(number: int, comparison: Comparison, several: bool) -> str:
     title, published = escape(comparison.title), comparison.published
     hidden = "" if several else ' class="unseen"'  # the page is called so already
-    notes: list[str] = []
-    body = "\n".join(_row(row, published, notes, number) for row in comparison.rows)
+    notes: dict[str, int] = {}
+    timed = comparison.timed
+    body = "\n".join(_row(row, published, notes, number, timed) for row in comparison.rows)
     table = (
-        f"<table>\n<caption{hidden}>{title}</caption>\n<thead>\n{_head(published)}\n</thead>\n"
+        f"<table>\n<caption{hidden}>{title}</caption>\n"
+        f"<thead>\n{_head(published, timed)}\n</thead>\n"
         f"<tbody>\n{body}\n</tbody>\n</table>"
     )
     parts = ["<section>", _scrolled(table, title)]
     if notes:
         items = "".join(
-            f'<li id="note-{number}-{i}">{escape(text)}</li>' for i, text in enumerate(notes, 1)
+            f'<li id="note-{number}-{i}">{escape(text)}</li>' for text, i in notes.items()
         )
         parts.append(f'<ol class="notes">{items}</ol>')
     if any(row.runs for row in comparison.rows):
@@ -52,7 +54,7 @@ def _scrolled(table: str, label: str) -> str:
     return f'<div class="scroll" role="region" tabindex="0" aria-label="{label}">\n{table}\n</div>'
 
 
-def _head(published: Sequence[str]) -> str:
+def _head(published: Sequence[str], timed: bool) -> str:
     groups, columns = [], []
     for score in SCORES:
         parts = ["ours", "paper", "gap"] if score in published else ["ours"]
@@ -64,7 +66,8 @@ def _head(published: Sequence[str]) -> str:
         ]  # fmt: skip
     spans = 'rowspan="2"'
     last = "".join(
-        f'<th scope="col" {spans} class="first">{name}</th>' for name in ("minutes", "seeds")
+        f'<th scope="col" {spans} class="first">{name}</th>'
+        for name in (*(["minutes"] if timed else []), "seeds")
     )
     return (
         f'<tr><th scope="col" {spans} class="name">method</th>{"".join(groups)}{last}</tr>\n'
@@ -72,19 +75,18 @@ def _head(published: Sequence[str]) -> str:
     )
 
 
-def _row(row: Row, published: Sequence[str], notes: list[str], number: int) -> str:
-    remark = note(row)
-    mark = ""
-    if remark is not None:
-        notes.append(remark)
-        mark = f' <sup><a href="#note-{number}-{len(notes)}">{len(notes)}</a></sup>'
+def _row(
+    row: Row, published: Sequence[str], notes: dict[str, int], number: int, timed: bool
+) -> str:
+    links = [f'<a href="#note-{number}-{i}">{i}</a>' for i in numbered(row, notes)]
+    mark = f" <sup>{', '.join(links)}</sup>" if links else ""
     preset = f' <span class="tag">{escape(row.preset)}</span>' if row.preset else ""
     cells = [f'<th scope="row">{escape(row.method)}{preset}{mark}</th>']
     for score in SCORES:
         cells.append(f'<td class="first">{_ours(row, score)}</td>')
         if score in published:
             cells += [f"<td>{paper(row, score)}</td>", f"<td>{_gap(row, score)}</td>"]
-    cells += [f'<td class="first">{minutes(row)}</td>']
+    cells += [f'<td class="first">{time_of(row)}</td>'] if timed else []
     cells += [f'<td class="first">{len(row.runs) or "-"}</td>']
     return f"<tr>{''.join(cells)}</tr>"
 

@@ -43,8 +43,9 @@ def _check(record: Any) -> None:
     for name in SCORES:
         _require(_is_number(scores.get(name)), f"{name} is no number")
     _require(_is_number(record["seconds"]) and record["seconds"] >= 0, "seconds are no time")
-    peak = record.get("peak_memory_mb")
-    _require(peak is None or _is_number(peak), "peak_memory_mb is no number")
+    for name in ("peak_memory_mb", "busy_elsewhere"):
+        value = record.get(name)
+        _require(value is None or _is_number(value), f"{name} is no number")
     _require(isinstance(record.get("time"), str | None), "time is no text")
 
 

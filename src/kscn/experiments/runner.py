@@ -37,7 +37,8 @@ class Cell:
     """One run to be made: a method with a preset and a seed on a data set.
 
     `source` is the file of a data set that is not in the catalogue; `pretrain_on` the data of
-    which a network on whose features the method works is trained, if not of the data set itself.
+    which a network on whose features the method works is trained, if not of the data set itself;
+    `settings` the parameters that the table asks for, as JSON.
     """
 
     dataset: str
@@ -47,6 +48,7 @@ class Cell:
     clusters: int
     source: str | None = None
     pretrain_on: str | None = None
+    settings: str = "{}"
 
     @property
     def kind(self) -> tuple[str, str, str | None]:
@@ -224,8 +226,9 @@ class Reproduction:
         source = table.sources.get(dataset)
         takes = "pretrain_on" in methods.accepted(method)
         other = table.pretraining.get(dataset) if takes else None
+        settings = json.dumps(table.settings.get(dataset, {}).get(method, {}), sort_keys=True)
         return [
-            Cell(dataset, method, preset, seed, table.clusters, source, other)
+            Cell(dataset, method, preset, seed, table.clusters, source, other, settings)
             for seed in self.seeds
         ]
 
@@ -255,6 +258,7 @@ class Reproduction:
             random_state=cell.seed,
             callbacks=tuple(callbacks),
             **other,
+            **json.loads(cell.settings),
         )
 
     def _config(self, cell: Cell, dataset: Any, model: Any) -> dict[str, Any]:
@@ -292,10 +296,11 @@ def measure(model: Any, dataset: Any) -> dict[str, Any]:
 
     about = environment.describe()
     environment.reset_peak_memory()
+    elsewhere = environment.Elsewhere()
     began = time.perf_counter()
     model.fit(dataset.samples)
     seconds = time.perf_counter() - began
-    peak = environment.peak_memory_mb()
+    peak, busy = environment.peak_memory_mb(), elsewhere.busy()
     found = np.asarray(model.labels_)
     return {
         "scores": metrics.scores(dataset.labels, found),
@@ -304,6 +309,7 @@ def measure(model: Any, dataset: Any) -> dict[str, Any]:
         "objective": _number(getattr(model, "inertia_", None)),
         "iterations": _number(getattr(model, "n_iter_", None)),
         "peak_memory_mb": peak,
+        "busy_elsewhere": busy,
         "pretrained_in_cache": _from_cache(model),
         **about,
     }

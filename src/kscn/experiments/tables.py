@@ -47,6 +47,8 @@ class Table:
         Data set -> method -> one sentence on our figure, where there is something to say.
     extras : bool
         Whether methods that are not in it are shown too once they have been measured.
+    settings : dict of dict of dict
+        Data set -> method -> parameters that it is run with, where defaults are not wanted.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Table:
     pretraining: dict[str, str] = field(default_factory=dict)
     remarks: dict[str, dict[str, str]] = field(default_factory=dict)
     extras: bool = True
+    settings: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
 
     @property
     def methods(self) -> list[str]:
@@ -148,7 +151,7 @@ def _table(name: str, content: Any, remarks: dict[str, dict[str, str]]) -> Table
     )
     _check(isinstance(extras, bool), f"extras of [{name}] is neither true nor false")
     _check(bool(content), f"[{name}] has no data set, a section like [{name}.mnist]")
-    rows = {}
+    rows, settings = {}, {}
     named: dict[str, dict[str, str]] = {"source": {}, "pretrain_on": {}}
     for dataset, section in content.items():
         where = f"{name}.{dataset}"
@@ -158,12 +161,20 @@ def _table(name: str, content: Any, remarks: dict[str, dict[str, str]]) -> Table
         for key in {*named} & {*section}:
             named[key][dataset] = section.pop(key)
             _check(isinstance(named[key][dataset], str), f"{key} of {where} is no name of data")
+        settings[dataset] = section.pop("settings", {})
+        _check_settings(settings[dataset], where)
         for method, scores in section.items():
             _check_scores(scores, f"{method} in [{where}]")
         rows[dataset] = section
-    return Table(
-        name, title, clusters, rows, named["source"], named["pretrain_on"], remarks, extras
+    parts = named["source"], named["pretrain_on"], remarks, extras, settings
+    return Table(name, title, clusters, rows, *parts)
+
+
+def _check_settings(settings: Any, where: str) -> None:
+    sound = isinstance(settings, Mapping) and all(
+        isinstance(of_method, Mapping) for of_method in settings.values()
     )
+    _check(sound, f"settings of {where} are no tables of parameters by method")
 
 
 def _check_scores(scores: Any, where: str) -> None:
