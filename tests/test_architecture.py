@@ -1,7 +1,8 @@
 """Dependencies point one way, from the command line down to the mathematics, and imports are light.
 
-cli -> web -> experiments, report, export -> estimators, baselines -> training -> nn, features,
-subspaces, data -> atomicfile, chosen, metrics, modelfile, modelparts, parallel, errors.
+cli -> web -> experiments, report, export -> estimators, baselines -> model, training, neighbours ->
+nn, features, subspaces, data -> atomicfile, chosen, metrics, modelfile, modelparts, parallel ->
+errors.
 """
 
 import ast
@@ -21,7 +22,7 @@ LAYERS = [
     {"errors"},
     {"atomicfile", "chosen", "metrics", "modelfile", "modelparts", "parallel"},
     {"nn", "features", "subspaces", "data"},
-    {"training", "neighbours"},
+    {"model", "training", "neighbours"},
     {"estimators", "baselines"},
     {"experiments", "report", "export"},
     {"web"},

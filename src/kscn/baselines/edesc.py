@@ -30,9 +30,8 @@ from kscn.baselines.pretrained import train_alone
 from kscn.data import Source
 from kscn.errors import InputError, TrainingError
 from kscn.estimators import validation as check
-from kscn.estimators.sums import check_size
 from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling, NoAugmentation
-from kscn.subspaces import ScatterSums
+from kscn.subspaces import ScatterSums, check_size
 from kscn.subspaces.bases import rows_times
 from kscn.training.blocks import Blocks
 from kscn.training.device import seeded

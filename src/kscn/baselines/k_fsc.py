@@ -30,10 +30,10 @@ from kscn.baselines.group_codes import Atoms, update_atoms
 from kscn.data import Source, as_source
 from kscn.errors import InputError
 from kscn.estimators import validation as check
-from kscn.estimators.labels import canonical_order
 from kscn.estimators.linear import KSubspaces
 from kscn.subspaces import ScatterSums
 from kscn.training.blocks import Blocks, check_finite, working_dtype
+from kscn.training.labels import canonical_order
 from kscn.training.memory import kept_memory
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
@@ -18,20 +17,18 @@ from kscn.data import Source
 from kscn.errors import InputError, TrainingError
 from kscn.estimators import network, presets
 from kscn.estimators import validation as check
-from kscn.estimators.deepfile import read_deep, write_deep
+from kscn.estimators.base import SubspaceClusterer
 from kscn.estimators.deepstart import find_subspaces, renamed
 from kscn.estimators.deepstate import DeepProgress
-from kscn.estimators.labels import numbered
-from kscn.estimators.presets.derive import settings
-from kscn.estimators.sums import check_size
-from kscn.estimators.usage import LatentClusterer
+from kscn.estimators.presets.derive import AUTO, OPEN, settings
+from kscn.estimators.saving import facts_of, of_the_file, plain
+from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
-from kscn.nn import IdentityLatent, WhitenedLatent
-from kscn.subspaces import Subspaces
+from kscn.nn import IdentityLatent, InputScaling, WhitenedLatent
+from kscn.subspaces import Subspaces, check_size
 from kscn.training.alternate import Alternation, Epoch
-from kscn.training.blocks import Blocks
 from kscn.training.device import placed, seeded
-from kscn.training.distributed import ALONE, Group, current_group, place, send_module
+from kscn.training.distributed import Group, current_group, place, send_module
 from kscn.training.latents import Encoder, block_rows, each_alone, encode, evaluating, moments
 from kscn.training.minibatches import Minibatches
 from kscn.training.pretrain import EpochLosses, Trainer, pretrain
@@ -40,7 +37,11 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class KSCN(LatentClusterer):
+# Settings that may be networks, functions or arrays; of the network, the file holds what it is.
+NOT_SAVED = {"autoencoder", "autoencoder_params", "augment", "init"}
+
+
+class KSCN(SubspaceClusterer):
     """Learn a representation and the k subspaces that samples lie near in it, together.
 
     An autoencoder is pretrained; its latents are clustered by k-subspaces; then network and
@@ -285,16 +286,15 @@ class KSCN(LatentClusterer):
         """
         group = current_group()
         source = self._new_samples(X, group)
-        check.deep_parameters(self, place(source)[1])
+        self._check_params(place(source)[1])
         self._derive(source)
-        self.latent_: nn.Module = IdentityLatent()
         progress = DeepProgress.begin(self, source, group)
         batches = self._build(source, group)
         progress.restore_networks()
         if not progress.past("pretrain"):
             self._pretrain(batches, progress)
         if not progress.past("start"):
-            self.latent_ = self._latent_map(batches, group).to(batches.device)
+            self.model_.latent = self._latent_map(batches, group).to(batches.device)
             start = self._start(batches, progress)
         else:
             start = progress.subspaces()
@@ -303,9 +303,8 @@ class KSCN(LatentClusterer):
             alternation.run(self.settings_["epochs"], self.settings_["tol"], self._on_epoch)
             progress.enter("finish", alternation.state)
             progress.keeper.keep()
-        self.autoencoder_.eval()
-        self.latent_.eval()
-        self._keep(*numbered(alternation))
+        self.model_.eval()
+        self._keep(*alternation.numbered()[:3])
         progress.keeper.release()
         return self
 
@@ -339,10 +338,6 @@ class KSCN(LatentClusterer):
             progress.keeper.keep()
         return alternation
 
-    def fit_predict(self, X: Any, y: object = None) -> NDArray:
-        """Fit and return `labels_`."""
-        return self.fit(X).labels_
-
     def _build(self, source: Source, group: Group) -> Minibatches:
         """A fresh network for these samples, and the samples as its mini-batches."""
         device, use = check.device(self.device), self.settings_
@@ -350,11 +345,12 @@ class KSCN(LatentClusterer):
         # Not torch's global generator: the user's own random numbers stay as they were.
         with seeded(self.random_state_):
             built = network.build(use["autoencoder"], use["autoencoder_params"], source.shape)
-        self.autoencoder_ = placed(built, device)
-        send_module(group, [self.autoencoder_])
-        self.scaling_ = group.scaling(source, image is not None).to(device)
-        self._input_shape = network.input_shape(built, source.shape)
-        batches = self._batches(source, group)
+        placed(built, device)
+        send_module(group, [built])
+        self.model_ = SubspaceModel(network.input_shape(built, source.shape))
+        self.model_.network = built
+        self.model_.scaling = group.scaling(source, image is not None).to(device)
+        batches = self.model_.batches(source, device, group.batch_size(use["batch_size"]))
         code_dim = network.checked_run(self.autoencoder_, batches.read(0, min(2, len(batches))))
         self._check_dims(code_dim)
         if self.pretrained is not None:
@@ -372,10 +368,6 @@ class KSCN(LatentClusterer):
         check.latent_dims("subspace_dim", use["subspace_dim"], self.n_clusters, d)
         if use["init_dim"] is not None:
             check.latent_dims("init_dim", use["init_dim"], self.n_clusters, d)
-
-    def _batches(self, source: Source, group: Group = ALONE) -> Minibatches:
-        device, size = check.device(self.device), group.batch_size(self.settings_["batch_size"])
-        return Minibatches(source, self.scaling_, self._input_shape, size, device)
 
     def _trainer(
         self, batches: Minibatches, epochs: int, stage: str, progress: DeepProgress
@@ -473,13 +465,28 @@ class KSCN(LatentClusterer):
 
     # Using the fitted model ---------------------------------------------------------------------
 
-    def _scale(self) -> float:
+    @property
+    def autoencoder_(self) -> nn.Module:
+        """The network, from the beginning of the fit on."""
+        return self._part("network")
+
+    @property
+    def latent_(self) -> nn.Module:
+        """From its codes to the latents in which subspaces are."""
+        return self._part("latent")
+
+    @property
+    def scaling_(self) -> InputScaling:
+        """From stored values to those of the network."""
+        return self._part("scaling")
+
+    def _temperature(self) -> float:
         use = self.settings_
-        return use["temperature"] if use["loss"] == "separation" else 2 * self.noise_variance_
+        return use["temperature"] if use["loss"] == "separation" else super()._temperature()
 
     def reconstruct(self, X: Any) -> NDArray:
         """Samples as the autoencoder restores them, in the shape and units of X."""
-        batches = self._opened(X)
+        batches = self._network_inputs(X)
         out = np.empty((len(batches), *batches.source.shape), dtype=np.float32)
         with evaluating(self.autoencoder_), torch.no_grad():
             for first, batch in batches.blocks(block_rows(batches.shape)):
@@ -488,41 +495,33 @@ class KSCN(LatentClusterer):
                 out[first : first + len(batch)] = self.scaling_.inverse(restored).cpu().numpy()
         return out
 
+    def _network_inputs(self, X: Any) -> Minibatches:
+        """New samples as the network takes them, after all checks."""
+        check_is_fitted(self, "subspaces_")
+        return self.model_.batches(self._opened(X), check.device(self.device))
+
     def _restore(self, batch: Tensor) -> Tensor:
         return self.autoencoder_.decode(self.autoencoder_.encode(batch))  # type: ignore[operator]
 
-    def _opened(self, X: Any) -> Minibatches:
-        check_is_fitted(self, "subspaces_")
-        source = check.open_samples(self, X, reset=False)
-        network.check_images(source, self._input_shape)
-        for part in (self.autoencoder_, self.latent_, self.scaling_):
-            placed(part, check.device(self.device))  # a loaded model is on the CPU at first
-        return self._batches(source)
-
-    def _latent_blocks(self, X: Any) -> Blocks:
-        batches = self._opened(X)
-        latents = encode(batches, Encoder(self.autoencoder_, self.latent_))
-        return Blocks(latents, torch.float32, batches.device)
+    def _check_params(self, n_samples: int) -> None:
+        check.deep_parameters(self, n_samples)
 
     # Model files --------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to the directory `path` (safetensors + JSON, never pickle).
-
-        The file holds the parameters that the model was fitted with. A module of your own is saved
-        by its weights; `load_model(path, autoencoder=module)` needs one of the same architecture
-        to put them into.
-        """
-        check_is_fitted(self, "subspaces_")
-        write_deep(self, path)
+    def _facts(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        used = self.settings_.items()
+        return {"settings": {name: plain(v) for name, v in used if name not in NOT_SAVED}}, {}
 
     @classmethod
-    def _from_model(cls, model: ModelFile, autoencoder: nn.Module | None = None) -> Self:
-        """Rebuild a fitted estimator; `labels_` and `history_` belong to the run, not the model."""
-        return read_deep(cls, model, autoencoder)
+    def _from_facts(cls, model: ModelFile, built: SubspaceModel) -> dict[str, Any]:
+        given = model.params["params"]
+        _saved_settings(given)  # the model may be fitted again by them
+        return {"settings_": _saved_settings(facts_of(model).get("settings", given))}
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.three_d_array = True
-        tags.transformer_tags.preserves_dtype = ["float32"]
-        return tags
+
+def _saved_settings(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What a fit used, as far as it is saved; "auto" where a file says nothing of it."""
+    used = {name: found.get(name, AUTO) for name in OPEN if name not in NOT_SAVED}
+    with of_the_file():
+        check.deep_settings(used)
+    return used

@@ -18,10 +18,10 @@ from kscn.estimators import validation as check
 from kscn.estimators.deepstate import DeepProgress
 from kscn.estimators.linear import KSubspaces
 from kscn.subspaces import Subspaces
-from kscn.training.alternate import assign
 from kscn.training.blocks import Blocks
 from kscn.training.checkpoint import State
 from kscn.training.distributed import Group, own_rows, place
+from kscn.training.labels import assign
 from kscn.training.latents import LatentSource
 
 # A random subset of this size is what DSC-Net starts from.

@@ -34,7 +34,8 @@ class DeepProgress(Progress):
         network.load_weights(self.estimator.autoencoder_, self.saved.part("autoencoder"), what)
         latent = latent_of(self.saved.part("latent"))
         network.load_weights(latent, self.saved.part("latent"), what)
-        self.estimator.latent_ = latent.to(next(self.estimator.autoencoder_.parameters()).device)
+        device = next(self.estimator.autoencoder_.parameters()).device
+        self.estimator.model_.latent = latent.to(device)
 
 
 def latent_of(weights: Mapping[str, Tensor]) -> nn.Module:

@@ -13,16 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from kscn.data import Source
 from kscn.estimators import network
 from kscn.estimators import validation as check
-from kscn.estimators.embedding import encoded_for_fit, encoded_for_use
-from kscn.estimators.labels import in_order, numbered
-from kscn.estimators.plusfile import read_plus, write_plus
+from kscn.estimators.base import SubspaceClusterer
+from kscn.estimators.embedding import checked_about, encoded_for_fit, encoded_for_use
 from kscn.estimators.plusstart import (
     better,
     choose,
@@ -34,19 +31,21 @@ from kscn.estimators.plusstart import (
     second_opinion,
 )
 from kscn.estimators.plusstate import PlusProgress, Start
+from kscn.estimators.saving import facts_of, plain
 from kscn.estimators.tried import summary
-from kscn.estimators.usage import LatentClusterer
+from kscn.features import FeatureChain
 from kscn.features.encoders import Encoder as PretrainedEncoder
+from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
-from kscn.nn import ConvEncoder, UnitLatent
+from kscn.modelparts import integer, number
+from kscn.nn import ConvEncoder, InputScaling, UnitLatent
 from kscn.parallel import one_thread
 from kscn.training.alternate import Epoch
 from kscn.training.blocks import Blocks
 from kscn.training.checkpoint import State
 from kscn.training.device import placed, seeded
-from kscn.training.distributed import ALONE, Group, current_group, place, send_module
-from kscn.training.latents import Encoder, encode
-from kscn.training.minibatches import Minibatches
+from kscn.training.distributed import Group, current_group, place, send_module
+from kscn.training.labels import in_order
 from kscn.training.opinion import SecondOpinion
 from kscn.training.pretrain import Trainer
 from kscn.training.refine import Refinement
@@ -68,7 +67,7 @@ ASK_EVERY = 2
 AVERAGE = 0.99
 
 
-class KSCNPlus(LatentClusterer):
+class KSCNPlus(SubspaceClusterer):
     """The method for data of any kind: three stages, none of which sees a label.
 
     1. *Candidates.* A sample is described in several ways (pixels and wavelet scattering of images;
@@ -173,6 +172,7 @@ class KSCNPlus(LatentClusterer):
 
     image_encoder_: PretrainedEncoder | None
     _encoder_of_fit: dict[str, Any] | None
+    _former_params = ("components", "whiten", "subspace_dim")  # chosen by the data now
 
     def __init__(
         self,
@@ -231,16 +231,14 @@ class KSCNPlus(LatentClusterer):
         """
         group = current_group()
         source = self._new_samples(X, group)
-        self._input_shape = network.image_shape(source.shape) or source.shape
-        image = len(self._input_shape) == 3
-        check.plus_parameters(self, place(source)[1], image)
+        self.model_ = SubspaceModel(network.image_shape(source.shape) or source.shape)
+        image = len(self.model_.shape) == 3
+        self._check_params(place(source)[1])
         check.unequal(source, group)
         if image:
-            network.augmentation(self.augment, self._input_shape)
+            network.augmentation(self.augment, self.model_.shape)
         group.batch_size(self.batch_size)  # what cannot be shared out is refused before the search
         progress = PlusProgress.begin(self, source, group)
-        self.encoder_: ConvEncoder | None = None
-
         start = progress.start
         if start is None:
             with one_thread() if place(source)[1] < FEW else nullcontext():
@@ -258,10 +256,6 @@ class KSCNPlus(LatentClusterer):
         if self.encoder is not None:
             X = encoded_for_fit(self, X, group)
         return super()._new_samples(X, group)
-
-    def fit_predict(self, X: Any, y: object = None) -> NDArray:
-        """Fit and return `labels_`."""
-        return self.fit(X).labels_
 
     def _start(self, source: Source, image: bool, progress: PlusProgress) -> Start:
         """k-subspaces on the features of all samples, from what short runs agree on."""
@@ -291,7 +285,7 @@ class KSCNPlus(LatentClusterer):
         refined = self.refine is True or (self.refine == "auto" and image and many)
         if refined:
             progress.wide = found.wide
-        self.features_, start = find_start(
+        self.model_.features, start = find_start(
             found,
             source,
             self.n_clusters,
@@ -305,20 +299,22 @@ class KSCNPlus(LatentClusterer):
 
     def _improved(self, source: Source, start: Start, progress: PlusProgress) -> bool:
         """Refine, and keep what that found if its members find back as well as those before."""
-        found = numbered(self._refine(source, start, progress))
+        found = self._refine(source, start, progress).numbered()
         group, device = progress.group, check.device(self.device)
         assert progress.wide is not None
         k, seed = self.n_clusters, self.random_state_
         features = group.holding(progress.wide.to(device).source(source))
-        if self.refine is True or better(features, found[1], start.labels, k, seed, device, group):
-            self._keep(*found)
+        before = start.labels
+        if self.refine is True or better(features, found.labels, before, k, seed, device, group):
+            self._keep(*found[:3])
             return True
         # What `predict` will say, which is not what a refinement learns from.
-        self.encoder_, self.n_iter_ = None, 0
+        self.model_.network, self.n_iter_ = None, 0
         blocks = Blocks(
             held_features(self.features_.to(device), source, group), torch.float32, device
         )
-        self._keep(*in_order(blocks, start.subspaces.to(torch.float32, device), group))
+        found = in_order(blocks, start.subspaces.to(torch.float32, device), group)
+        self._keep(*found[:3])
         return True
 
     def _refine(self, source: Source, start: Start, progress: PlusProgress) -> Refinement:
@@ -341,9 +337,9 @@ class KSCNPlus(LatentClusterer):
             refinement.run(epochs, 0.0, on_epoch)
             progress.enter("finish", refinement.state)
             progress.keeper.keep()
-        averaged, self.latent_ = refinement.trainer.encoding
-        assert isinstance(averaged, ConvEncoder)
-        self.encoder_ = averaged.eval().requires_grad_(False)
+        averaged, self.model_.latent = refinement.trainer.encoding
+        self.model_.network = averaged.requires_grad_(False)
+        self.model_.eval()
         return refinement
 
     def _refinement(
@@ -351,23 +347,23 @@ class KSCNPlus(LatentClusterer):
     ) -> Refinement:
         """The refinement, where it begins or where it was."""
         device, group = check.device(self.device), progress.group
-        self.scaling_ = group.scaling(source, image=True).to(device)
+        self.model_.scaling = group.scaling(source, image=True).to(device)
         k = self.n_clusters
         p = latent_dims(k)
         # Not torch's global generator: the user's own random numbers stay as they were.
         with seeded(self.random_state_):
-            encoder = ConvEncoder(self._input_shape, k * p)
+            encoder = ConvEncoder(self.model_.shape, k * p)
         placed(encoder, device)
         send_module(group, [encoder])
         progress.train(encoder)
         trainer = Trainer(
             encoder,
             UnitLatent(),
-            self._batches(source, group),
+            self.model_.batches(source, device, group.batch_size(self.batch_size)),
             epochs=epochs,
             learning_rate=self.learning_rate,
             schedule="one-cycle",
-            augment=network.augmentation(self.augment, self._input_shape),
+            augment=network.augmentation(self.augment, self.model_.shape),
             generator=progress.generator,
             stage="the refinement",
             reconstruct=False,
@@ -415,28 +411,36 @@ class KSCNPlus(LatentClusterer):
 
     # Using the fitted model ---------------------------------------------------------------------
 
-    def _scale(self) -> float:
+    @property
+    def features_(self) -> FeatureChain:
+        """From samples to the features of the start."""
+        return self._part("features")
+
+    @property
+    def encoder_(self) -> ConvEncoder | None:
+        """The refined network."""
+        return self.model_.network  # type: ignore[return-value]
+
+    @property
+    def latent_(self) -> UnitLatent:
+        """From its codes to unit vectors."""
+        return self._part("latent")
+
+    @property
+    def scaling_(self) -> InputScaling:
+        """From stored values to those of the refined network."""
+        return self._part("scaling")
+
+    def _temperature(self) -> float:
         if self.encoder_ is None:
-            return 2 * self.noise_variance_
+            return super()._temperature()
         return self._params_of_fit["temperature"]
 
-    def _batches(self, source: Source, group: Group = ALONE) -> Minibatches:
-        device, size = check.device(self.device), group.batch_size(self.batch_size)
-        return Minibatches(source, self.scaling_, self._input_shape, size, device)
+    def _opened(self, X: Any) -> Source:
+        return super()._opened(X if self._encoder_of_fit is None else encoded_for_use(self, X))
 
-    def _latent_blocks(self, X: Any) -> Blocks:
-        check_is_fitted(self, "subspaces_")
-        if self._encoder_of_fit is not None:
-            X = encoded_for_use(self, X)
-        source = check.open_samples(self, X, reset=False)
-        device = check.device(self.device)
-        if self.encoder_ is None:
-            return Blocks(self.features_.to(device).source(source), torch.float32, device)
-        network.check_images(source, self._input_shape)
-        for part in (self.encoder_, self.latent_, self.scaling_):
-            placed(part, device)  # a loaded model is on the CPU at first
-        latents = encode(self._batches(source), Encoder(self.encoder_, self.latent_))
-        return Blocks(latents, torch.float32, device)
+    def _check_params(self, n_samples: int) -> None:
+        check.plus_parameters(self, n_samples, len(self.model_.shape) == 3)
 
     def on_embeddings(self) -> Self:
         """The same fitted model without its encoder: it takes embeddings in place of images."""
@@ -446,24 +450,29 @@ class KSCNPlus(LatentClusterer):
 
     # Model files --------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to the directory `path` (safetensors + JSON, never pickle).
-
-        The file holds the parameters that the model was fitted with.
-        """
-        check_is_fitted(self, "subspaces_")
-        write_plus(self, path)
+    def _facts(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        chosen = ("subspace_dim", "confidence", "chosen")
+        facts = {name: plain(getattr(self, f"{name}_")) for name in chosen}
+        return facts | {"image_encoder": self._encoder_of_fit}, {}
 
     @classmethod
-    def _from_model(cls, model: ModelFile) -> Self:
-        """Rebuild a fitted estimator; `labels_` and `history_` belong to the run, not the model."""
-        return read_plus(cls, model)
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.three_d_array = True
-        tags.transformer_tags.preserves_dtype = ["float32"]
-        return tags
+    def _from_facts(cls, model: ModelFile, built: SubspaceModel) -> dict[str, Any]:
+        fitted = facts_of(model)
+        told = fitted.get("chosen", "k-subspaces")
+        if not isinstance(told, str):
+            raise ValueError("chosen is no text")
+        if not isinstance(model.params["params"].get("encoder"), (str, type(None))):
+            raise ValueError("its encoder has no name")
+        return {
+            "subspace_dim_": integer(fitted, "subspace_dim", 0),
+            # Older files know how runs agreed.
+            "confidence_": number(fitted, "confidence" if "confidence" in fitted else "agreement"),
+            "chosen_": told[:200],
+            "image_encoder_": None,
+            "_encoder_of_fit": checked_about(
+                fitted.get("image_encoder", model.params.get("image_encoder"))
+            ),
+        }
 
 
 def _shares(labels: NDArray, k: int) -> Tensor:

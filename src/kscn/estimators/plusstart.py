@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kscn.data import Source, as_source
-from kscn.estimators.labels import canonical_order, in_order
 from kscn.estimators.plusstate import Start, chain_of
 from kscn.estimators.select import FIRST_DIM, Selection, select
 from kscn.estimators.spaces import image_spaces, vector_spaces
@@ -30,6 +29,7 @@ from kscn.training.blocks import Blocks, held, working_dtype
 from kscn.training.checkpoint import State, prefixed, shared
 from kscn.training.distributed import Group, own_rows, place
 from kscn.training.growth import Grown, assign_across, dimensions, fold_of, grow
+from kscn.training.labels import canonical_order, in_order
 from kscn.training.opinion import SecondOpinion
 
 # Samples that candidates are made from: so many, or so many per cluster, but no more than a graph
@@ -181,8 +181,8 @@ def find_start(
     features = held_features(FeatureChain.of_fitted([last]).to(device), first, group)
     blocks = Blocks(features, torch.float32, device)
     in_place = in_order(blocks, subspaces.to(torch.float32, device), group)
-    doubt = group.gather(_doubt(blocks, in_place[0])) if refined else None
-    return chain, Start(*in_place, doubt)
+    doubt = group.gather(_doubt(blocks, in_place.subspaces)) if refined else None
+    return chain, Start(*in_place[:3], doubt)
 
 
 def _grown(
@@ -212,7 +212,7 @@ def _grown(
     grown = Grown(group.agree_on(grown.whole), [group.agree_on(part) for part in grown.without])
     blocks = Blocks(features, torch.float32, device)
     if not refined:
-        return Start(*in_order(blocks, grown.whole, group), None)
+        return Start(*in_order(blocks, grown.whole, group)[:3], None)
     across = assign_across(blocks, place(features)[0], grown.without, seed)
     labels = group.gather(across.labels).cpu().numpy()
     order = canonical_order(labels, k)

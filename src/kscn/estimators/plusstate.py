@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kscn.estimators import network
-from kscn.estimators.fittedfile import plain
 from kscn.estimators.progress import Progress
+from kscn.estimators.saving import plain
 from kscn.features import FeatureChain
 from kscn.nn import ConvEncoder
 from kscn.subspaces import Subspaces
@@ -93,7 +93,7 @@ class PlusProgress(Progress):
         """The start of the saved state, whose features the estimator gets."""
         for name in CHOSEN:
             setattr(self.estimator, name, saved.facts.get(name))  # older states lack some
-        self.estimator.features_ = chain_of(saved, "features")
+        self.estimator.model_.features = chain_of(saved, "features")
         if "wide" in saved.facts:
             self.wide = chain_of(saved, "wide")
         found = saved.part("start")

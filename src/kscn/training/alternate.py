@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,10 +25,11 @@ from kscn.errors import InputError, TrainingError
 from kscn.subspaces import ScatterSums, Subspaces, largest_turn
 from kscn.subspaces.grassmann import descend
 from kscn.subspaces.seeding import rescue_empty
-from kscn.training.blocks import Blocks, FiniteCheck
+from kscn.training.blocks import Blocks
 from kscn.training.checkpoint import State
-from kscn.training.distributed import ALONE, Group, place
+from kscn.training.distributed import place
 from kscn.training.folds import drawn
+from kscn.training.labels import Numbered, assign, in_order
 from kscn.training.latents import Encoder, encode
 from kscn.training.lloyd import Lloyd
 from kscn.training.losses import ResidualLoss, SeparationLoss
@@ -174,6 +174,11 @@ class Alternation:
                 break
             self.trainer.keeper.keep()
 
+    def numbered(self) -> Numbered:
+        """What was found, with clusters in canonical order."""
+        known = self.labels, self.distance
+        return in_order(self._blocks(), self.subspaces, self.group, known)
+
     def _own_sizes(self) -> Tensor:
         """Members of each cluster in this process, (k,)."""
         sizes = self.labels.new_zeros(self.subspaces.n_clusters)
@@ -223,7 +228,8 @@ class Alternation:
                 f"{self.trainer.stage}: {found.zeros:.0%} of the samples have a latent of zero, "
                 "which is in every subspace; lower weight or learning_rate and fit again."
             )
-        self.labels, self.distance, self.relative = found[:3]
+        self.labels = found.labels.long()  # they number the classes of a cross-entropy
+        self.distance, self.relative = found.distance, found.relative
 
     def _blocks(self) -> Blocks:
         return Blocks(self.latents, torch.float32, self.trainer.batches.device)
@@ -335,31 +341,3 @@ class Alternation:
         rescued = rescue_empty(self.subspaces, empty, pool, size, generator)
         self.subspaces = self.group.agree_on(rescued)
         self._assign()
-
-
-class Assignment(NamedTuple):
-    """Where all samples belong."""
-
-    labels: Tensor  # nearest subspace, shape (n,)
-    distance: Tensor  # squared distance to it, shape (n,)
-    relative: float  # sum of the distances as a share of the sum of |z|^2, over all processes
-    zeros: float  # share of latents that are zero, likewise
-
-
-def assign(blocks: Blocks, subspaces: Subspaces, group: Group = ALONE) -> Assignment:
-    """The nearest subspace of every sample of this process, on the device of the blocks."""
-    labels = torch.empty(len(blocks), dtype=torch.int64, device=blocks.device)
-    distance = torch.empty(len(blocks), dtype=blocks.dtype, device=blocks.device)
-    totals = torch.zeros(2, dtype=torch.float64, device=blocks.device)  # of |z|^2, and zeros
-    finite = FiniteCheck(blocks.source.name)
-    for where, z in blocks:
-        norms = z.square().sum(dim=1)
-        finite(norms, z)
-        nearest, label = subspaces.residuals(z, norms).min(dim=1)
-        labels[where : where + len(z)] = label
-        distance[where : where + len(z)] = nearest
-        totals += torch.stack([norms.double().sum(), (norms == 0).sum()])
-    finite.close()
-    sums = torch.stack([distance.double().sum(), *totals]).tolist()
-    residual, energy, all_zeros, n = group.add(*sums, len(blocks))
-    return Assignment(labels, distance, residual / max(energy, 1e-300), all_zeros / n)
