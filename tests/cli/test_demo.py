@@ -13,7 +13,7 @@ from kscn.cli.summary import size_lines
 from kscn.cli.terminal import Terminal, duration
 from kscn.cli.thumbnails import strip, thumbnail
 from kscn.data import load
-from kscn.estimators import plus
+from kscn.estimators import refine
 
 COLOUR, BLOCKS, ASCII = (
     Terminal(True, True, 80),
@@ -25,8 +25,8 @@ COLOUR, BLOCKS, ASCII = (
 @pytest.fixture
 def hasty(monkeypatch):
     """The demo with hardly any training, where the result does not matter."""
-    monkeypatch.setattr(plus, "FEWEST_EPOCHS", 1)
-    monkeypatch.setattr(plus, "MOST_EPOCHS", 1)
+    monkeypatch.setattr(refine, "FEWEST_EPOCHS", 1)
+    monkeypatch.setattr(refine, "MOST_EPOCHS", 1)
     monkeypatch.setattr("kscn.KSubspaces", partial(KSubspaces, n_init=1))
 
 

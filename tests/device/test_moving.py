@@ -99,7 +99,7 @@ def test_a_fit_goes_on_where_it_was(make, samples, stage, simgpu, tmp_path):
 def test_the_middle_of_an_epoch_keeps_the_devices_generator(simgpu, tmp_path, monkeypatch):
     settings = {"subspace_dim": 2, **SHORT, **DROPPING, "random_state": 0, "device": simgpu}
     whole = KSCN(3, **settings).fit(fits.planes())
-    keep, steps, paused = checkpoint.Checkpoints.keep, itertools.count(1), []
+    keep, steps, paused = checkpoint.Checkpoints.reached, itertools.count(1), []
 
     def due(_):
         paused.append(next(steps) == 6)  # the second step of the second epoch
@@ -112,7 +112,7 @@ def test_the_middle_of_an_epoch_keeps_the_devices_generator(simgpu, tmp_path, mo
             raise HaltedError
 
     monkeypatch.setattr(checkpoint.Checkpoints, "due", due)
-    monkeypatch.setattr(checkpoint.Checkpoints, "keep", keep_and_halt)
+    monkeypatch.setattr(checkpoint.Checkpoints, "reached", keep_and_halt)
     with pytest.raises(HaltedError):
         KSCN(3, **settings, checkpoint_dir=tmp_path).fit(fits.planes())
     resumed = KSCN(3, **settings, checkpoint_dir=tmp_path).fit(fits.planes())

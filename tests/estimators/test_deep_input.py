@@ -83,7 +83,6 @@ def refused(model, X, error=InputError):
         ({"pretrain_epochs": -1}, "pretrain_epochs=-1 must be an integer of at least 0"),
         ({"epochs": 1.5}, "epochs=1.5 must be an integer"),
         ({"n_init": 0}, "n_init=0"),
-        ({"restarts": 0}, "restarts=0 must be an integer of at least 1"),
         ({"latent_dim": 1}, "latent_dim=1 must be an integer of at least 2"),
         ({"update_every": 0}, "update_every=0 must be an integer of at least 1"),
         ({"device": "abacus"}, "device='abacus' cannot be used here"),

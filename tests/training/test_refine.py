@@ -59,7 +59,7 @@ def refinement(labels, doubt=None, hold=4, epochs=8, trim=0.2, average=0.9, ever
     )
     bases = torch.eye(K * P).view(K * P, K, P).permute(1, 0, 2).contiguous()
     doubt = torch.zeros(N) if doubt is None else doubt
-    return Refinement(
+    made = Refinement(
         trainer,
         Subspaces(bases),
         torch.as_tensor(labels),
@@ -72,6 +72,8 @@ def refinement(labels, doubt=None, hold=4, epochs=8, trim=0.2, average=0.9, ever
         balance=0.0,
         shares=torch.full((K,), 1 / K),
     )
+    made.begin()
+    return made
 
 
 def test_clusters_that_are_wrong_in_places_are_corrected():
@@ -139,7 +141,7 @@ def test_what_was_settled_is_kept_until_the_next_question():
     made.run(6, 0.0, lambda _: learnt.append(made.targets))
     assert asked == [2, 4]
     assert learnt[2] is learnt[3] and learnt[4] is learnt[5]
-    torch.testing.assert_close(made.state().tensors["targets"], learnt[5])
+    torch.testing.assert_close(made.state_dict().tensors["targets"], learnt[5])
 
 
 def test_the_average_follows_the_weights_and_is_what_encodes():

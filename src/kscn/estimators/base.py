@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -72,8 +72,9 @@ class SubspaceClusterer(
     n_features_in_: int
     # Not the parameters, which may be set to others after a fit.
     _params_of_fit: dict[str, Any]
-    # Parameters that older model files hold and that there are no more.
-    _former_params: ClassVar[tuple[str, ...]] = ()
+    # Parameters that model files and runs of older versions hold, with the value that they had
+    # unless somebody set them.
+    _former_params: ClassVar[Mapping[str, Any]] = {}
 
     @property
     def subspaces_(self) -> NDArray:

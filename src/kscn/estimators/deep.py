@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,24 +13,20 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from kscn.data import Source
-from kscn.errors import InputError, TrainingError
 from kscn.estimators import network, presets
 from kscn.estimators import validation as check
 from kscn.estimators.base import SubspaceClusterer
-from kscn.estimators.deepstart import find_subspaces, renamed
-from kscn.estimators.deepstate import DeepProgress
+from kscn.estimators.deepstages import Alternate, FindStart, Pretrain, check_dims
 from kscn.estimators.presets.derive import AUTO, OPEN, settings
+from kscn.estimators.run import Fit
 from kscn.estimators.saving import facts_of, of_the_file, plain
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
-from kscn.nn import IdentityLatent, InputScaling, WhitenedLatent
-from kscn.subspaces import Subspaces, check_size
-from kscn.training.alternate import Alternation, Epoch
+from kscn.nn import InputScaling
 from kscn.training.device import placed, seeded
-from kscn.training.distributed import Group, current_group, place, send_module
-from kscn.training.latents import Encoder, block_rows, each_alone, encode, evaluating, moments
+from kscn.training.distributed import current_group, place, send_module
+from kscn.training.latents import block_rows, each_alone, evaluating
 from kscn.training.minibatches import Minibatches
-from kscn.training.pretrain import EpochLosses, Trainer, pretrain
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -100,9 +95,6 @@ class KSCN(SubspaceClusterer):
         `subspace_dim`: before training, clusters are wider than they will be.
     n_init : int, default="auto"
         Effort of that search; see `KSubspaces`.
-    restarts : int, default="auto"
-        Independent searches, each brought to convergence on all latents; the lowest objective is
-        taken.
     pretrain_epochs : int, default="auto"
         Epochs of the autoencoder alone.
     epochs : int, default="auto"
@@ -169,6 +161,8 @@ class KSCN(SubspaceClusterer):
     (1797,)
     """
 
+    _former_params: ClassVar[Mapping[str, Any]] = {"restarts": 1}
+
     def __init__(
         self,
         n_clusters: int = 8,
@@ -189,7 +183,6 @@ class KSCN(SubspaceClusterer):
         init: str | NDArray = "auto",
         init_dim: int | str | None = "auto",
         n_init: int | str = "auto",
-        restarts: int | str = "auto",
         pretrain_epochs: int | str = "auto",
         epochs: int | str = "auto",
         tol: float | str = "auto",
@@ -221,7 +214,6 @@ class KSCN(SubspaceClusterer):
         self.init = init
         self.init_dim = init_dim
         self.n_init = n_init
-        self.restarts = restarts
         self.pretrain_epochs = pretrain_epochs
         self.epochs = epochs
         self.tol = tol
@@ -288,180 +280,51 @@ class KSCN(SubspaceClusterer):
         source = self._new_samples(X, group)
         self._check_params(place(source)[1])
         self._derive(source)
-        progress = DeepProgress.begin(self, source, group)
-        batches = self._build(source, group)
-        progress.restore_networks()
-        if not progress.past("pretrain"):
-            self._pretrain(batches, progress)
-        if not progress.past("start"):
-            self.model_.latent = self._latent_map(batches, group).to(batches.device)
-            start = self._start(batches, progress)
-        else:
-            start = progress.subspaces()
-        alternation = self._alternation(batches, start, progress)
-        if not progress.past("fit"):
-            alternation.run(self.settings_["epochs"], self.settings_["tol"], self._on_epoch)
-            progress.enter("finish", alternation.state)
-            progress.keeper.keep()
+        fit = Fit(self, source, group)
+        stages = self.stages(source, fit)
+        fit.run(stages)
         self.model_.eval()
-        self._keep(*alternation.numbered()[:3])
-        progress.keeper.release()
+        self._keep(*stages[-1].found[:3])
         return self
+
+    def stages(self, source: Source, fit: Fit) -> tuple[Pretrain, FindStart, Alternate]:
+        """The stages of a fit, in order."""
+        batches = self._build(source, fit)
+        use, model = self.settings_, self.model_
+
+        def narrower(latent_dim: int) -> dict[str, Any]:
+            if self.latent_dim == "auto" and latent_dim > 1:
+                self._derive(source, latent_dim=latent_dim)
+            return self.settings_
+
+        start = FindStart(model, batches, use, self.n_clusters, narrower)
+        return Pretrain(model, batches, use), start, Alternate(model, batches, start, self.update)
 
     def _derive(self, source: Source, **found: int) -> None:
         """Decide what was left "auto", by the samples and by what is known of their codes."""
         given = self.get_params(deep=False) | found
         self.settings_ = settings(given, source.shape, place(source)[1])
 
-    def _alternation(
-        self, batches: Minibatches, start: Subspaces, progress: DeepProgress
-    ) -> Alternation:
-        use = self.settings_
-        trainer = self._trainer(batches, use["epochs"], "the alternation", progress)
-        saved = progress.saved if progress.past("start") else None
-        if saved is not None:
-            trainer.restore(saved)
-        alternation = Alternation(
-            trainer,
-            start.to(torch.float32, batches.device),
-            update=self.update,
-            loss=use["loss"],
-            weight=use["weight"],
-            trim=use["trim"],
-            temperature=use["temperature"],
-            balance=use["balance"],
-            update_every=use["update_every"],
-            saved=saved,
-        )
-        progress.enter("fit", alternation.state)
-        if saved is None:  # else it is on disk, with what torch's generator was within an epoch
-            progress.keeper.keep()
-        return alternation
-
-    def _build(self, source: Source, group: Group) -> Minibatches:
+    def _build(self, source: Source, fit: Fit) -> Minibatches:
         """A fresh network for these samples, and the samples as its mini-batches."""
-        device, use = check.device(self.device), self.settings_
-        image = network.image_shape(source.shape)
+        use = self.settings_
         # Not torch's global generator: the user's own random numbers stay as they were.
-        with seeded(self.random_state_):
+        with seeded(fit.seed):
             built = network.build(use["autoencoder"], use["autoencoder_params"], source.shape)
-        placed(built, device)
-        send_module(group, [built])
+        placed(built, fit.device)
+        send_module(fit.group, [built])
         self.model_ = SubspaceModel(network.input_shape(built, source.shape))
         self.model_.network = built
-        self.model_.scaling = group.scaling(source, image is not None).to(device)
-        batches = self.model_.batches(source, device, group.batch_size(use["batch_size"]))
-        code_dim = network.checked_run(self.autoencoder_, batches.read(0, min(2, len(batches))))
-        self._check_dims(code_dim)
+        image = network.image_shape(source.shape) is not None
+        self.model_.scaling = fit.group.scaling(source, image).to(fit.device)
+        size = fit.group.batch_size(use["batch_size"])
+        batches = self.model_.batches(source, fit.device, size)
+        code_dim = network.checked_run(built, batches.read(0, min(2, len(batches))))
+        check_dims(use, self.n_clusters, code_dim)  # before hours of pretraining
         if self.pretrained is not None:
             what = f"pretrained={os.fspath(self.pretrained)!r}"
-            weights = network.pretrained_weights(self.pretrained)
-            network.load_weights(self.autoencoder_, weights, what)
+            network.load_weights(built, network.pretrained_weights(self.pretrained), what)
         return batches
-
-    def _check_dims(self, code_dim: int) -> None:
-        """Refuse what the start would refuse, before hours of pretraining."""
-        use = self.settings_
-        whitened = use["latent"] == "whitened"
-        check_size(1 if whitened else self.n_clusters, code_dim)
-        d = min(code_dim, use["latent_dim"]) if whitened else code_dim
-        check.latent_dims("subspace_dim", use["subspace_dim"], self.n_clusters, d)
-        if use["init_dim"] is not None:
-            check.latent_dims("init_dim", use["init_dim"], self.n_clusters, d)
-
-    def _trainer(
-        self, batches: Minibatches, epochs: int, stage: str, progress: DeepProgress
-    ) -> Trainer:
-        return Trainer(
-            self.autoencoder_,
-            self.latent_,
-            batches,
-            epochs=epochs,
-            learning_rate=self.settings_["learning_rate"],
-            schedule=self.settings_["schedule"],
-            augment=network.augmentation(self.settings_["augment"], self._input_shape),
-            generator=progress.generator,
-            stage=stage,
-            group=progress.group,
-            keeper=progress.keeper,
-        )
-
-    def _pretrain(self, batches: Minibatches, progress: DeepProgress) -> None:
-        epochs = self.settings_["pretrain_epochs"]
-
-        def report(number: int, losses: EpochLosses) -> bool:
-            return self._record(
-                {
-                    "stage": "pretrain",
-                    "epoch": number,
-                    "epochs": epochs,
-                    "reconstruction": losses.reconstruction,
-                }
-            )
-
-        trainer = self._trainer(batches, epochs, "pretraining", progress)
-        saved = progress.at("pretrain")
-        if saved is not None:
-            trainer.restore(saved)
-        progress.enter("pretrain", trainer.state)
-        pretrain(trainer, epochs, report)
-
-    def _latent_map(self, batches: Minibatches, group: Group) -> nn.Module:
-        """The map from codes to latents, after a look at the codes of all samples."""
-        codes = encode(batches, Encoder(self.autoencoder_, IdentityLatent()))
-        mean, covariance = moments(codes, group, batches.device)
-        if self.settings_["latent"] == "identity":
-            return IdentityLatent()
-        wanted = min(len(mean), self.settings_["latent_dim"])
-        made = WhitenedLatent.from_moments(group.agree(mean), group.agree(covariance), wanted)
-        send_module(group, [made])
-        carried = made.linear.out_features
-        if carried < wanted:  # samples alike or dead units, which whitening cannot bring back
-            if self.latent_dim == "auto" and carried > 1:
-                self._derive(batches.source, latent_dim=carried)
-            try:
-                self._check_dims(carried)
-            except InputError as error:
-                raise TrainingError(
-                    f"only {carried} of {len(mean)} directions of the pretrained code carry "
-                    f"anything, too few to go on; lower learning_rate, or subspace_dim: {error}"
-                ) from None
-        return made
-
-    def _start(self, batches: Minibatches, progress: DeepProgress) -> Subspaces:
-        """The subspaces to begin with, in the latent space."""
-        use = self.settings_
-        return find_subspaces(
-            encode(batches, Encoder(self.autoencoder_, self.latent_)),
-            self.n_clusters,
-            use["subspace_dim"],
-            init=use["init"],
-            init_dim=use["init_dim"],
-            n_init=use["n_init"],
-            restarts=use["restarts"],
-            seed=self.random_state_,
-            on_record=self._on_start,
-            device=batches.device,
-            group=progress.group,
-            progress=progress,
-        )
-
-    # Callbacks ----------------------------------------------------------------------------------
-
-    def _on_start(self, _: object, record: dict[str, Any]) -> bool:
-        return self._record(renamed(record))
-
-    def _on_epoch(self, epoch: Epoch) -> bool:
-        self.n_iter_ = epoch.number
-        facts = asdict(epoch)
-        return self._record(
-            {
-                "stage": "fit",
-                "epoch": facts.pop("number"),
-                "epochs": self.settings_["epochs"],
-                **facts,
-            }
-        )
 
     # Using the fitted model ---------------------------------------------------------------------
 

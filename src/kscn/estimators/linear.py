@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,17 +16,16 @@ from torch import Tensor
 from kscn.data import Source
 from kscn.estimators import validation as check
 from kscn.estimators.base import SubspaceClusterer, warn_of_empty
+from kscn.estimators.run import Fit
 from kscn.estimators.saving import of_the_file, params_of_fit
-from kscn.estimators.start import StartSearch
+from kscn.estimators.start import StartSearch, SubspaceStage
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
 from kscn.modelparts import check_array
 from kscn.subspaces import ScatterSums, Subspaces, check_size
-from kscn.training.blocks import Blocks, working_dtype
-from kscn.training.checkpoint import State, identity, keeper
+from kscn.training.blocks import Blocks
 from kscn.training.distributed import ALONE, Group, current_group, place
-from kscn.training.labels import assign, in_order
-from kscn.training.lloyd import Iteration, Lloyd
+from kscn.training.labels import assign
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -175,40 +172,14 @@ class KSubspaces(SubspaceClusterer):
         """
         group = current_group()
         source = self._new_samples(X, group)
-        first, n = place(source)
+        n = place(source)[1]
         weights = check.sample_weights(sample_weight, n)
-        check.checkpoints(self)
-        keeping = keeper(self.checkpoint_dir, self.checkpoint_minutes, group)
-        saved = keeping.load(self._identity(source, n, weights))
-        start, pool, blocks = self._begin(source, weights, group, saved)
-        loop = Lloyd(
-            blocks,
-            start,
-            trim=self.trim,
-            weights=None if weights is None else weights[first : first + len(source)],
-            pool=pool,
-            generator=torch.Generator().manual_seed(self.random_state_),
-            group=group,
-            keeper=keeping,
-        )
-        if saved is not None:
-            loop.restore(saved)
-        keeping.snapshot = partial(self._snapshot, loop)
-        keeping.keep()
-        result = loop.run(self.max_iter, self.tol, self._on_iteration)
-        self.n_iter_ = loop.number
-        keeping.release()
-        del loop, keeping  # bookkeeping per sample, before the final assignment makes its own
-        self._finish(blocks, result.subspaces, result.sums, weights, group)
+        self._begin(n)
+        fit = Fit(self, source, group, weights)
+        stage = self._stage(source, weights, fit)
+        fit.run([stage])
+        self._finish(stage, group)
         return self
-
-    def _identity(self, source: Source, n: int, weights: Tensor | None) -> dict[str, Any]:
-        return identity(self.get_params(deep=False) | {"sample_weight": weights}, source, n)
-
-    def _snapshot(self, loop: Lloyd) -> State:
-        state = loop.state()
-        state.facts |= {"seed": self.random_state_, "history": self.history_}
-        return state
 
     def partial_fit(self, X: Any, y: object = None, sample_weight: Any = None) -> Self:
         """Take in one more batch of a stream.
@@ -223,9 +194,11 @@ class KSubspaces(SubspaceClusterer):
         source = check.open_samples(self, X, reset=first)
         weights = check.sample_weights(sample_weight, len(source))
         if first:
-            current, _, blocks = self._begin(source, weights, ALONE, None)
+            self._begin(len(source))
             self._sums = ScatterSums(self.n_clusters, self.n_features_in_, self.affine)
-            self.n_iter_ = 0
+            fit = Fit(self, source, ALONE, resumable=False)
+            stage = self._stage(source, weights, fit)
+            current, blocks = stage.start(fit)[0], stage.blocks
         else:
             current = self.model_.at(self._device()).subspaces
             blocks = self.model_.latents(source, self.batch_size)
@@ -248,20 +221,14 @@ class KSubspaces(SubspaceClusterer):
         warn_of_empty(np.flatnonzero(self.cluster_weights_ > 0), current.n_clusters, stacklevel=2)
         return self
 
-    def _begin(
-        self, source: Source, weights: Tensor | None, group: Group, saved: State | None
-    ) -> tuple[Subspaces, Tensor, Blocks]:
-        """Where a new fit starts, the subsample that was used for it, and all samples in blocks."""
-        self._check_params(place(source)[1])
-        self._params_of_fit = params_of_fit(self)
+    def _begin(self, n_samples: int) -> None:
+        """Refuse what cannot be fitted, and forget an earlier fit."""
+        self._check_params(n_samples)
         check_size(self.n_clusters, self.n_features_in_)
-        self.random_state_ = group.agree_int(check.seed(self.random_state))
-        self.history_: list[dict[str, Any]] = []
-        self._began = time.perf_counter()
-        if saved is not None:
-            self.random_state_, self.history_ = saved.facts["seed"], saved.facts["history"]
-            self._began -= self.history_[-1]["seconds"] if self.history_ else 0.0
+        self._params_of_fit = params_of_fit(self)
         self.__dict__.pop("_sums", None)
+
+    def _stage(self, source: Source, weights: Tensor | None, fit: Fit) -> SubspaceStage:
         search = StartSearch(
             n_clusters=self.n_clusters,
             subspace_dim=self.subspace_dim,
@@ -269,38 +236,30 @@ class KSubspaces(SubspaceClusterer):
             trim=self.trim,
             init=self.init,
             n_init=self.n_init,
-            seed=self.random_state_,
-            group=group,
+            seed=fit.seed,
+            group=fit.group,
         )
-        device, dtype, size = self._device(), working_dtype(source.dtype), self.batch_size
-        pool = search.draw_pool(Blocks(source, dtype, device, batch_size=size))
-        blocks = Blocks(source, pool.z.dtype, device, pool.shift, size)
-        if saved is not None:
-            start = Subspaces(saved.tensors["bases"], saved.tensors.get("offsets"))
-        else:
-            start = search.find(blocks, pool, weights, partial(self._on_round, len(pool.z)))
-        return start.to(blocks.dtype, device), pool.z, blocks
+        return SubspaceStage(
+            search,
+            source,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            batch_size=self.batch_size,
+            weights=weights,
+        )
 
-    def _finish(
-        self,
-        blocks: Blocks,
-        found: Subspaces,
-        sums: ScatterSums,
-        weights: Tensor | None,
-        group: Group,
-    ) -> None:
-        """Final assignment, so that `labels_` equals `predict(X)`, and canonical numbers."""
-        numbered = in_order(blocks, found, group, weights=weights)
-        self.labels_, distance = numbered.labels, numbered.distance.cpu()
-        first, _ = place(blocks.source)
-        own = slice(first, first + len(blocks))
+    def _finish(self, stage: SubspaceStage, group: Group) -> None:
+        """Set what the fit has found."""
+        self.labels_, distance = stage.found.labels, stage.found.distance.cpu()
+        first, _ = place(stage.source)
+        own = slice(first, first + len(stage.source))
         if self.trim > 0:
             labels = torch.from_numpy(self.labels_[own]).long()
             distance = distance * group.keep_nearest(distance, labels, self.trim, self.n_clusters)
-        if weights is not None:
-            distance = distance * weights[own]
+        if stage.weights is not None:
+            distance = distance * stage.weights[own]
         (self.inertia_,) = group.add(float(distance.sum()))
-        self._publish(numbered.subspaces, sums.reordered(numbered.order), blocks)
+        self._publish(stage.found.subspaces, stage.sums, stage.blocks)
         warn_of_empty(self.labels_, self.n_clusters, stacklevel=3)
 
     def _publish(self, found: Subspaces, sums: ScatterSums, blocks: Blocks) -> None:
@@ -314,34 +273,6 @@ class KSubspaces(SubspaceClusterer):
         outside = (self.spectra_.sum(axis=1) - inside[:, 0]).sum()
         self.noise_variance_ = float(outside / max(freedom, 1e-300))
         self.model_.temperature = self._temperature()
-
-    # Callbacks ----------------------------------------------------------------------------------
-
-    def _on_round(
-        self, samples: int, turn: int, rounds: int, starts: int, objective: float
-    ) -> None:
-        self._record(
-            {
-                "stage": "search",
-                "round": turn,
-                "rounds": rounds,
-                "starts": starts,
-                "samples": samples,
-                "objective": objective,
-            }
-        )
-
-    def _on_iteration(self, iteration: Iteration) -> bool:
-        return self._record(
-            {
-                "stage": "fit",
-                "iteration": iteration.number,
-                "max_iter": self.max_iter,
-                "objective": iteration.objective,
-                "changed": iteration.changed,
-                "evaluated": iteration.evaluated,
-            }
-        )
 
     # Using the fitted model ---------------------------------------------------------------------
 

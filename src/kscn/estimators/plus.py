@@ -5,13 +5,9 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
-from dataclasses import asdict
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,52 +15,24 @@ from kscn.data import Source
 from kscn.estimators import network
 from kscn.estimators import validation as check
 from kscn.estimators.base import SubspaceClusterer
+from kscn.estimators.choose import Choose
 from kscn.estimators.embedding import checked_about, encoded_for_fit, encoded_for_use
-from kscn.estimators.plusstart import (
-    better,
-    choose,
-    coordinate_subspaces,
-    find_start,
-    held_features,
-    in_memory,
-    latent_dims,
-    second_opinion,
-)
-from kscn.estimators.plusstate import PlusProgress, Start
+from kscn.estimators.refine import Refine
+from kscn.estimators.run import Fit
 from kscn.estimators.saving import facts_of, plain
-from kscn.estimators.tried import summary
 from kscn.features import FeatureChain
 from kscn.features.encoders import Encoder as PretrainedEncoder
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
 from kscn.modelparts import integer, number
 from kscn.nn import ConvEncoder, InputScaling, UnitLatent
-from kscn.parallel import one_thread
-from kscn.training.alternate import Epoch
-from kscn.training.blocks import Blocks
-from kscn.training.checkpoint import State
-from kscn.training.device import placed, seeded
-from kscn.training.distributed import Group, current_group, place, send_module
-from kscn.training.labels import in_order
-from kscn.training.opinion import SecondOpinion
-from kscn.training.pretrain import Trainer
-from kscn.training.refine import Refinement
+from kscn.training.distributed import Group, current_group, place
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Steps of the refinement where `epochs` is "auto", within these numbers of epochs.
-STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 8200, 12, 60
-# Samples below which threads only wait for each other.
-FEW = 1000
 # With fewer samples per cluster a network has too little to learn from.
 REFINE_MEMBERS = 100
-# Share of the epochs in which the network learns the clusters of the start.
-HOLD = 0.3
-# Epochs between two questions to the subspaces of the features, after that.
-ASK_EVERY = 2
-# Of the average of the weights, per step.
-AVERAGE = 0.99
 
 
 class KSCNPlus(SubspaceClusterer):
@@ -172,7 +140,10 @@ class KSCNPlus(SubspaceClusterer):
 
     image_encoder_: PretrainedEncoder | None
     _encoder_of_fit: dict[str, Any] | None
-    _former_params = ("components", "whiten", "subspace_dim")  # chosen by the data now
+    # Chosen by the data now.
+    _former_params: ClassVar[Mapping[str, Any]] = dict.fromkeys(
+        ("components", "whiten", "subspace_dim")
+    )
 
     def __init__(
         self,
@@ -232,182 +203,34 @@ class KSCNPlus(SubspaceClusterer):
         group = current_group()
         source = self._new_samples(X, group)
         self.model_ = SubspaceModel(network.image_shape(source.shape) or source.shape)
-        image = len(self.model_.shape) == 3
         self._check_params(place(source)[1])
         check.unequal(source, group)
-        if image:
+        if self._takes_images:
             network.augmentation(self.augment, self.model_.shape)
         group.batch_size(self.batch_size)  # what cannot be shared out is refused before the search
-        progress = PlusProgress.begin(self, source, group)
-        start = progress.start
-        if start is None:
-            with one_thread() if place(source)[1] < FEW else nullcontext():
-                start = progress.start = self._start(source, image, progress)
-        self.start_labels_ = start.labels
-        if start.doubt is None or not self._improved(source, start, progress):
-            progress.enter("finish", lambda: State({}))
-            progress.keeper.keep(always=True)
-            self._keep(start.subspaces, start.labels, start.inertia)
-        progress.keeper.release()
+        fit = Fit(self, source, group)
+        stages = self.stages(place(source)[1])
+        fit.run(stages)
+        self.start_labels_ = stages[0].found[1]
+        self._keep(*stages[-1].found)
         return self
+
+    def stages(self, n_samples: int) -> list[Choose | Refine]:
+        """The stages of a fit of so many samples, in order."""
+        many = n_samples >= REFINE_MEMBERS * self.n_clusters
+        wanted = self.refine is True or (self.refine == "auto" and self._takes_images and many)
+        choose = Choose(self, refined=wanted)
+        return [choose, Refine(self, choose)] if wanted else [choose]
+
+    @property
+    def _takes_images(self) -> bool:
+        return len(self.model_.shape) == 3
 
     def _new_samples(self, X: Any, group: Group) -> Source:
         self.image_encoder_, self._encoder_of_fit = None, None
         if self.encoder is not None:
             X = encoded_for_fit(self, X, group)
         return super()._new_samples(X, group)
-
-    def _start(self, source: Source, image: bool, progress: PlusProgress) -> Start:
-        """k-subspaces on the features of all samples, from what short runs agree on."""
-        group = progress.group
-
-        def hear(record: dict[str, Any]) -> bool:
-            stop = self._record(record)
-            progress.keeper.keep()  # a point to stop at
-            return stop
-
-        progress.enter("start", lambda: State({}))
-        device, n = check.device(self.device), place(source)[1]
-        found, self.selection_ = choose(
-            source,
-            self.n_clusters,
-            image=image,
-            starts=self.starts,
-            seed=self.random_state_,
-            device=device,
-            hear=hear,
-            group=group,
-        )
-        self.confidence_, self.chosen_ = found.confidence, found.told
-        self.tried_ = summary(self.selection_)
-        self.subspace_dim_ = found.subspace_dim
-        many = n >= REFINE_MEMBERS * self.n_clusters
-        refined = self.refine is True or (self.refine == "auto" and image and many)
-        if refined:
-            progress.wide = found.wide
-        self.model_.features, start = find_start(
-            found,
-            source,
-            self.n_clusters,
-            refined=refined,
-            device=device,
-            seed=self.random_state_,
-            hear=hear,
-            group=group,
-        )
-        return start
-
-    def _improved(self, source: Source, start: Start, progress: PlusProgress) -> bool:
-        """Refine, and keep what that found if its members find back as well as those before."""
-        found = self._refine(source, start, progress).numbered()
-        group, device = progress.group, check.device(self.device)
-        assert progress.wide is not None
-        k, seed = self.n_clusters, self.random_state_
-        features = group.holding(progress.wide.to(device).source(source))
-        before = start.labels
-        if self.refine is True or better(features, found.labels, before, k, seed, device, group):
-            self._keep(*found[:3])
-            return True
-        # What `predict` will say, which is not what a refinement learns from.
-        self.model_.network, self.n_iter_ = None, 0
-        blocks = Blocks(
-            held_features(self.features_.to(device), source, group), torch.float32, device
-        )
-        found = in_order(blocks, start.subspaces.to(torch.float32, device), group)
-        self._keep(*found[:3])
-        return True
-
-    def _refine(self, source: Source, start: Start, progress: PlusProgress) -> Refinement:
-        """The refinement, brought to its end."""
-        epochs = self._epochs(place(source)[1])
-        refinement = self._refinement(source, start, epochs, progress)
-
-        def on_epoch(epoch: Epoch) -> bool:
-            self.n_iter_ = epoch.number
-            facts = asdict(epoch)
-            del facts["reconstruction"]
-            return self._record(
-                {"stage": "fit", "epoch": facts.pop("number"), "epochs": epochs, **facts}
-            )
-
-        if not progress.past("fit"):
-            progress.enter("fit", refinement.state)
-            if not progress.past("start"):
-                progress.keeper.keep(always=True)  # the start took long to find
-            refinement.run(epochs, 0.0, on_epoch)
-            progress.enter("finish", refinement.state)
-            progress.keeper.keep()
-        averaged, self.model_.latent = refinement.trainer.encoding
-        self.model_.network = averaged.requires_grad_(False)
-        self.model_.eval()
-        return refinement
-
-    def _refinement(
-        self, source: Source, start: Start, epochs: int, progress: PlusProgress
-    ) -> Refinement:
-        """The refinement, where it begins or where it was."""
-        device, group = check.device(self.device), progress.group
-        self.model_.scaling = group.scaling(source, image=True).to(device)
-        k = self.n_clusters
-        p = latent_dims(k)
-        # Not torch's global generator: the user's own random numbers stay as they were.
-        with seeded(self.random_state_):
-            encoder = ConvEncoder(self.model_.shape, k * p)
-        placed(encoder, device)
-        send_module(group, [encoder])
-        progress.train(encoder)
-        trainer = Trainer(
-            encoder,
-            UnitLatent(),
-            self.model_.batches(source, device, group.batch_size(self.batch_size)),
-            epochs=epochs,
-            learning_rate=self.learning_rate,
-            schedule="one-cycle",
-            augment=network.augmentation(self.augment, self.model_.shape),
-            generator=progress.generator,
-            stage="the refinement",
-            reconstruct=False,
-            average=AVERAGE,
-            group=group,
-            keeper=progress.keeper,
-        )
-        # Orthogonal to each other to begin with, in coordinates that the network can choose.
-        subspaces = coordinate_subspaces(k, p)
-        saved = progress.saved if progress.past("start") else None
-        if saved is not None:
-            trainer.restore(saved)
-            subspaces = progress.subspaces()
-        assert start.doubt is not None
-        first, _ = place(source)
-        own = slice(first, first + len(source))
-        assert progress.wide is not None
-        width = progress.wide._n_features_out
-        return Refinement(
-            trainer,
-            subspaces.to(torch.float32, device),
-            torch.from_numpy(start.labels)[own],
-            start.doubt[own],
-            partial(self._opinion, source, progress),
-            hold=max(1, round(HOLD * epochs)),
-            # Once only where features have to be computed for it.
-            every=ASK_EVERY if in_memory(place(source)[1], width, group) else epochs,
-            trim=self.trim,
-            temperature=self.temperature,
-            balance=self.balance,
-            shares=_shares(start.labels, k),
-            saved=saved,
-        )
-
-    def _opinion(self, source: Source, progress: PlusProgress) -> SecondOpinion:
-        group, device = progress.group, check.device(self.device)
-        assert progress.wide is not None
-        features = held_features(progress.wide.to(device), source, group)
-        return second_opinion(features, self.n_clusters, self.random_state_, device, group)
-
-    def _epochs(self, n: int) -> int:
-        if not isinstance(self.epochs, str):
-            return self.epochs
-        return max(FEWEST_EPOCHS, min(MOST_EPOCHS, -(-STEPS * self.batch_size // n)))
 
     # Using the fitted model ---------------------------------------------------------------------
 
@@ -440,7 +263,7 @@ class KSCNPlus(SubspaceClusterer):
         return super()._opened(X if self._encoder_of_fit is None else encoded_for_use(self, X))
 
     def _check_params(self, n_samples: int) -> None:
-        check.plus_parameters(self, n_samples, len(self.model_.shape) == 3)
+        check.plus_parameters(self, n_samples, self._takes_images)
 
     def on_embeddings(self) -> Self:
         """The same fitted model without its encoder: it takes embeddings in place of images."""
@@ -473,8 +296,3 @@ class KSCNPlus(SubspaceClusterer):
                 fitted.get("image_encoder", model.params.get("image_encoder"))
             ),
         }
-
-
-def _shares(labels: NDArray, k: int) -> Tensor:
-    """The share of the samples in each cluster, (k,); none has nothing."""
-    return torch.from_numpy((np.bincount(labels, minlength=k) + 1) / (len(labels) + k)).float()

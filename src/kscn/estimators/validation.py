@@ -107,7 +107,6 @@ def deep_settings(settings: Mapping[str, Any]) -> None:
     given = {name: v for name, v in settings.items() if not (isinstance(v, str) and v == "auto")}
     for name, least in {
         "n_init": 1,
-        "restarts": 1,
         "batch_size": 1,
         "latent_dim": 2,
         "pretrain_epochs": 0,

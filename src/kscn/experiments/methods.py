@@ -1,7 +1,7 @@
 """Every method by its name: the deep variants, plain k-subspaces, the baselines."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -112,6 +112,8 @@ def configured(
 
 def repeated(method: str, recorded: dict[str, Any]) -> Any:
     """An estimator with the `settings` of another one, of which a run leaves out what was None."""
+    former = _former(make(method, 2))
+    recorded = {k: v for k, v in recorded.items() if k not in former or v != former[k]}
     if has_presets(method):
         from kscn.estimators.presets import derive
 
@@ -142,7 +144,12 @@ def defaults(model: Any) -> dict[str, Any]:
         from kscn.estimators.presets import derive
 
         found |= derive.OPEN
-    return found
+    return {**_former(model), **found}
+
+
+def _former(model: Any) -> Mapping[str, Any]:
+    """Parameters that older runs recorded and that there are no more, with the usual value."""
+    return getattr(model, "_former_params", {})
 
 
 def _baselines() -> Any:

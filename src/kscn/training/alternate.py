@@ -84,8 +84,6 @@ class Alternation:
         Of the separation loss.
     update_every : int or None
         Mini-batches between two Grassmann steps; None steps once, at the end of the epoch.
-    saved : State, optional
-        Where an earlier alternation was; `trainer` has been put there already.
     """
 
     def __init__(
@@ -100,7 +98,6 @@ class Alternation:
         temperature: float,
         balance: float,
         update_every: int | None = None,
-        saved: State | None = None,
     ) -> None:
         self.trainer = trainer
         self.group = trainer.group
@@ -120,11 +117,12 @@ class Alternation:
         self.gather_seconds = 0.0
         on_cpu = trainer.batches.device.type == "cpu"
         self.together = GATHER_TOGETHER if on_cpu else DEVICE_TIMES * GATHER_TOGETHER
-        if saved is not None and trainer.steps_done:
-            self._restore(saved)
-            return
+        self.finished = False
+
+    def begin(self) -> None:
+        """Assign all samples to the subspaces to begin with; or load a state instead."""
         with self._sound():
-            self.latents = encode(trainer.batches, self.encoder)
+            self.latents = encode(self.trainer.batches, self.encoder)
             self._assign()
 
     def run(self, epochs: int, tol: float, on_epoch: Callable[[Epoch], object]) -> None:
@@ -133,7 +131,7 @@ class Alternation:
         `on_epoch` may return True to stop.
         """
         began = time.perf_counter()
-        while self.trainer.epochs_done < epochs:
+        while self.trainer.epochs_done < epochs and not self.finished:
             old_labels = self.labels
             if self.trainer.steps_done == 0:
                 self.before, self.targets = self.subspaces, self._targets()
@@ -170,9 +168,10 @@ class Alternation:
                 update_seconds,
                 time.perf_counter() - began,
             )
-            if self.group.any(on_epoch(done) is True or done.changed <= tol):
-                break
-            self.trainer.keeper.keep()
+            self.finished = self.group.any(on_epoch(done) is True or done.changed <= tol)
+            if not self.finished:
+                self.trainer.safe_points.reached()
+        self.finished = True
 
     def numbered(self) -> Numbered:
         """What was found, with clusters in canonical order."""
@@ -257,9 +256,10 @@ class Alternation:
 
     # Checkpoints --------------------------------------------------------------------------------
 
-    def state(self) -> State:
-        """Everything that goes on from here, besides the weights; less between epochs."""
-        state = self.trainer.state()
+    def state_dict(self) -> State:
+        """Everything that goes on from here; less between epochs."""
+        state = self.trainer.state_dict()
+        state.facts["finished"] = self.finished
         state.tensors["bases"] = self.subspaces.bases
         if self.trainer.steps_done:
             state.facts["gathered"] = self.gathered
@@ -274,9 +274,15 @@ class Alternation:
             }
         return state
 
-    def _restore(self, state: State) -> None:
-        """Go on within an epoch. Latents are made at its end."""
-        bases = self.subspaces.bases
+    def load_state_dict(self, state: State) -> None:
+        """Go on from `state`. Within an epoch there are no latents: they are made at its end."""
+        self.trainer.load_state_dict(state)
+        self.finished = state.facts["finished"]
+        bases = state.tensors["bases"].to(self.subspaces.bases)
+        self.subspaces = self.before = Subspaces(bases)
+        if not self.trainer.steps_done:
+            self.begin()
+            return
         self.before = Subspaces(state.tensors["before"].to(bases))
         self.labels = self._own(state.tensors["labels"])
         self.targets = self._own(state.tensors["targets"])

@@ -1,10 +1,10 @@
 """Saved states of a fit, so that a kill, a full disk or a power cut costs little of it.
 
-A loop calls `Keeper.keep` at its safe points: between epochs and iterations, and between
-mini-batches where `due` says so. A plain `Keeper` does nothing; `Checkpoints` writes what its
-`snapshot` gives into a directory, as model files: safetensors and JSON with checksums, complete or
-not there at all. The last two are kept, so that one damaged later is no loss. Of many processes
-the first one writes and reads; the others get everything from it.
+A loop says when it has reached a safe point: between epochs or iterations, and between mini-batches
+where one is `due`. Plain `SafePoints` do nothing then; `Checkpoints` write what their `snapshot`
+gives into a directory, as model files: safetensors and JSON with checksums, complete or not there
+at all. The last two are kept, so that one damaged later is no loss. Of many processes the first
+one writes and reads; the others get everything from it.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def prefixed(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 Snapshot = Callable[[], State]
 
 
-class Keeper:
-    """Keeps nothing: a fit without a directory for checkpoints."""
+class SafePoints:
+    """Where a fit may be interrupted; nothing happens there without a directory for checkpoints."""
 
     snapshot: Snapshot
 
@@ -102,7 +102,7 @@ class Keeper:
         """Whether a state is wanted from the middle of an epoch; for this process to say."""
         return False
 
-    def keep(self, always: bool = False) -> None:
+    def reached(self, always: bool = False) -> None:
         """Between two epochs or iterations: write the state if it is time to.
 
         All processes call this together.
@@ -115,15 +115,8 @@ class Keeper:
         """
         vars(self).pop("snapshot", None)
 
-    def below(self, name: str) -> Path | None:
-        """A directory for the checkpoints of a fit inside of this one."""
-        return None
 
-    def forget(self, name: str) -> None:
-        """Remove that directory, when the fit inside is done."""
-
-
-class Checkpoints(Keeper):
+class Checkpoints(SafePoints):
     """States in a directory.
 
     Parameters
@@ -156,7 +149,7 @@ class Checkpoints(Keeper):
         waited = time.monotonic() - self.last
         return STOP.made or (self.group.rank == 0 and waited >= 60 * self.minutes)
 
-    def keep(self, always: bool = False) -> None:
+    def reached(self, always: bool = False) -> None:
         """Write the state if that is worth its time; then stop where that was asked for."""
         waited = time.monotonic() - self.last
         worth = self.group.rank == 0 and self.cost <= SHARE * waited
@@ -168,15 +161,6 @@ class Checkpoints(Keeper):
             self._write(state, must=bool(stop))
         if stop:
             raise StoppedError(f"the fit was asked to stop; its state is in {self.directory}.")
-
-    def below(self, name: str) -> Path | None:
-        """A directory inside of this one."""
-        return self.directory / name
-
-    def forget(self, name: str) -> None:
-        """Remove it."""
-        if self.group.rank == 0:
-            remove_directory(self.directory / name)
 
     # Files --------------------------------------------------------------------------------------
 
@@ -269,9 +253,9 @@ def _described(state: State) -> bytes:
     return json.dumps({"facts": state.facts, "tensors": table}).encode()
 
 
-def keeper(directory: Any, minutes: float, group: Group) -> Keeper:
+def safe_points(directory: Any, minutes: float, group: Group) -> SafePoints:
     """Checkpoints in a directory, or none at all where there is no directory."""
-    return Keeper() if directory is None else Checkpoints(directory, minutes, group)
+    return SafePoints() if directory is None else Checkpoints(directory, minutes, group)
 
 
 def identity(params: Mapping[str, Any], source: Any, whole: int) -> dict[str, Any]:

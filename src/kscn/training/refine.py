@@ -54,8 +54,6 @@ class Refinement(Alternation):
         As in `Alternation` with the separation loss.
     shares : Tensor, shape (k,)
         The share of all samples that each cluster had at the start, and should keep.
-    saved : State, optional
-        Where an earlier refinement was, as in `Alternation`.
     """
 
     def __init__(
@@ -72,7 +70,6 @@ class Refinement(Alternation):
         temperature: float,
         balance: float,
         shares: Tensor,
-        saved: State | None = None,
     ) -> None:
         device = trainer.batches.device
         self.given, self.doubt, self.hold = labels.long().to(device), doubt.to(device), hold
@@ -88,12 +85,13 @@ class Refinement(Alternation):
             trim=trim,
             temperature=temperature,
             balance=balance,
-            saved=saved,
         )
         self.shares = shares.to(device)
-        if saved is not None and "targets" in saved.tensors:
-            self.targets = self._own(saved.tensors["targets"])
-        if trainer.epochs_done == trainer.steps_done == 0:
+
+    def begin(self) -> None:
+        """As of any alternation; but the first clusters are the given ones."""
+        super().begin()
+        if self.trainer.epochs_done == 0:
             self.labels = self.given
 
     @cached_property
@@ -101,12 +99,18 @@ class Refinement(Alternation):
         """Who is asked."""
         return self.find_opinion()
 
-    def state(self) -> State:
+    def state_dict(self) -> State:
         """As of any alternation; with what is learnt until the next question."""
-        state = super().state()
+        state = super().state_dict()
         if self.trainer.epochs_done and "targets" not in state.tensors:
             state.tensors["targets"] = self.group.gather(self.targets)
         return state
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on from `state`."""
+        super().load_state_dict(state)
+        if "targets" in state.tensors:
+            self.targets = self._own(state.tensors["targets"])
 
     def _targets(self) -> Tensor:
         since = self.trainer.epochs_done - self.hold

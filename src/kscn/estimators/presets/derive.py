@@ -37,7 +37,6 @@ OPEN: dict[str, Any] = {
     "init": "k-subspaces",
     "init_dim": None,
     "n_init": 10,
-    "restarts": 1,
     "pretrain_epochs": 50,
     "epochs": 50,
     "tol": 1e-3,
