@@ -1,8 +1,8 @@
 """Dependencies point one way, from the command line down to the mathematics, and imports are light.
 
 cli -> web -> experiments, report, export -> estimators, baselines -> model, training, neighbours ->
-nn, features, subspaces, data -> atomicfile, chosen, metrics, modelfile, modelparts, parallel ->
-errors.
+nn, features, subspaces, data -> atomicfile, chosen, constraints, metrics, modelfile, modelparts,
+parallel -> errors.
 """
 
 import ast
@@ -20,7 +20,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = [
     {"errors"},
-    {"atomicfile", "chosen", "metrics", "modelfile", "modelparts", "parallel"},
+    {"atomicfile", "chosen", "constraints", "metrics", "modelfile", "modelparts", "parallel"},
     {"nn", "features", "subspaces", "data"},
     {"model", "training", "neighbours"},
     {"estimators", "baselines"},
@@ -35,6 +35,7 @@ LEAN = {
     "errors": set(),
     "atomicfile": {"kscn.errors"},
     "chosen": set(),
+    "constraints": {"numpy", "kscn.errors"},
     "metrics": {"numpy", "scipy", "kscn.errors"},
     "modelfile": {"numpy", "safetensors", "kscn.errors", "kscn.modelparts"},
     "modelparts": {"numpy"},

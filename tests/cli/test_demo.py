@@ -2,6 +2,7 @@
 
 import io
 import shutil
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -25,8 +26,8 @@ COLOUR, BLOCKS, ASCII = (
 @pytest.fixture
 def hasty(monkeypatch):
     """The demo with hardly any training, where the result does not matter."""
-    monkeypatch.setattr(refine, "FEWEST_EPOCHS", 1)
-    monkeypatch.setattr(refine, "MOST_EPOCHS", 1)
+    short = replace(refine.REFINEMENT, fewest_epochs=1, most_epochs=1)
+    monkeypatch.setattr(refine, "REFINEMENT", short)
     monkeypatch.setattr("kscn.KSubspaces", partial(KSubspaces, n_init=1))
 
 

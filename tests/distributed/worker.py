@@ -73,7 +73,7 @@ def deep():
         "svd": {},
     }
     for name, settings in cases.items():
-        model = KSCN(4, random_state=0, **OPEN | shared | settings).fit(samples)
+        model = KSCN.from_settings(4, random_state=0, **OPEN | shared | settings).fit(samples)
         np.testing.assert_array_equal(model.predict(samples), model.labels_)
         found[f"{name}.labels"], found[f"{name}.bases"] = model.labels_, model.subspaces_
         weights = torch.cat([p.detach().flatten() for p in model.autoencoder_.parameters()])
@@ -103,7 +103,7 @@ def refusals():
     """What cannot be shared out is refused in all processes alike."""
     for call in (
         lambda: KSubspaces(1, subspace_dim=1).fit(np.eye(current_group().size - 1, 3)),
-        lambda: KSCN(2, subspace_dim=1, batch_size=3).fit(np.random.rand(20, 6)),
+        lambda: KSCN.from_settings(2, subspace_dim=1, batch_size=3).fit(np.random.rand(20, 6)),
         lambda: KSCNPlus(2, batch_size=3).fit(np.random.rand(20, 6, 6)),
     ):
         try:

@@ -30,7 +30,7 @@ def digits(n=N):
 
 
 def quick(**params):
-    return KSCN(
+    return KSCN.from_settings(
         **OPEN
         | {
             "n_clusters": 3,
@@ -546,7 +546,7 @@ def test_latents_that_are_done_with_are_given_back_at_once(monkeypatch):
     gc.collect()
     gc.disable()
     try:
-        KSCN(
+        KSCN.from_settings(
             2,
             subspace_dim=2,
             pretrain_epochs=1,

@@ -63,7 +63,7 @@ def deep(**settings):
         "augment": "affine",
         "random_state": 5,
     }
-    return KSCN(5, **OPEN | defaults | settings)
+    return KSCN.from_settings(5, **OPEN | defaults | settings)
 
 
 @contextmanager
@@ -231,10 +231,8 @@ def test_a_fit_with_other_settings_or_data_is_refused(digits, tmp_path):
 
 @pytest.mark.parametrize("model", [deep, plus, lambda **s: KSubspaces(3, subspace_dim=2, **s)])
 def test_checkpoint_arguments_that_make_no_sense_are_refused(digits, model):
-    with pytest.raises(InputError, match="checkpoint_dir=3 must be a path"):
+    with pytest.raises(InputError, match="checkpoint_dir=3 must be None, a string or a path"):
         model(checkpoint_dir=3).fit(digits)
-    with pytest.raises(InputError, match="checkpoint_minutes=-1"):
-        model(checkpoint_minutes=-1).fit(digits)
 
 
 def test_a_directory_that_cannot_be_made_is_refused_before_the_fit(digits, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kscn.data import as_source
-from kscn.errors import ModelFileError
+from kscn.errors import InputError, ModelFileError
 from kscn.modelfile import read_model
 from kscn.training import checkpoint
 from kscn.training.checkpoint import Checkpoints, CheckpointWarning, SafePoints, State, StoppedError
@@ -160,9 +160,18 @@ def test_what_a_fit_is_told_apart_by():
 
 
 def test_without_a_directory_nothing_happens():
-    nothing = checkpoint.safe_points(None, 10.0, checkpoint.ALONE)
+    nothing = checkpoint.safe_points(None, checkpoint.ALONE)
     checkpoint.STOP.make()
     assert type(nothing) is SafePoints
     assert nothing.load(WHO) is None
     assert not nothing.due()
     nothing.reached(always=True)
+
+
+def test_a_directory_may_say_how_long_may_pass_between_states(tmp_path):
+    directory = checkpoint.CheckpointDirectory(tmp_path / "states", minutes=2)
+    states = checkpoint.safe_points(directory, checkpoint.ALONE)
+    assert (states.directory, states.minutes) == (tmp_path / "states", 2)
+    assert checkpoint.safe_points(tmp_path, checkpoint.ALONE).minutes == 10
+    with pytest.raises(InputError, match="minutes=-1 must be a number of at least 0"):
+        checkpoint.CheckpointDirectory(tmp_path, minutes=-1)

@@ -16,7 +16,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from kscn.baselines.constraints import Integer, check_parameters, parameter
+from kscn.constraints import Integer, check_parameters, parameter
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators import validation as check
@@ -80,7 +80,7 @@ class Baseline(HistoryMixin, ClusterMixin, BaseEstimator, ABC):
     def _check(self, n_samples: int) -> None:
         """Refuse impossible parameters before any work is done."""
         check_parameters(self)
-        check._callbacks(self.callbacks)
+        check.callbacks(self.callbacks)
         check.device(self.device)
         if n_samples < self.n_clusters:
             raise InputError(

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from kscn.baselines.autoencoder import NetworkBaseline
 from kscn.baselines.base import largest_first, subsample
-from kscn.baselines.constraints import POSITIVE, Integer, Number, check_value, parameter
 from kscn.baselines.pretrained import train_alone
+from kscn.constraints import POSITIVE, Integer, Number, check_value, parameter
 from kscn.data import Source
 from kscn.errors import InputError, TrainingError
 from kscn.estimators import validation as check

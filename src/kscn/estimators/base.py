@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -20,13 +20,15 @@ from sklearn.base import (
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
+from torch import Tensor, nn
 
+from kscn.constraints import Alternative
 from kscn.data import Source
 from kscn.estimators import network, saving
 from kscn.estimators import validation as check
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
+from kscn.nn import InputScaling
 from kscn.subspaces import Subspaces
 from kscn.training.blocks import Blocks, check_finite
 from kscn.training.distributed import Group
@@ -72,9 +74,11 @@ class SubspaceClusterer(
     n_features_in_: int
     # Not the parameters, which may be set to others after a fit.
     _params_of_fit: dict[str, Any]
+    # What each parameter may be, besides those that all estimators have.
+    _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {}
     # Parameters that model files and runs of older versions hold, with the value that they had
     # unless somebody set them.
-    _former_params: ClassVar[Mapping[str, Any]] = {}
+    _former_params: ClassVar[Mapping[str, Any]] = {"checkpoint_minutes": 10.0}
 
     @property
     def subspaces_(self) -> NDArray:
@@ -86,6 +90,16 @@ class SubspaceClusterer(
     def subspace_dims_(self) -> NDArray:
         """Dimension of each subspace, shape (k,)."""
         return self.model_.subspaces.dims.cpu().numpy()
+
+    @property
+    def scaling_(self) -> InputScaling:
+        """From stored values to those of the network; only where there is one."""
+        return self._part("scaling")
+
+    @property
+    def latent_(self) -> nn.Module:
+        """From the codes of the network to the latents in which subspaces are."""
+        return self._part("latent")
 
     @property
     def _n_features_out(self) -> int:
@@ -213,9 +227,18 @@ class SubspaceClusterer(
         """The attributes that a fit would have set, from what `_facts` said; ValueError if none."""
         return {}
 
+    def _flat_params(self) -> dict[str, Any]:
+        """All settings by name, as model files and runs hold them."""
+        return self.get_params(deep=False)
+
+    @classmethod
+    def _from_flat(cls, **params: Any) -> Self:
+        """An estimator with these settings."""
+        return cls(**params)
+
     def _check_params(self, n_samples: int) -> None:
         """Refuse parameters that no fit of so many samples accepts."""
-        raise NotImplementedError
+        check.parameters(self, n_samples)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -107,31 +107,14 @@ class Choose(Stage):
 
     def _choose(self, fit: Fit, on_record: Record) -> None:
         estimator, model = self.estimator, self.estimator.model_
-        found, selection = choose(
-            fit.source,
-            estimator.n_clusters,
-            image=len(model.shape) == 3,
-            starts=estimator.starts,
-            seed=fit.seed,
-            device=fit.device,
-            on_record=on_record,
-            group=fit.group,
-        )
+        k, image = estimator.n_clusters, len(model.shape) == 3
+        found, selection = choose(fit, k, image, estimator.starts, on_record)
         estimator.selection_, estimator.tried_ = selection, summary(selection)
         estimator.confidence_, estimator.chosen_ = found.confidence, found.told
         estimator.subspace_dim_ = found.subspace_dim
         if self.refined:
             self.wide = found.wide
-        model.features, self.start = find_start(
-            found,
-            fit.source,
-            estimator.n_clusters,
-            refined=self.refined,
-            device=fit.device,
-            seed=fit.seed,
-            on_record=on_record,
-            group=fit.group,
-        )
+        model.features, self.start = find_start(found, fit, k, self.refined, on_record)
 
     def state_dict(self) -> State | None:
         """The features and the clusters, once they are there."""
@@ -197,17 +180,10 @@ class Found:
 
 
 def choose(
-    source: Source,
-    k: int,
-    *,
-    image: bool,
-    starts: int,
-    seed: int,
-    device: torch.device,
-    on_record: Record,
-    group: Group,
+    fit: Fit, k: int, image: bool, starts: int, on_record: Record
 ) -> tuple[Found, Selection]:
     """The clusters of a sample, the same in all processes; and all that this process has tried."""
+    source, seed, device, group = fit.source, fit.seed, fit.device, fit.group
     most = min(MOST, max(SAMPLE, PER_CLUSTER * k))
     rows, samples = _raw_sample(source, most, seed, group)
     spaces, described = (image_spaces if image else vector_spaces)(samples, device)
@@ -236,15 +212,7 @@ def choose(
 
 
 def find_start(
-    found: Found,
-    source: Source,
-    k: int,
-    *,
-    refined: bool,
-    device: torch.device,
-    seed: int,
-    on_record: Record,
-    group: Group,
+    found: Found, fit: Fit, k: int, refined: bool, on_record: Record
 ) -> tuple[FeatureChain, Start]:
     """All samples by grown subspaces or by votes: their features, and their clusters.
 
@@ -252,24 +220,21 @@ def find_start(
     ----------
     found : Found
         The clusters of the sample.
-    source : Source
-        The samples of this process.
+    fit : Fit
+        Has the samples.
     k : int
         How many clusters there are.
     refined : bool
         Whether a refinement follows. It gets every label from subspaces that the sample had no part
         in where that can be, and how doubtful it is; otherwise labels are what `predict` says.
-    device, seed
-        Of the estimator.
     on_record : callable
         Called with a record of every round.
-    group : Group
-        The processes that hold all samples together.
     """
+    source, device, group = fit.source, fit.device, fit.group
     if found.subspace_dim:
         chain = found.wide
         features = held_features(chain.to(device), source, group, found.described)
-        return chain, _grown(found, features, k, refined, device, seed, on_record, group)
+        return chain, _grown(found, features, fit, k, refined, on_record)
     first = held_features(found.features.to(device), source, group, found.described)
     z = sample(first, found.rows, device, group).float()
     labels = torch.from_numpy(found.labels).to(device)
@@ -284,16 +249,10 @@ def find_start(
 
 
 def _grown(
-    found: Found,
-    features: Source,
-    k: int,
-    refined: bool,
-    device: torch.device,
-    seed: int,
-    on_record: Record,
-    group: Group,
+    found: Found, features: Source, fit: Fit, k: int, refined: bool, on_record: Record
 ) -> Start:
     """Subspaces of the sample's clusters, grown on more samples."""
+    seed, device, group = fit.seed, fit.device, fit.group
     z = sample(features, found.rows, device, group)
     sums = ScatterSums(k, z.shape[1], affine=False, device=device)
     sums.add(z, torch.from_numpy(found.labels).to(device))

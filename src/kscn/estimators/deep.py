@@ -12,17 +12,19 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from kscn.constraints import Alternative, check_names
 from kscn.data import Source
+from kscn.errors import InputError
 from kscn.estimators import network, presets
 from kscn.estimators import validation as check
 from kscn.estimators.base import SubspaceClusterer
 from kscn.estimators.deepstages import Alternate, FindStart, Pretrain, check_dims
-from kscn.estimators.presets.derive import AUTO, OPEN, settings
+from kscn.estimators.presets.derive import AUTO, OPEN, check_settings
+from kscn.estimators.presets.derive import settings as derived
 from kscn.estimators.run import Fit
 from kscn.estimators.saving import facts_of, of_the_file, plain
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
-from kscn.nn import InputScaling
 from kscn.training.device import placed, seeded
 from kscn.training.distributed import current_group, place, send_module
 from kscn.training.latents import block_rows, each_alone, evaluating
@@ -32,6 +34,11 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+# Settings without a parameter of their own.
+SELDOM_SET = (
+    "trim", "autoencoder_params", "latent", "latent_dim", "loss", "temperature", "balance",
+    "init_dim", "n_init", "tol", "schedule", "update_every", "pretrained",
+)  # fmt: skip
 # Settings that may be networks, functions or arrays; of the network, the file holds what it is.
 NOT_SAVED = {"autoencoder", "autoencoder_params", "augment", "init"}
 
@@ -53,7 +60,7 @@ class KSCN(SubspaceClusterer):
     n_clusters : int, default=8
         Number of subspaces.
     preset : str, default="tuned"
-        Where the values of parameters that are "auto" come from: "tuned", "paper" or the path of a
+        Where the values of settings that are "auto" come from: "tuned", "paper" or the path of a
         .toml file. See also `from_preset`.
     subspace_dim : int or sequence of int, default="auto"
         Their dimension in the latent space.
@@ -63,26 +70,9 @@ class KSCN(SubspaceClusterer):
     weight : float, default="auto"
         Weight of the subspace loss of a sample against its reconstruction error (a sum over
         pixels).
-    trim : float, default="auto"
-        Share of each cluster's farthest members that do not move its subspace.
     autoencoder : {"auto", "cae", "sae"} or nn.Module, default="auto"
         Convolutional for images, dense for vectors, or your own module with `encode` and `decode`,
         which is copied.
-    autoencoder_params : dict or None, default="auto"
-        Arguments of `nn.ConvAutoencoder` (channels, kernels, batch_norm) or `nn.DenseAutoencoder`
-        (hidden, latent_dim); None for their own defaults.
-    latent : {"identity", "whitened"}, default="auto"
-        Subspaces are fitted to the autoencoder's code itself, or to the code whitened onto
-        `latent_dim` directions and brought to unit norm.
-    latent_dim : int, default="auto"
-        Directions that whitening keeps.
-    loss : {"residual", "separation"}, default="auto"
-        Distance to the nearest subspace, or cross-entropy of projection energies against the
-        current clusters, which also pushes subspaces apart.
-    temperature : float, default="auto"
-        Of the separation loss.
-    balance : float, default="auto"
-        How much the separation loss asks for clusters of equal size, from 0 (not at all).
     augment : None, "affine", "noise", dict or callable, default="auto"
         Random changes of the input that should not change its cluster.
     init : {"k-subspaces", "neighbours", "ensemble", "k-means", "dsc"} or array of labels, \
@@ -90,42 +80,63 @@ class KSCN(SubspaceClusterer):
         Where subspaces start: k-subspaces searched on the latents, also from their neighbour graph
         or from an ensemble of short runs only (see `KSubspaces`), k-means on them, DSC-Net's
         self-expression on 2,000 of them, or given labels.
-    init_dim : int or None, default="auto"
-        Dimension of the subspaces that the start is searched with, where it should differ from
-        `subspace_dim`: before training, clusters are wider than they will be.
-    n_init : int, default="auto"
-        Effort of that search; see `KSubspaces`.
     pretrain_epochs : int, default="auto"
         Epochs of the autoencoder alone.
     epochs : int, default="auto"
         Epochs of the alternation at most.
-    tol : float, default="auto"
-        Stop when no more than this share of samples changed cluster in an epoch.
     batch_size : int, default="auto"
         Samples per step.
     learning_rate : float, default="auto"
         Of Adam in both stages: constant, or the peak of the cycle.
-    schedule : {"constant", "one-cycle"}, default="auto"
-        Of the learning rate over each stage.
-    update_every : int or None, default="auto"
-        Mini-batches between Grassmann steps; None steps once per epoch.
-    pretrained : path, optional
-        A saved KSCN model whose autoencoder to begin with; `pretrain_epochs` more follow (0 for
-        none).
+    settings : dict, optional
+        What is seldom set by hand, by the names below. `from_settings` takes all of them by name.
     device : str, default="auto"
         Torch device; "auto" takes a GPU when there is one.
     random_state : int, RandomState or None, default=None
         Seed of everything random. The one used is recorded in `random_state_`.
-    checkpoint_dir : path, optional
+    checkpoint_dir : path or CheckpointDirectory, optional
         Where the state of a fit is written while it goes on: after every epoch (that takes more
         than a second), and within longer ones. A fit that finds the state of the same fit there
         (same settings, same data) goes on from it, to the same result. The last state stays;
         remove the directory to begin anew.
-    checkpoint_minutes : float, default=10
-        At most this long passes between two states.
+        `kscn.training.checkpoint.CheckpointDirectory(path, minutes=2)` asks for more states.
     callbacks : sequence of callables, default=()
         Called as `callback(estimator, record)` with each history record; one that returns True
         ends the stage that it comes from.
+
+    Notes
+    -----
+    The names in `settings`, all of which are "auto" unless they are given:
+
+    trim : float
+        Share of each cluster's farthest members that do not move its subspace.
+    autoencoder_params : dict or None
+        Arguments of `nn.ConvAutoencoder` (channels, kernels, batch_norm) or `nn.DenseAutoencoder`
+        (hidden, latent_dim); None for their own defaults.
+    latent : {"identity", "whitened"}
+        Subspaces are fitted to the autoencoder's code itself, or to the code whitened onto
+        `latent_dim` directions and brought to unit norm.
+    latent_dim : int
+        Directions that whitening keeps.
+    loss : {"residual", "separation"}
+        Distance to the nearest subspace, or cross-entropy of projection energies against the
+        current clusters, which also pushes subspaces apart.
+    temperature, balance : float
+        Of the separation loss; how much it asks for clusters of equal size, from 0 (not at all).
+    init_dim : int or None
+        Dimension of the subspaces that the start is searched with, where it should differ from
+        `subspace_dim`: before training, clusters are wider than they will be.
+    n_init : int
+        Effort of that search; see `KSubspaces`.
+    tol : float
+        Stop when no more than this share of samples changed cluster in an epoch.
+    schedule : {"constant", "one-cycle"}
+        Of the learning rate over each stage.
+    update_every : int or None
+        Mini-batches between Grassmann steps; None steps once per epoch.
+    pretrained : path
+        A saved KSCN model whose autoencoder to begin with; `pretrain_epochs` more follow (0 for
+        none).
 
     Attributes
     ----------
@@ -161,7 +172,10 @@ class KSCN(SubspaceClusterer):
     (1797,)
     """
 
-    _former_params: ClassVar[Mapping[str, Any]] = {"restarts": 1}
+    _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {
+        "update": ["svd", "grassmann"],
+    }
+    _former_params: ClassVar[Mapping[str, Any]] = {"restarts": 1, "checkpoint_minutes": 10.0}
 
     def __init__(
         self,
@@ -171,30 +185,17 @@ class KSCN(SubspaceClusterer):
         subspace_dim: int | Sequence[int] | str = "auto",
         update: str = "svd",
         weight: float | str = "auto",
-        trim: float | str = "auto",
         autoencoder: str | nn.Module = "auto",
-        autoencoder_params: Mapping[str, Any] | str | None = "auto",
-        latent: str = "auto",
-        latent_dim: int | str = "auto",
-        loss: str = "auto",
-        temperature: float | str = "auto",
-        balance: float | str = "auto",
         augment: str | Mapping[str, Any] | Callable[..., Tensor] | None = "auto",
         init: str | NDArray = "auto",
-        init_dim: int | str | None = "auto",
-        n_init: int | str = "auto",
         pretrain_epochs: int | str = "auto",
         epochs: int | str = "auto",
-        tol: float | str = "auto",
         batch_size: int | str = "auto",
         learning_rate: float | str = "auto",
-        schedule: str = "auto",
-        update_every: int | str | None = "auto",
-        pretrained: str | os.PathLike[str] | None = None,
+        settings: Mapping[str, Any] | None = None,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
         checkpoint_dir: str | os.PathLike[str] | None = None,
-        checkpoint_minutes: float = 10.0,
         callbacks: Iterable[Callable[[Any, dict[str, Any]], object]] = (),
     ) -> None:
         self.n_clusters = n_clusters
@@ -202,31 +203,32 @@ class KSCN(SubspaceClusterer):
         self.subspace_dim = subspace_dim
         self.update = update
         self.weight = weight
-        self.trim = trim
         self.autoencoder = autoencoder
-        self.autoencoder_params = autoencoder_params
-        self.latent = latent
-        self.latent_dim = latent_dim
-        self.loss = loss
-        self.temperature = temperature
-        self.balance = balance
         self.augment = augment
         self.init = init
-        self.init_dim = init_dim
-        self.n_init = n_init
         self.pretrain_epochs = pretrain_epochs
         self.epochs = epochs
-        self.tol = tol
         self.batch_size = batch_size
         self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.update_every = update_every
-        self.pretrained = pretrained
+        self.settings = settings
         self.device = device
         self.random_state = random_state
         self.checkpoint_dir = checkpoint_dir
-        self.checkpoint_minutes = checkpoint_minutes
         self.callbacks = callbacks
+
+    @classmethod
+    def from_settings(cls, n_clusters: int = 8, **settings: Any) -> Self:
+        """A `KSCN` with settings by name, whether they have a parameter of their own or not.
+
+        Examples
+        --------
+        >>> from kscn import KSCN
+        >>> KSCN.from_settings(10, epochs=5, latent_dim=20).settings
+        {'latent_dim': 20}
+        """
+        seldom = dict(settings.pop("settings", None) or {})
+        seldom |= {name: settings.pop(name) for name in SELDOM_SET if name in settings}
+        return cls(n_clusters, settings=seldom or None, **settings)
 
     @classmethod
     def from_preset(
@@ -244,7 +246,7 @@ class KSCN(SubspaceClusterer):
             A data set that the preset has a section for, such as "fashion-mnist"; else samples
             have the section for images or vectors like them.
         **parameters
-            Of the class; they count more than the preset.
+            As `from_settings` takes them; they count more than the preset.
 
         Examples
         --------
@@ -257,7 +259,7 @@ class KSCN(SubspaceClusterer):
             parameters = presets.of_dataset(preset, method, dataset) | parameters
         else:
             presets.read(preset)  # a faulty one is refused here and not by the fit
-        return cls(n_clusters, preset=preset, **parameters)
+        return cls.from_settings(n_clusters, preset=preset, **parameters)
 
     # Fitting ------------------------------------------------------------------------------------
 
@@ -293,7 +295,7 @@ class KSCN(SubspaceClusterer):
         use, model = self.settings_, self.model_
 
         def narrower(latent_dim: int) -> dict[str, Any]:
-            if self.latent_dim == "auto" and latent_dim > 1:
+            if self._flat_params().get("latent_dim", AUTO) == AUTO and latent_dim > 1:
                 self._derive(source, latent_dim=latent_dim)
             return self.settings_
 
@@ -302,8 +304,14 @@ class KSCN(SubspaceClusterer):
 
     def _derive(self, source: Source, **found: int) -> None:
         """Decide what was left "auto", by the samples and by what is known of their codes."""
-        given = self.get_params(deep=False) | found
-        self.settings_ = settings(given, source.shape, place(source)[1])
+        given = self._flat_params() | found
+        self.settings_ = derived(given, source.shape, place(source)[1])
+
+    def _flat_params(self) -> dict[str, Any]:
+        params = super()._flat_params()
+        return params | dict(params.pop("settings") or {})
+
+    _from_flat = from_settings
 
     def _build(self, source: Source, fit: Fit) -> Minibatches:
         """A fresh network for these samples, and the samples as its mini-batches."""
@@ -321,9 +329,10 @@ class KSCN(SubspaceClusterer):
         batches = self.model_.batches(source, fit.device, size)
         code_dim = network.checked_run(built, batches.read(0, min(2, len(batches))))
         check_dims(use, self.n_clusters, code_dim)  # before hours of pretraining
-        if self.pretrained is not None:
-            what = f"pretrained={os.fspath(self.pretrained)!r}"
-            network.load_weights(built, network.pretrained_weights(self.pretrained), what)
+        pretrained = self._flat_params().get("pretrained")
+        if pretrained is not None:
+            what = f"pretrained={os.fspath(pretrained)!r}"
+            network.load_weights(built, network.pretrained_weights(pretrained), what)
         return batches
 
     # Using the fitted model ---------------------------------------------------------------------
@@ -332,16 +341,6 @@ class KSCN(SubspaceClusterer):
     def autoencoder_(self) -> nn.Module:
         """The network, from the beginning of the fit on."""
         return self._part("network")
-
-    @property
-    def latent_(self) -> nn.Module:
-        """From its codes to the latents in which subspaces are."""
-        return self._part("latent")
-
-    @property
-    def scaling_(self) -> InputScaling:
-        """From stored values to those of the network."""
-        return self._part("scaling")
 
     def _temperature(self) -> float:
         use = self.settings_
@@ -367,7 +366,17 @@ class KSCN(SubspaceClusterer):
         return self.autoencoder_.decode(self.autoencoder_.encode(batch))  # type: ignore[operator]
 
     def _check_params(self, n_samples: int) -> None:
-        check.deep_parameters(self, n_samples)
+        super()._check_params(n_samples)
+        given = {} if self.settings is None else self.settings
+        if not isinstance(given, Mapping):
+            raise InputError(f"settings={given!r} must be None or a table of settings by name.")
+        check_names(given, SELDOM_SET, "the parameter settings holds")
+        if n_samples < 2:
+            raise InputError(
+                f"n_samples={n_samples}: a network needs at least 2 samples to learn from."
+            )
+        if not isinstance(self.init, str):
+            check.given_labels(self.init, n_samples, self.n_clusters)
 
     # Model files --------------------------------------------------------------------------------
 
@@ -386,5 +395,5 @@ def _saved_settings(found: Mapping[str, Any]) -> dict[str, Any]:
     """What a fit used, as far as it is saved; "auto" where a file says nothing of it."""
     used = {name: found.get(name, AUTO) for name in OPEN if name not in NOT_SAVED}
     with of_the_file():
-        check.deep_settings(used)
+        check_settings(used)
     return used

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,7 +13,9 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from kscn.constraints import Alternative, Array, Integer, Number
 from kscn.data import Source
+from kscn.errors import InputError
 from kscn.estimators import validation as check
 from kscn.estimators.base import SubspaceClusterer, warn_of_empty
 from kscn.estimators.run import Fit
@@ -75,13 +77,11 @@ class KSubspaces(SubspaceClusterer):
         Torch device; "auto" takes a GPU when there is one.
     random_state : int, RandomState or None, default=None
         Seed of the search. The one used is recorded in `random_state_`.
-    checkpoint_dir : path, optional
+    checkpoint_dir : path or CheckpointDirectory, optional
         Where the state of a fit is written while it goes on. A fit that finds the state of the
         same fit there (same settings, same data) goes on from it, to the same result. The last
         state stays; remove the directory to begin anew.
-    checkpoint_minutes : float, default=10
-        At most this long passes between two states. Where an iteration takes longer, its end is
-        waited for.
+        `kscn.training.checkpoint.CheckpointDirectory(path, minutes=2)` asks for more states.
     callbacks : sequence of callables, default=()
         Called as `callback(estimator, record)` with each history record; one that returns True
         ends the fit after that iteration.
@@ -118,6 +118,16 @@ class KSubspaces(SubspaceClusterer):
     1.0
     """
 
+    _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {
+        "affine": [bool],
+        "trim": [Number(0, 0.5)],
+        "init": [*check.STARTS, Array("labels or bases")],
+        "n_init": [Integer(1)],
+        "max_iter": [Integer(1)],
+        "tol": [Number(0)],
+        "batch_size": [Integer(1)],
+    }
+
     def __init__(
         self,
         n_clusters: int = 8,
@@ -133,7 +143,6 @@ class KSubspaces(SubspaceClusterer):
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
         checkpoint_dir: str | os.PathLike[str] | None = None,
-        checkpoint_minutes: float = 10.0,
         callbacks: Iterable[Callable[[Any, dict[str, Any]], object]] = (),
     ) -> None:
         self.n_clusters = n_clusters
@@ -148,7 +157,6 @@ class KSubspaces(SubspaceClusterer):
         self.device = device
         self.random_state = random_state
         self.checkpoint_dir = checkpoint_dir
-        self.checkpoint_minutes = checkpoint_minutes
         self.callbacks = callbacks
 
     # Fitting ------------------------------------------------------------------------------------
@@ -298,7 +306,13 @@ class KSubspaces(SubspaceClusterer):
         return check.device(self.device)
 
     def _check_params(self, n_samples: int) -> None:
-        check.parameters(self, n_samples)
+        super()._check_params(n_samples)
+        d = self.n_features_in_
+        if d < 2:
+            raise InputError(
+                f"X has {d} feature(s), but a subspace needs at least 2 features to lie in."
+            )
+        check.subspace_dim(self.subspace_dim, self.n_clusters, d)
 
     # Model files --------------------------------------------------------------------------------
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kscn.constraints import POSITIVE, Alternative, Integer
 from kscn.data import Source
+from kscn.errors import InputError
 from kscn.estimators import network
 from kscn.estimators import validation as check
 from kscn.estimators.base import SubspaceClusterer
 from kscn.estimators.choose import Choose
 from kscn.estimators.embedding import checked_about, encoded_for_fit, encoded_for_use
-from kscn.estimators.refine import Refine
+from kscn.estimators.refine import REFINEMENT, Refine
 from kscn.estimators.run import Fit
 from kscn.estimators.saving import facts_of, plain
 from kscn.features import FeatureChain
@@ -25,7 +27,7 @@ from kscn.features.encoders import Encoder as PretrainedEncoder
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
 from kscn.modelparts import integer, number
-from kscn.nn import ConvEncoder, InputScaling, UnitLatent
+from kscn.nn import ConvEncoder
 from kscn.training.distributed import Group, current_group, place
 
 if TYPE_CHECKING:
@@ -67,14 +69,6 @@ class KSCNPlus(SubspaceClusterer):
         result only if its members find back to their cluster as well as before.
     epochs : int or "auto", default="auto"
         Of the refinement; "auto" takes more for fewer samples.
-    trim : float, default=0.1
-        Share of each cluster of the start, its least clear samples, that does not teach the
-        encoder; a fifth of it once encoder and features settle the clusters together.
-    temperature : float, default=0.1
-        Of the energies as logits.
-    balance : float, default=0.5
-        How much the refinement holds clusters to the sizes that they had at its start; 0 leaves
-        it out.
     augment : "elastic", "affine", dict or callable, default="elastic"
         Random changes of an image that do not change what it shows.
     batch_size : int, default=256
@@ -85,14 +79,13 @@ class KSCNPlus(SubspaceClusterer):
         Torch device; "auto" takes a GPU when there is one.
     random_state : int, RandomState or None, default=None
         Seed of everything random. The one used is recorded in `random_state_`.
-    checkpoint_dir : path, optional
+    checkpoint_dir : path or CheckpointDirectory, optional
         Where the state of a fit is written while it goes on: when the start is found, after every
         epoch of the refinement (that takes more than a second), and within longer ones. A fit that
         finds the state of the same fit there (same settings, same data) goes on from it, to the
         same result; the search for a start is begun anew if it was not done. The last state stays;
         remove the directory to begin anew.
-    checkpoint_minutes : float, default=10
-        At most this long passes between two states of the refinement.
+        `kscn.training.checkpoint.CheckpointDirectory(path, minutes=2)` asks for more states.
     callbacks : sequence of callables, default=()
         Called as `callback(estimator, record)` with each history record; one that returns True
         during the refinement ends it.
@@ -140,10 +133,21 @@ class KSCNPlus(SubspaceClusterer):
 
     image_encoder_: PretrainedEncoder | None
     _encoder_of_fit: dict[str, Any] | None
-    # Chosen by the data now.
-    _former_params: ClassVar[Mapping[str, Any]] = dict.fromkeys(
-        ("components", "whiten", "subspace_dim")
-    )
+    _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {
+        "starts": [Integer(1)],
+        "refine": [bool, "auto"],
+        "epochs": [Integer(1), "auto"],
+        "batch_size": [Integer(1)],
+        "learning_rate": [POSITIVE],
+    }
+    # The first three are chosen by the data now, the others are constants of the refinement.
+    _former_params: ClassVar[Mapping[str, Any]] = {
+        **dict.fromkeys(("components", "whiten", "subspace_dim")),
+        "trim": 0.1,
+        "temperature": 0.1,
+        "balance": 0.5,
+        "checkpoint_minutes": 10.0,
+    }
 
     def __init__(
         self,
@@ -153,16 +157,12 @@ class KSCNPlus(SubspaceClusterer):
         starts: int = 4,
         refine: bool | str = "auto",
         epochs: int | str = "auto",
-        trim: float = 0.1,
-        temperature: float = 0.1,
-        balance: float = 0.5,
         augment: str | Mapping[str, Any] | Callable[..., Tensor] = "elastic",
         batch_size: int = 256,
         learning_rate: float = 3e-3,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
         checkpoint_dir: str | os.PathLike[str] | None = None,
-        checkpoint_minutes: float = 10.0,
         callbacks: Iterable[Callable[[Any, dict[str, Any]], object]] = (),
     ) -> None:
         self.n_clusters = n_clusters
@@ -170,16 +170,12 @@ class KSCNPlus(SubspaceClusterer):
         self.starts = starts
         self.refine = refine
         self.epochs = epochs
-        self.trim = trim
-        self.temperature = temperature
-        self.balance = balance
         self.augment = augment
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.device = device
         self.random_state = random_state
         self.checkpoint_dir = checkpoint_dir
-        self.checkpoint_minutes = checkpoint_minutes
         self.callbacks = callbacks
 
     # Fitting ------------------------------------------------------------------------------------
@@ -244,26 +240,20 @@ class KSCNPlus(SubspaceClusterer):
         """The refined network."""
         return self.model_.network  # type: ignore[return-value]
 
-    @property
-    def latent_(self) -> UnitLatent:
-        """From its codes to unit vectors."""
-        return self._part("latent")
-
-    @property
-    def scaling_(self) -> InputScaling:
-        """From stored values to those of the refined network."""
-        return self._part("scaling")
-
     def _temperature(self) -> float:
         if self.encoder_ is None:
             return super()._temperature()
-        return self._params_of_fit["temperature"]
+        return REFINEMENT.temperature
 
     def _opened(self, X: Any) -> Source:
         return super()._opened(X if self._encoder_of_fit is None else encoded_for_use(self, X))
 
     def _check_params(self, n_samples: int) -> None:
-        check.plus_parameters(self, n_samples, self._takes_images)
+        check.parameters(self, n_samples, least=2)
+        if self.refine is True and "model_" in vars(self) and not self._takes_images:
+            raise InputError(
+                "refine=True needs images, (n, h, w) or (n, c, h, w); leave it at 'auto'."
+            )
 
     def on_embeddings(self) -> Self:
         """The same fitted model without its encoder: it takes embeddings in place of images."""
@@ -280,11 +270,13 @@ class KSCNPlus(SubspaceClusterer):
 
     @classmethod
     def _from_facts(cls, model: ModelFile, built: SubspaceModel) -> dict[str, Any]:
-        fitted = facts_of(model)
+        fitted, params = facts_of(model), model.params["params"]
+        if built.network is not None and "temperature" in params:
+            built.temperature = number(params, "temperature")
         told = fitted.get("chosen", "k-subspaces")
         if not isinstance(told, str):
             raise ValueError("chosen is no text")
-        if not isinstance(model.params["params"].get("encoder"), (str, type(None))):
+        if not isinstance(params.get("encoder"), (str, type(None))):
             raise ValueError("its encoder has no name")
         return {
             "subspace_dim_": integer(fitted, "subspace_dim", 0),

@@ -6,7 +6,7 @@ the clusters that it began with.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -36,26 +36,56 @@ from kscn.training.alternate import Epoch
 from kscn.training.blocks import Blocks
 from kscn.training.checkpoint import State
 from kscn.training.device import placed, seeded
-from kscn.training.distributed import Group, place, send_module
+from kscn.training.distributed import place, send_module
 from kscn.training.growth import dimensions
 from kscn.training.labels import in_order
-from kscn.training.opinion import SecondOpinion
 from kscn.training.pretrain import Trainer
-from kscn.training.refine import Refinement
+from kscn.training.refine import FeatureView, Refinement
 
-# Steps of the refinement where `epochs` is "auto", within these numbers of epochs.
-STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 8200, 12, 60
-# Share of the epochs in which the network learns the clusters of the start.
-HOLD = 0.3
-# Epochs between two questions to the subspaces of the features, after that.
-ASK_EVERY = 2
-# Of the average of the weights, per step.
-AVERAGE = 0.99
-# The clusters of the start come from these very features and are favoured by them: true labels of
-# handwritten digits measure up to this much less.
-BIAS = 0.02
-# Latent dimensions shared out between the subspaces of an encoder, and at most per one.
-LATENT_DIM, MOST_DIM = 80, 8
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of the refinement.
+
+    Parameters
+    ----------
+    steps, fewest_epochs, most_epochs : int
+        Where `epochs` is "auto": about so many steps, within these numbers of epochs.
+    trim : float
+        Share of each cluster of the start, its least clear samples, that does not teach the
+        encoder; a fifth of it once encoder and features settle the clusters together.
+    temperature : float
+        Of the energies as logits.
+    balance : float
+        How much clusters are held to the sizes that they had at the start.
+    hold : float
+        Share of the epochs in which the network learns the clusters of the start.
+    look_every : int
+        Epochs between two looks at the subspaces of the features, after that.
+    average : float
+        Of the average of the weights, per step.
+    bias : float
+        The clusters of the start come from the very features that judge and are favoured by them:
+        true labels of handwritten digits measure up to this much less.
+    latent_dim, most_dim : int
+        Latent dimensions shared out between the subspaces of the encoder, and at most per one.
+    """
+
+    steps: int = 8200
+    fewest_epochs: int = 12
+    most_epochs: int = 60
+    trim: float = 0.1
+    temperature: float = 0.1
+    balance: float = 0.5
+    hold: float = 0.3
+    look_every: int = 2
+    average: float = 0.99
+    bias: float = 0.02
+    latent_dim: int = 80
+    most_dim: int = 8
+
+
+REFINEMENT = Rules()
 
 
 class Refine(Stage):
@@ -114,7 +144,7 @@ class Refine(Stage):
         assert self.choice.start is not None and self.choice.wide is not None
         features = fit.group.holding(self.choice.wide.to(fit.device).source(fit.source))
         new, old, k = self.found[1], self.choice.start.labels, self.estimator.n_clusters
-        return better(features, new, old, k, fit.seed, fit.device, fit.group)
+        return better(features, new, old, k, fit)
 
     def _take_back(self, fit: Fit) -> None:
         """What `predict` says by the features, which is not what a refinement learns from."""
@@ -150,7 +180,7 @@ class Refine(Stage):
             generator=fit.generator,
             stage="the refinement",
             reconstruct=False,
-            average=AVERAGE,
+            average=REFINEMENT.average,
             group=group,
             safe_points=fit.safe_points,
         )
@@ -162,63 +192,53 @@ class Refine(Stage):
             Subspaces.along_axes(k, p).to(torch.float32, device),
             torch.from_numpy(start.labels)[own],
             start.doubt[own],
-            partial(self._opinion, fit),
-            hold=max(1, round(HOLD * epochs)),
+            partial(self._view, fit),
+            hold=max(1, round(REFINEMENT.hold * epochs)),
             # Once only where features have to be computed for it.
-            every=ASK_EVERY if in_memory(n, wide._n_features_out, group) else epochs,
-            trim=estimator.trim,
-            temperature=estimator.temperature,
-            balance=estimator.balance,
+            every=REFINEMENT.look_every if in_memory(n, wide._n_features_out, group) else epochs,
+            trim=REFINEMENT.trim,
+            temperature=REFINEMENT.temperature,
+            balance=REFINEMENT.balance,
             shares=_shares(start.labels, k),
         )
 
-    def _opinion(self, fit: Fit) -> SecondOpinion:
+    def _view(self, fit: Fit) -> FeatureView:
         assert self.choice.wide is not None
         features = held_features(self.choice.wide.to(fit.device), fit.source, fit.group)
         k = self.estimator.n_clusters
-        return second_opinion(features, k, fit.seed, fit.device, fit.group)
+        return feature_view(features, k, fit)
 
     def _epochs(self, n: int) -> int:
         given = self.estimator.epochs
         if not isinstance(given, str):
             return int(given)
-        steps = -(-STEPS * self.estimator.batch_size // n)
-        return max(FEWEST_EPOCHS, min(MOST_EPOCHS, steps))
+        enough = -(-REFINEMENT.steps * self.estimator.batch_size // n)
+        return max(REFINEMENT.fewest_epochs, min(REFINEMENT.most_epochs, enough))
 
 
 def latent_dims(k: int) -> int:
     """The dimension of each of k subspaces in the latent of an encoder."""
-    return max(2, min(MOST_DIM, LATENT_DIM // k))
+    return max(2, min(REFINEMENT.most_dim, REFINEMENT.latent_dim // k))
 
 
-def second_opinion(
-    features: Source, k: int, seed: int, device: torch.device, group: Group
-) -> SecondOpinion:
+def feature_view(features: Source, k: int, fit: Fit) -> FeatureView:
     """Subspaces of fixed features, for whatever k clusters the refinement will have."""
-    rows, z = growth_sample(features, seed, device, group)
+    rows, z = growth_sample(features, fit.seed, fit.device, fit.group)
     first = max(1, min(FIRST_DIM, z.shape[1] // 2))
     dim = (dimensions(first, len(rows) // k, z.shape[1]) or [first])[-1]
-    return SecondOpinion(features, z, torch.from_numpy(rows).to(device), dim, seed, group)
+    return FeatureView(features, z, torch.from_numpy(rows).to(fit.device), dim, fit.seed, fit.group)
 
 
-def better(
-    features: Source,
-    new: NDArray,
-    old: NDArray,
-    k: int,
-    seed: int,
-    device: torch.device,
-    group: Group,
-) -> bool:
+def better(features: Source, new: NDArray, old: NDArray, k: int, fit: Fit) -> bool:
     """Whether members of new clusters find back at least as well as those of the old ones."""
-    rows = drawn_rows(len(new), SAMPLE, seed)
-    z = sample(features, rows, device, group).float()
+    rows = drawn_rows(len(new), SAMPLE, fit.seed)
+    z = sample(features, rows, fit.device, fit.group).float()
     view = View(z, nearest(z, ASKED).index)
     after, before = (
-        self_consistency([view], torch.from_numpy(labels[rows]).long().to(device), k, seed).value
+        self_consistency([view], torch.from_numpy(labels[rows]).long().to(z.device), k, fit.seed)
         for labels in (new, old)
     )
-    return bool(group.agree_int(after >= before - BIAS))
+    return bool(fit.group.agree_int(after.value >= before.value - REFINEMENT.bias))
 
 
 def _shares(labels: NDArray, k: int) -> Tensor:

@@ -76,13 +76,12 @@ class Fit:
         weights: Tensor | None = None,
         resumable: bool = True,
     ) -> None:
-        check.checkpoints(estimator)
         self.estimator, self.source, self.group = estimator, source, group
         self.device = check.device(estimator.device)
         directory = estimator.checkpoint_dir if resumable else None
-        self.safe_points = safe_points(directory, estimator.checkpoint_minutes, group)
+        self.safe_points = safe_points(directory, group)
         # What parameters that were left to the estimator came to, as far as it says so.
-        params = estimator.get_params(deep=False) | getattr(estimator, "settings_", {})
+        params = estimator._flat_params() | getattr(estimator, "settings_", {})
         params["sample_weight"] = weights
         self.saved = self.safe_points.load(identity(params, source, place(source)[1]))
         estimator.random_state_ = group.agree_int(check.seed(estimator.random_state))

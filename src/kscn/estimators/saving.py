@@ -41,7 +41,7 @@ EstimatorType = TypeVar("EstimatorType")
 MANY = 2**62
 # Parameters that belong to a run and not to its result. A file that holds them could write where
 # its author likes once the model is fitted again.
-OF_THE_RUN = ("callbacks", "pretrained", "device", "checkpoint_dir", "checkpoint_minutes")
+OF_THE_RUN = ("callbacks", "pretrained", "device", "checkpoint_dir")
 KINDS: dict[type[nn.Module], str] = {ConvAutoencoder: "cae", DenseAutoencoder: "sae"}
 
 
@@ -61,6 +61,7 @@ def write(estimator: Any, path: str | os.PathLike[str]) -> None:
             "inertia": estimator.inertia_,
             "n_iter": estimator.n_iter_,
             "noise_variance": estimator.noise_variance_,
+            "temperature": model.temperature,
             "n_features_in": estimator.n_features_in_,
             "input_shape": list(model.shape),
             "feature_names": getattr(estimator, "feature_names_in_", np.empty(0, object)).tolist(),
@@ -99,8 +100,8 @@ def params_of_fit(estimator: Any) -> dict[str, Any]:
     What a file cannot hold, a start or a function, becomes the default; prediction needs neither.
     A network of kscn is described, one of the user's own given again to `load_model`.
     """
-    defaults = type(estimator)().get_params(deep=False)
-    params = without_run(estimator.get_params(deep=False))
+    defaults = type(estimator)()._flat_params()
+    params = without_run(estimator._flat_params())
     for name, value in params.items():
         if name == "encoder":
             value = plain_encoder(value)
@@ -157,9 +158,10 @@ def read(
         }
         former = cls._former_params  # type: ignore[attr-defined]
         params = {name: value for name, value in params.items() if name not in former}
-        estimator: Any = cls(**params)
+        estimator: Any = cls._from_flat(**params)  # type: ignore[attr-defined]
         vars(estimator).update(state, _params_of_fit=params)
-        built.temperature = estimator._temperature()
+        if not built.temperature:  # older files do not say it
+            built.temperature = estimator._temperature()
         with of_the_file():
             estimator._check_params(MANY)
     if autoencoder is not None:
@@ -183,6 +185,8 @@ def _model(file: ModelFile, fitted: Mapping[str, Any], given: nn.Module | None) 
         raise ValueError(f"its samples have another number of features than {list(shape)}")
     model = SubspaceModel(shape)
     model.bases = torch.from_numpy(bases)
+    if "temperature" in fitted:
+        model.temperature = number(fitted, "temperature")
     if "features" in file.params:
         config = file.params["features"]
         model.features = FeatureChain.from_state(config, network.part(arrays, "features"))

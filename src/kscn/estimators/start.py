@@ -117,8 +117,9 @@ class StartSearch:
     ) -> Subspaces:
         """The subspaces to begin with: given, or found by the search on `pool`.
 
-        `blocks` are shifted like the pool and `weights` (n,) are those of all samples. `report`
-        hears (rounds done, rounds at most, candidates, lowest objective in units of the data).
+        `blocks` are shifted like the pool and `weights` (n,) are those of all samples. `report` is
+        called with rounds done, rounds at most, candidates and the lowest objective in units of
+        the data.
         """
         generator = torch.Generator().manual_seed(self.seed)
         # The search may run in float32 whatever the data: it only has to find the right valley.

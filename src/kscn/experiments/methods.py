@@ -45,7 +45,7 @@ def make(method: str, n_clusters: int, **parameters: Any) -> Any:
     if method in presets.METHODS:
         from kscn.estimators.deep import KSCN
 
-        return KSCN(n_clusters, **presets.METHODS[method] | parameters)
+        return KSCN.from_settings(n_clusters, **presets.METHODS[method] | parameters)
     if method == LINEAR:
         from kscn.estimators.linear import KSubspaces
 
@@ -65,7 +65,12 @@ def make(method: str, n_clusters: int, **parameters: Any) -> Any:
 
 def accepted(method: str) -> set[str]:
     """The names of the parameters that a method takes."""
-    return set(make(method, 2).get_params())
+    takes = set(make(method, 2).get_params())
+    if has_presets(method):
+        from kscn.estimators.deep import SELDOM_SET
+
+        takes = takes - {"settings"} | set(SELDOM_SET)
+    return takes
 
 
 def configured(
@@ -126,7 +131,8 @@ def settings(model: Any) -> dict[str, Any]:
 
     The name of a preset is not among them: `configured` has put its values in.
     """
-    found, apart = model.get_params(), {"callbacks", "preset"}
+    flat = getattr(model, "_flat_params", model.get_params)
+    found, apart = flat(), {"callbacks", "preset"}
     return {name: _plain(value) for name, value in found.items() if name not in apart}
 
 
@@ -140,6 +146,7 @@ def defaults(model: Any) -> dict[str, Any]:
         default = getattr(signature.parameters.get(own), "default", inspect.Parameter.empty)
         if default is not inspect.Parameter.empty:
             found[name] = _plain(default)
+    found.pop("settings", None)
     if hasattr(type(model), "from_preset"):  # whose own defaults depend on the data
         from kscn.estimators.presets import derive
 

@@ -25,12 +25,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kscn.constraints import Number, check_value
 from kscn.errors import KscnError, ModelFileError
 from kscn.modelfile import read_model, remove_directory, write_model
 from kscn.training.distributed import ALONE, Group
 
 KIND = "Checkpoint"
+# Of what states hold: those of another form cannot be gone on from.
+FORM = 2
 KEPT = 2
+# Between two states at most, unless another time is asked for.
+MINUTES = 10.0
 # Between epochs a state is written when that takes less than this share of the time since the last.
 SHARE = 0.05
 # What writing takes, until it is known.
@@ -62,6 +67,29 @@ class StopRequest:
 
 # Signals come to a process as a whole, so there is one.
 STOP = StopRequest()
+
+
+@dataclass(frozen=True)
+class CheckpointDirectory(os.PathLike[str]):
+    """A directory for checkpoints, and the longest time between two states of a fit.
+
+    Parameters
+    ----------
+    path : path-like
+        The directory.
+    minutes : float, default=10
+        At most this long passes between two states; where an iteration or a step takes longer, its
+        end is waited for.
+    """
+
+    path: str | os.PathLike[str]
+    minutes: float = MINUTES
+
+    def __post_init__(self) -> None:
+        check_value("minutes", self.minutes, [Number(0)])
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
 
 
 @dataclass
@@ -253,9 +281,11 @@ def _described(state: State) -> bytes:
     return json.dumps({"facts": state.facts, "tensors": table}).encode()
 
 
-def safe_points(directory: Any, minutes: float, group: Group) -> SafePoints:
+def safe_points(directory: Any, group: Group) -> SafePoints:
     """Checkpoints in a directory, or none at all where there is no directory."""
-    return SafePoints() if directory is None else Checkpoints(directory, minutes, group)
+    if directory is None:
+        return SafePoints()
+    return Checkpoints(directory, getattr(directory, "minutes", MINUTES), group)
 
 
 def identity(params: Mapping[str, Any], source: Any, whole: int) -> dict[str, Any]:
@@ -270,10 +300,11 @@ def identity(params: Mapping[str, Any], source: Any, whole: int) -> dict[str, An
     whole : int
         How many samples there are in all processes.
     """
-    unimportant = {"callbacks", "checkpoint_dir", "checkpoint_minutes", "device"}
+    unimportant = {"callbacks", "checkpoint_dir", "device"}
     plain = {name: _plain(value) for name, value in params.items() if name not in unimportant}
     few = np.ascontiguousarray(source[: min(4, len(source))])
     return plain | {
+        "form of its states": FORM,
         "samples": whole,
         "shape": list(source.shape),
         "dtype": source.dtype.name,
