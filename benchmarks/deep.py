@@ -171,7 +171,7 @@ def update(images: Any) -> Any:
     """Two epochs of each variant; the second is looked at."""
     figures = {}
     for kind in ("svd", "grassmann"):
-        model = KSCN(
+        model = KSCN.from_settings(
             10, update=kind, pretrain_epochs=1, epochs=2, tol=0, n_init=1, random_state=0
         ).fit(images)
         before, last = model.history_[-2:]
@@ -191,7 +191,7 @@ def resident() -> float:
 
 def memory(images: Any) -> Any:
     before = resident()
-    KSCN(10, pretrain_epochs=1, epochs=1, random_state=0).fit(images)
+    KSCN.from_settings(10, pretrain_epochs=1, epochs=1, random_state=0).fit(images)
     figures = {"data_mb": images.nbytes / 2**20, "peak_growth_mb": resident() - before}
     print("memory", figures)
     return figures

@@ -338,8 +338,12 @@ def models() -> Path:
     plus = {"starts": 2, "random_state": 0}
     for name, model, samples in [
         ("linear", KSubspaces(2, subspace_dim=2, n_init=1, random_state=0), vectors),
-        ("deep", KSCN(2, **deep, **shallow, latent="whitened", latent_dim=6), pictures),
-        ("dense", KSCN(2, **deep, **dense), vectors),
+        (
+            "deep",
+            KSCN.from_settings(2, **deep, **shallow, latent="whitened", latent_dim=6),
+            pictures,
+        ),
+        ("dense", KSCN.from_settings(2, **deep, **dense), vectors),
         ("plus vectors", KSCNPlus(2, **plus), vectors),
         ("plus images", KSCNPlus(2, **plus, refine=True, epochs=1), pictures),
     ]:

@@ -31,11 +31,11 @@ CAE = {"channels": [20, 10, 5], "kernels": [5, 3, 3], "batch_norm": True}
 # Short fits: the graph is that of a long one, and unsettled clusters have the more ties to get
 # wrong.
 MODELS: dict[str, Any] = {
-    "KSCN, cae": lambda: KSCN(
+    "KSCN, cae": lambda: KSCN.from_settings(
         10, subspace_dim=7, autoencoder_params=CAE, pretrain_epochs=2, epochs=2, n_init=1,
         random_state=0,
     ),
-    "KSCN, sae": lambda: KSCN(
+    "KSCN, sae": lambda: KSCN.from_settings(
         10, subspace_dim=7, autoencoder="sae", pretrain_epochs=1, epochs=1, n_init=1,
         autoencoder_params={"hidden": [500], "latent_dim": 60}, random_state=0,
     ),

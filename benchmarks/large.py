@@ -113,7 +113,9 @@ def pretrain(folder: Path, n: int) -> dict[str, Any]:
 
     images = np.load(folder / "images.npy", mmap_mode="r")[:n]
     began = time.perf_counter()
-    KSCN(CLUSTERS, **settings() | {"epochs": 1}).fit(np.array(images)).save(folder / "pretrained")
+    KSCN.from_settings(CLUSTERS, **settings() | {"epochs": 1}).fit(np.array(images)).save(
+        folder / "pretrained"
+    )
     return {"seconds": time.perf_counter() - began}
 
 
@@ -122,7 +124,7 @@ def kscn(folder: Path, n: int) -> dict[str, Any]:
     from kscn import KSCN
 
     own = {"pretrained": folder / "pretrained", "pretrain_epochs": 0, "epochs": 2, "tol": 0.0}
-    model = KSCN(CLUSTERS, **settings() | own)
+    model = KSCN.from_settings(CLUSTERS, **settings() | own)
     found = fitted(model, samples(folder / "images.npy", n))
     last = max(r["seconds"] for r in model.history_ if r["stage"] != "fit")
     epochs = [r["seconds"] for r in model.history_ if r["stage"] == "fit"]

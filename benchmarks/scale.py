@@ -170,7 +170,13 @@ def deep(group: Group) -> Callable[[], object]:
         temperature=0.1,
         balance=1.0,
     )
-    return lambda: alternation.run(trainer.epochs_done + 1, 0.0, lambda _: None)
+    alternation.begin()
+
+    def next_epoch() -> None:
+        alternation.finished = False
+        alternation.run(trainer.epochs_done + 1, 0.0, lambda _: None)
+
+    return next_epoch
 
 
 def linear(group: Group) -> Callable[[], object]:

@@ -1,7 +1,8 @@
 """Dependencies point one way, from the command line down to the mathematics, and imports are light.
 
-cli -> web -> experiments, report, export -> estimators, baselines -> training -> nn, features,
-subspaces, data -> atomicfile, chosen, extras, metrics, modelfile, modelparts, parallel, errors.
+cli -> web -> experiments, report, export -> estimators, baselines -> model, training, neighbours ->
+nn, features, subspaces, data -> atomicfile, chosen, constraints, extras, metrics, modelfile,
+modelparts, parallel -> errors.
 """
 
 import ast
@@ -19,9 +20,18 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = [
     {"errors"},
-    {"atomicfile", "chosen", "extras", "metrics", "modelfile", "modelparts", "parallel"},
+    {
+        "atomicfile",
+        "chosen",
+        "constraints",
+        "extras",
+        "metrics",
+        "modelfile",
+        "modelparts",
+        "parallel",
+    },
     {"nn", "features", "subspaces", "data"},
-    {"training", "neighbours"},
+    {"model", "training", "neighbours"},
     {"estimators", "baselines"},
     {"experiments", "report", "export"},
     {"web"},
@@ -34,6 +44,7 @@ LEAN = {
     "errors": set(),
     "atomicfile": {"kscn.errors"},
     "chosen": set(),
+    "constraints": {"numpy", "kscn.errors"},
     "extras": {"kscn.errors"},
     "metrics": {"numpy", "scipy", "sklearn", "kscn.errors"},
     "modelfile": {"numpy", "safetensors", "kscn.errors", "kscn.modelparts"},

@@ -26,6 +26,30 @@ _WORDS = {
     "flattest": "by far the flattest clusters",
 }
 _ALL = "all"
+# Candidates that a summary keeps, of several dozen.
+SUMMARISED = 10
+
+
+def summary(selection: Any) -> dict[str, Any]:
+    """A `Selection` of `KSCNPlus` as plain values, which checkpoints and runs can hold."""
+    best, tried = selection.best, selection.tried
+    others = [entry for entry in tried if entry.candidate.kind != best.candidate.kind]
+    spaces = {entry.candidate.space for entry in tried} - {_ALL}
+    return {
+        **_row(best),
+        "rival": _row(others[0]) if others else None,
+        "candidates": len(tried),
+        "spaces": len(spaces),
+        "tried": [_row(entry) for entry in tried[:SUMMARISED]],
+    }
+
+
+def _row(entry: Any) -> dict[str, Any]:
+    return {
+        "space": entry.candidate.space,
+        "method": entry.candidate.method,
+        "consistency": round(entry.value, 4),
+    }
 
 
 def duration(seconds: float) -> str:

@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from kscn.baselines.base import Baseline, largest_first, subsample
-from kscn.baselines.constraints import Integer, parameter
+from kscn.constraints import Integer, parameter
 from kscn.errors import InputError
 
 X = np.random.default_rng(0).standard_normal((30, 4))

@@ -2,6 +2,7 @@
 
 import io
 import shutil
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,7 +15,7 @@ from kscn.cli.summary import size_lines
 from kscn.cli.terminal import Terminal
 from kscn.cli.thumbnails import strip, thumbnail
 from kscn.data import load
-from kscn.estimators import plus
+from kscn.estimators import refine
 
 COLOUR, BLOCKS, ASCII = (
     Terminal(True, True, 80),
@@ -26,8 +27,8 @@ COLOUR, BLOCKS, ASCII = (
 @pytest.fixture
 def hasty(monkeypatch):
     """The demo with hardly any training, where the result does not matter."""
-    monkeypatch.setattr(plus, "FEWEST_EPOCHS", 1)
-    monkeypatch.setattr(plus, "MOST_EPOCHS", 1)
+    short = replace(refine.REFINEMENT, fewest_epochs=1, most_epochs=1)
+    monkeypatch.setattr(refine, "REFINEMENT", short)
     monkeypatch.setattr("kscn.KSubspaces", partial(KSubspaces, n_init=1))
 
 

@@ -259,7 +259,7 @@ def folder_with_a_broken_image(tmp_path):
         (lambda p: save(p / "x.npy", np.ones((20, 3))), (), "are equal"),
         (lambda p: save(p / "x.npy", np.eye(2, 5)), (), "2"),
         (lambda p: save(p / "x.npy", np.eye(9, 5)), (*LINEAR, "--subspace-dim", 5), "5"),
-        (lambda p: save(p / "x.npy", np.eye(9, 5)), ("--trim", 1.5), "trim"),
+        (lambda p: save(p / "x.npy", np.eye(9, 5)), (*LINEAR, "--trim", 1.5), "trim"),
         (lambda p: save(p / "x.npy", np.eye(9, 5)), (*LINEAR, "--init", "magic"), "magic"),
         (lambda p: save(p / "x.npy", np.eye(9, 5)), (*LINEAR, "--n-init", 0), "n_init"),
         (lambda p: save(p / "x.npy", np.eye(9, 5)), (*LINEAR, "--max-iter", 0), "max_iter"),

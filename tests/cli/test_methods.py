@@ -11,12 +11,11 @@ from sklearn.datasets import load_iris
 
 import kscn as package
 from kscn import baselines
-from kscn.cli.fit import _estimator_options, choose
+from kscn.cli.fit import _estimator_options, _taken, choose
 from kscn.cli.progress import FitProgress
 from kscn.cli.rundir import plain, read_run
 from kscn.data import load
 from kscn.estimators.presets import derive
-from kscn.experiments import methods
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -103,7 +102,7 @@ def test_nested_settings_survive_in_the_config_and_repeat_the_run(fit, made):
         "batch_norm": True,
     }
     assert parameters["augment"] == {"kind": "affine", "angle": 5.0, "flip": False}
-    model = package.KSCN(**parameters).fit(np.load(made / "x.npy"))
+    model = package.KSCN.from_settings(**parameters).fit(np.load(made / "x.npy"))
     assert model.labels_.tolist() == read_run(run).labels().tolist()
 
 
@@ -144,7 +143,7 @@ def test_the_tuned_preset_is_the_default(made):
         assert (choice.method, choice.preset) == ("kscn-s", "tuned")
         dataset = None if loaded is images else "digits"
         given = derive.settings({"n_clusters": 3}, (8, 8), len(loaded.samples), dataset)
-        assert given.items() <= choice.model.get_params().items()
+        assert given.items() <= choice.model._flat_params().items()
 
 
 def test_a_dense_network_takes_the_settings_for_vectors(fit):
@@ -167,7 +166,7 @@ def iris(kscn, tmp_path_factory):
 
 def test_without_a_method_the_best_one_fits_images_and_vectors(iris, made):
     path = str(made / "x.npy")
-    choice = choose(load(path), path, 3, None, None, 0, {"epochs": 2, "trim": 0.2})
+    choice = choose(load(path), path, 3, None, None, 0, {"epochs": 2, "starts": 3})
     assert (choice.method, choice.preset) == ("best", None)
     assert isinstance(choice.model, package.KSCNPlus)
     assert config_of(iris[1])["run"]["method"] == "best"
@@ -227,7 +226,7 @@ def test_runs_of_kscn_can_be_used(fit, kscn, made, tmp_path):
         (("--max-iter", 3), "--max-iter cannot be used with the method kscn-s; it takes --sub"),
         (("--affine",), "--affine cannot be used with the method kscn-s"),
         (("--method", "k-subspaces"), "--preset cannot be used with the method k-subspaces"),
-        (("--method", "best"), "--preset cannot be used with the method best; it takes --trim"),
+        (("--method", "best"), "--preset cannot be used with the method best; it takes --starts"),
         (("--method", "magic"), "the method 'magic' is not available; give one of kscn-s"),
         (("--preset", "papr"), "'papr' is no known preset; known ones are paper, tuned"),
         (("--pretrained", "nothing"), "nothing does not exist"),
@@ -318,7 +317,7 @@ def test_options_of_others_are_refused_by_a_baseline(labels_only, one_sentence, 
 
 
 def test_every_option_of_the_command_belongs_to_some_method():
-    taken = methods.accepted("kscn-s") | methods.accepted("k-subspaces") | methods.accepted("best")
+    taken = _taken("kscn-s") | _taken("k-subspaces") | _taken("best")
     assert set(_estimator_options()) <= taken
 
 

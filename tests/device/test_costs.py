@@ -22,7 +22,7 @@ def costs(steps, device, **settings):
         found[record["stage"]] = COSTS.synchronisations, sum(map(np.prod, COSTS.to_host))
         COSTS.clear()
 
-    KSCN(
+    KSCN.from_settings(
         3,
         subspace_dim=2,
         n_init=1,
@@ -58,7 +58,7 @@ def test_a_device_seldom_waits_and_keeps_its_latents(settings, simgpu):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_refinement_seldom_waits(simgpu):
-    """On average: every second epoch asks a second opinion."""
+    """On average: every second epoch looks at the other view."""
     waits = []
 
     def count(_, record):

@@ -71,7 +71,7 @@ DROPPING = {"autoencoder": Dropping(), "latent": "identity", "loss": "residual",
     ("make", "samples", "stage"),
     [
         (lambda: KSubspaces(3, subspace_dim=2, n_init=1, tol=0, trim=0.1), fits.planes, "fit"),
-        (lambda: KSCN(3, subspace_dim=2, **SHORT, **DROPPING), fits.planes, "fit"),
+        (lambda: KSCN.from_settings(3, subspace_dim=2, **SHORT, **DROPPING), fits.planes, "fit"),
         (
             lambda: KSCNPlus(4, starts=2, refine=True, epochs=2, batch_size=32),
             fits.many_images,
@@ -98,8 +98,8 @@ def test_a_fit_goes_on_where_it_was(make, samples, stage, simgpu, tmp_path):
 @pytest.mark.usefixtures("every_state_is_written")
 def test_the_middle_of_an_epoch_keeps_the_devices_generator(simgpu, tmp_path, monkeypatch):
     settings = {"subspace_dim": 2, **SHORT, **DROPPING, "random_state": 0, "device": simgpu}
-    whole = KSCN(3, **settings).fit(fits.planes())
-    keep, steps, paused = checkpoint.Checkpoints.keep, itertools.count(1), []
+    whole = KSCN.from_settings(3, **settings).fit(fits.planes())
+    keep, steps, paused = checkpoint.Checkpoints.reached, itertools.count(1), []
 
     def due(_):
         paused.append(next(steps) == 6)  # the second step of the second epoch
@@ -112,8 +112,8 @@ def test_the_middle_of_an_epoch_keeps_the_devices_generator(simgpu, tmp_path, mo
             raise HaltedError
 
     monkeypatch.setattr(checkpoint.Checkpoints, "due", due)
-    monkeypatch.setattr(checkpoint.Checkpoints, "keep", keep_and_halt)
+    monkeypatch.setattr(checkpoint.Checkpoints, "reached", keep_and_halt)
     with pytest.raises(HaltedError):
-        KSCN(3, **settings, checkpoint_dir=tmp_path).fit(fits.planes())
-    resumed = KSCN(3, **settings, checkpoint_dir=tmp_path).fit(fits.planes())
+        KSCN.from_settings(3, **settings, checkpoint_dir=tmp_path).fit(fits.planes())
+    resumed = KSCN.from_settings(3, **settings, checkpoint_dir=tmp_path).fit(fits.planes())
     np.testing.assert_allclose(resumed.subspaces_, whole.subspaces_, atol=1e-5)

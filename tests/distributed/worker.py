@@ -82,7 +82,7 @@ def deep():
         "svd": {},
     }
     for name, settings in cases.items():
-        model = KSCN(4, random_state=0, **OPEN | SHARED | settings).fit(samples)
+        model = KSCN.from_settings(4, random_state=0, **OPEN | SHARED | settings).fit(samples)
         np.testing.assert_array_equal(model.predict(samples), model.labels_)
         found[f"{name}.labels"], found[f"{name}.bases"] = model.labels_, model.subspaces_
         weights = torch.cat(
@@ -102,7 +102,7 @@ def stopped():
 
     Checkpoints.due = stopping
     with tempfile.TemporaryDirectory() as folder:  # the first process writes, to its own
-        model = KSCN(4, random_state=0, **OPEN | SHARED, checkpoint_dir=folder)
+        model = KSCN.from_settings(4, random_state=0, **OPEN | SHARED, checkpoint_dir=folder)
         while not hasattr(model, "labels_"):
             try:
                 model.fit(images()[0])
@@ -174,7 +174,7 @@ def refusals():
     """What cannot be shared out is refused in all processes alike."""
     for call in (
         lambda: KSubspaces(1, subspace_dim=1).fit(np.eye(current_group().size - 1, 3)),
-        lambda: KSCN(2, subspace_dim=1, batch_size=3).fit(np.random.rand(20, 6)),
+        lambda: KSCN.from_settings(2, subspace_dim=1, batch_size=3).fit(np.random.rand(20, 6)),
         lambda: KSCNPlus(2, batch_size=3).fit(np.random.rand(20, 6, 6)),
     ):
         try:

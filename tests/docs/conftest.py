@@ -36,7 +36,7 @@ def few_digits(monkeypatch):
     def few_epochs(*args):
         found = parameters(*args)
         few = dict.fromkeys(("pretrain_epochs", "epochs"), FEW_EPOCHS)
-        return found | few | {"n_init": 1, "restarts": 1}
+        return found | few | {"n_init": 1}
 
     monkeypatch.setattr(kscn.data, "_open", open_few)
     monkeypatch.setattr(presets, "parameters", few_epochs)

@@ -12,7 +12,7 @@ from kscn.estimators.presets import derive
 from kscn.nn import ConvAutoencoder, DenseAutoencoder
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*clusters ended up empty")
-QUICK = {"pretrain_epochs": 1, "epochs": 1, "n_init": 1, "random_state": 0}
+QUICK = {"pretrain_epochs": 1, "epochs": 1, "settings": {"n_init": 1}, "random_state": 0}
 
 
 def samples(n, *shape):
@@ -51,7 +51,7 @@ def test_many_copies_of_few_images_can_be_clustered():
 
 def test_what_is_given_counts_more_than_what_is_derived():
     params = {"subspace_dim": 2, "latent_dim": 9, "weight": 1.5, "augment": None, "trim": 0.2}
-    model = KSCN(4, **params, **QUICK).fit(samples(40, 8, 8))
+    model = KSCN.from_settings(4, **params, **QUICK).fit(samples(40, 8, 8))
     assert params.items() <= model.settings_.items()
     assert model.subspaces_.shape == (4, 9, 2)
     own = KSCN(4, autoencoder=ConvAutoencoder((1, 8, 8), [3], [3]), **QUICK).fit(samples(40, 8, 8))
@@ -92,7 +92,7 @@ def test_the_preset_of_the_paper_is_what_the_command_line_uses(update):
 def test_a_preset_can_be_taken_for_a_named_data_set():
     model = KSCN.from_preset("paper", 10, dataset="fashion-mnist", weight=1.0)
     assert (model.n_clusters, model.subspace_dim, model.weight) == (10, 11, 1.0)
-    assert KSCN.from_preset("paper", dataset="mnist-test", update="grassmann").trim == 0.0
+    assert KSCN.from_preset("paper", dataset="mnist-test", update="grassmann").settings["trim"] == 0
     digits = KSCN.from_preset("paper", 10, dataset="digits", **QUICK | {"init": "k-means"})
     assert digits.fit(load_digits().images[:60]).subspaces_.shape == (10, 40, 4)
     assert KSCN.from_preset("tuned", 10).get_params() == KSCN(10).get_params()

@@ -19,7 +19,7 @@ def digits():
 
 
 def quick(**params):
-    return KSCN(
+    return KSCN.from_settings(
         **OPEN
         | {
             "n_clusters": 3,
@@ -60,32 +60,30 @@ def refused(model, X, error=InputError):
         ({"n_clusters": 0}, "n_clusters=0 must be an integer of at least 1"),
         ({"n_clusters": 2.5}, "n_clusters=2.5 must be an integer"),
         ({"n_clusters": N + 1}, f"n_samples={N} should be >= n_clusters={N + 1}"),
-        ({"update": "gradient"}, "update='gradient' is not known; use 'svd' or 'grassmann'"),
-        ({"update": None}, "update=None is not known"),
-        ({"loss": "l2"}, "loss='l2' is not known; use 'residual' or 'separation'"),
-        ({"latent": "pca"}, "latent='pca' is not known; use 'identity' or 'whitened'"),
-        ({"schedule": "cosine"}, "schedule='cosine' is not known; use 'constant' or 'one-cycle'"),
+        ({"update": "gradient"}, "update='gradient' must be 'svd' or 'grassmann'"),
+        ({"update": None}, "update=None must be 'svd' or 'grassmann'"),
+        ({"loss": "l2"}, "loss='l2' must be 'residual' or 'separation'"),
+        ({"latent": "pca"}, "latent='pca' must be 'identity' or 'whitened'"),
+        ({"schedule": "cosine"}, "schedule='cosine' must be 'constant' or 'one-cycle'"),
         (
             {"init": "random"},
-            "init='random' is not known; use one of k-subspaces, neighbours, "
-            "ensemble, k-means, dsc",
+            "init='random' must be 'k-subspaces', .*'dsc' or an array of labels",
         ),
-        ({"weight": -0.1}, "weight=-0.1 must be a number from 0"),
-        ({"weight": float("nan")}, "weight=nan must be a number from 0"),
+        ({"weight": -0.1}, "weight=-0.1 must be a number of at least 0"),
+        ({"weight": float("nan")}, "weight=nan must be a number of at least 0"),
         ({"weight": "much"}, "weight='much' must be a number"),
-        ({"trim": 0.5}, "trim=0.5 must be a number from 0 up to below 0.5"),
-        ({"tol": -1}, "tol=-1 must be a number from 0"),
-        ({"learning_rate": 0}, "learning_rate=0 must be above 0"),
+        ({"trim": 0.5}, "trim=0.5 must be a number of at least 0 and below 0.5"),
+        ({"tol": -1}, "tol=-1 must be a number of at least 0"),
+        ({"learning_rate": 0}, "learning_rate=0 must be a number above 0"),
         ({"learning_rate": float("inf")}, "learning_rate=inf must be a number"),
-        ({"temperature": 0.0}, "temperature=0 must be above 0"),
+        ({"temperature": 0.0}, "temperature=0.0 must be a number above 0"),
         ({"balance": -1}, "balance=-1"),
         ({"batch_size": 0}, "batch_size=0 must be an integer of at least 1"),
         ({"pretrain_epochs": -1}, "pretrain_epochs=-1 must be an integer of at least 0"),
         ({"epochs": 1.5}, "epochs=1.5 must be an integer"),
         ({"n_init": 0}, "n_init=0"),
-        ({"restarts": 0}, "restarts=0 must be an integer of at least 1"),
         ({"latent_dim": 1}, "latent_dim=1 must be an integer of at least 2"),
-        ({"update_every": 0}, "update_every=0 must be an integer of at least 1"),
+        ({"update_every": 0}, "update_every=0 must be None or an integer of at least 1"),
         ({"device": "abacus"}, "device='abacus' cannot be used here"),
         ({"random_state": -1}, "random_state=-1 must be between 0"),
         ({"autoencoder": "vae"}, "autoencoder='vae' is not known; use 'auto', 'cae', 'sae' or a"),
@@ -111,6 +109,12 @@ def refused(model, X, error=InputError):
         ({"subspace_dim": 2.0}, "must be 'auto', one int, or a list"),
         ({"subspace_dim": [1, 2]}, "a list of n_clusters=3 ints"),
         ({"subspace_dim": "all"}, "subspace_dim='all' is not known"),
+        (
+            {"settings": {"tmp": 1}},
+            "settings holds 'tmp', which it cannot; it takes autoencoder_params",
+        ),
+        ({"settings": {"latent_dims": 3}}, "did you mean latent_dim"),
+        ({"settings": {"weight": 3}}, "settings holds 'weight', which it cannot"),
         ({"init_dim": 16}, r"init_dim=16 must be between 1 and 15"),
         ({"latent": "whitened", "latent_dim": 4, "subspace_dim": 4}, "The latent has 4 dimensions"),
     ],
@@ -180,7 +184,7 @@ def test_samples_that_are_no_numbers_are_refused(value, words, flat):
     if flat:
         X = X.reshape(N, 64)
     else:
-        model.set_params(**{"autoencoder_params": {"channels": [4], "kernels": [3]}})
+        model = quick(autoencoder_params={"channels": [4], "kernels": [3]}, subspace_dim=1)
     assert f"Input X contains {words}" in refused(model, X)
 
 
@@ -353,7 +357,8 @@ def test_a_file_from_another_architecture_is_refused_and_nothing_lost(saved, par
     message = refused(model, digits(), ModelFileError)
     assert words in message
     assert str(saved) in message
-    model.set_params(pretrained=None, callbacks=()).fit(digits())
+    without = {**model.settings, "pretrained": None}
+    model.set_params(settings=without, callbacks=()).fit(digits())
     quick(pretrained=saved).fit(digits())  # the file is as good as before
 
 

@@ -47,7 +47,7 @@ def fitted(kind):
         torch.manual_seed(0)
         params = {"autoencoder": Own()}
     few = {"subspace_dim": 2, "pretrain_epochs": 2, "epochs": 1, "n_init": 1, "batch_size": 32}
-    model = KSCN(3, random_state=0, **OPEN | few | params)
+    model = KSCN.from_settings(3, random_state=0, **OPEN | few | params)
     return model.fit(X), X
 
 
@@ -107,7 +107,9 @@ def test_posteriors_are_distributions_whose_mode_is_the_prediction(case):
     np.testing.assert_allclose(posterior.sum(axis=1), 1)
     assert (posterior >= 0).all()
     np.testing.assert_array_equal(posterior.argmax(axis=1), model.labels_)
-    scale = model.temperature if model.loss == "separation" else 2 * model.noise_variance_
+    used = model.settings_
+    noise = 2 * model.noise_variance_
+    scale = used["temperature"] if used["loss"] == "separation" else noise
     odds = np.exp(-model.residuals(X).astype(np.float64) / scale)
     np.testing.assert_allclose(posterior, odds / odds.sum(axis=1, keepdims=True), rtol=1e-6)
 
@@ -219,7 +221,7 @@ def test_files_fit_and_predict_the_same(tmp_path):
 
 def test_the_scaling_of_the_fit_is_applied_to_whatever_comes_later():
     X = digits().astype(np.float64)
-    model = KSCN(
+    model = KSCN.from_settings(
         3, subspace_dim=2, autoencoder_params={"channels": [4], "kernels": [3]},
         latent="identity", pretrain_epochs=1, epochs=0, n_init=1, random_state=0,
     ).fit(X)  # fmt: skip

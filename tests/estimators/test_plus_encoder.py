@@ -156,12 +156,12 @@ def test_callbacks_hear_of_progress_and_a_stop_keeps_what_was_computed(file, tmp
     "change",
     [
         lambda params: params["params"].update(encoder=3),
-        lambda params: params.update(image_encoder=3),
-        lambda params: params["image_encoder"].pop("sha256"),
-        lambda params: params["image_encoder"].update(sha256="12"),
-        lambda params: params["image_encoder"].update(name=None),
-        lambda params: params["image_encoder"].update(preprocessing={"size": -1}),
-        lambda params: params["image_encoder"].update(preprocessing=[]),
+        lambda params: params["fitted"].update(image_encoder=3),
+        lambda params: params["fitted"]["image_encoder"].pop("sha256"),
+        lambda params: params["fitted"]["image_encoder"].update(sha256="12"),
+        lambda params: params["fitted"]["image_encoder"].update(name=None),
+        lambda params: params["fitted"]["image_encoder"].update(preprocessing={"size": -1}),
+        lambda params: params["fitted"]["image_encoder"].update(preprocessing=[]),
     ],
 )
 def test_a_model_file_that_says_something_else_is_refused(change, file, tmp_path):

@@ -25,23 +25,23 @@ CASES = {
         {"n_clusters": 2, "affine": False},
     ),
     "KSCN": (
-        lambda: KSCN(
+        lambda: KSCN.from_settings(
             3, subspace_dim=2, loss="separation", temperature=0.5, pretrain_epochs=1, epochs=1,
             n_init=1, random_state=0, **NETWORK,
         ),
         VECTORS,
-        {"n_clusters": 9, "loss": "residual", "temperature": 3.0, "latent": "whitened",
-         "autoencoder": "cae", "autoencoder_params": {"hidden": [1]}},
+        {"n_clusters": 9, "autoencoder": "cae",
+         "settings": {"loss": "residual", "temperature": 3.0, "latent": "whitened"}},
     ),
     "KSCNPlus": (
         lambda: KSCNPlus(3, starts=1, random_state=0),
         VECTORS,
-        {"n_clusters": 9, "temperature": 3.0, "refine": False},
+        {"n_clusters": 9, "starts": 3, "refine": False},
     ),
     "KSCNPlus, refined": (
-        lambda: KSCNPlus(3, starts=1, refine=True, epochs=1, temperature=0.3, random_state=0),
+        lambda: KSCNPlus(3, starts=1, refine=True, epochs=1, random_state=0),
         IMAGES,
-        {"n_clusters": 9, "temperature": 3.0, "refine": False, "batch_size": 7},
+        {"n_clusters": 9, "refine": False, "batch_size": 7},
     ),
     "EDESC": (
         lambda: baselines.make(

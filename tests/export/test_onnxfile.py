@@ -23,11 +23,11 @@ CAE = {"autoencoder_params": {"channels": [8, 4], "kernels": [3, 3], "batch_norm
 SAE = {"autoencoder": "sae", "autoencoder_params": {"hidden": [32], "latent_dim": 12}}
 PLUS = {"starts": 1, "random_state": 0}
 MODELS = {
-    "cae": lambda: KSCN(10, subspace_dim=3, **CAE, **SMALL),
-    "cae whitened": lambda: KSCN(
+    "cae": lambda: KSCN.from_settings(10, subspace_dim=3, **CAE, **SMALL),
+    "cae whitened": lambda: KSCN.from_settings(
         10, subspace_dim=3, latent="whitened", latent_dim=9, loss="separation", **CAE, **SMALL
     ),
-    "sae": lambda: KSCN(10, subspace_dim=3, **SAE, **SMALL),
+    "sae": lambda: KSCN.from_settings(10, subspace_dim=3, **SAE, **SMALL),
     "linear": lambda: KSubspaces(10, subspace_dim=3, n_init=1, random_state=0),
     "affine": lambda: KSubspaces(
         10, subspace_dim=[1, 2, 3, 3, 3, 3, 3, 3, 4, 4], affine=True, n_init=1, random_state=0
@@ -96,7 +96,7 @@ def test_points_are_in_the_graph_too():
 @pytest.mark.usefixtures("short_choice")
 def test_scattering_without_a_network_is_refused(images):
     model = KSCNPlus(10, refine=False, **PLUS).fit(images[:300])
-    model.features_ = FeatureChain([ScatteringFeatures(), PCAFeatures(5)]).fit(images[:300])
+    model.model_.features = FeatureChain([ScatteringFeatures(), PCAFeatures(5)]).fit(images[:300])
     with pytest.raises(InputError, match="refine=True"):
         onnx_bytes(model, (8, 8))
 

@@ -108,7 +108,7 @@ def test_a_network_that_learns_from_windows_of_a_disk(order, tmp_path, monkeypat
     monkeypatch.setattr(base, "STRETCH_BYTES", 16 * x[0].nbytes)
     monkeypatch.setattr(shuffle, "WINDOW_BYTES", 100 * x[0].nbytes)
     assert not shuffle.in_one_window(as_source(folder))
-    model = KSCN(
+    model = KSCN.from_settings(
         4,
         subspace_dim=2,
         autoencoder_params={"channels": [8, 4], "kernels": [3, 3], "batch_norm": True},
@@ -147,7 +147,7 @@ def estimator(name, samples, seed=0):
         return KSubspaces(10, subspace_dim=4, random_state=seed)
     if name == "KSCN":
         params = presets.parameters("tuned", "kscn-s", None, samples[0].shape, len(samples))
-        return KSCN(10, random_state=seed, **params)
+        return KSCN.from_settings(10, random_state=seed, **params)
     return KSCNPlus(10, random_state=seed)
 
 

@@ -29,7 +29,7 @@ def images():
 
 @pytest.fixture(scope="module")
 def deep(images):
-    model = KSCN(
+    model = KSCN.from_settings(
         3,
         subspace_dim=2,
         latent="whitened",

@@ -28,7 +28,7 @@ def deep(planes):
     """deep(latent) -> a KSCN on the planes whose code is nearly the scaled sample itself."""
 
     def fit(latent):
-        return KSCN(
+        return KSCN.from_settings(
             3,
             subspace_dim=2,
             autoencoder=Gain(),

@@ -77,7 +77,9 @@ def alternation(module, X, subspaces=None, **settings):
         "temperature": 0.1,
         "balance": 0.0,
     } | settings
-    return Alternation(trainer, subspaces or start(), **settings)
+    made = Alternation(trainer, subspaces or start(), **settings)
+    made.begin()
+    return made
 
 
 def run(given, epochs=1, tol=-1.0):

@@ -9,9 +9,8 @@ from kscn.metrics import clustering_accuracy
 from kscn.nn import ConvEncoder, InputScaling, NoAugmentation, UnitLatent
 from kscn.subspaces import Subspaces
 from kscn.training.minibatches import Minibatches
-from kscn.training.opinion import SecondOpinion
 from kscn.training.pretrain import Trainer
-from kscn.training.refine import Refinement
+from kscn.training.refine import FeatureView, Refinement
 
 K, P, N = 3, 2, 240
 
@@ -30,13 +29,13 @@ def images():
     return X.astype(np.float32), y
 
 
-def opinion():
+def view():
     """Features in which every kind of bar has a line of its own, in noise."""
     _, y = images()
     rng = np.random.default_rng(2)
     z = np.eye(5)[y] * rng.normal(size=(N, 1)) + 0.3 * rng.normal(size=(N, 5))
     z = z.astype(np.float32)
-    return SecondOpinion(as_source(z), torch.from_numpy(z), torch.arange(N), 1, seed=0)
+    return FeatureView(as_source(z), torch.from_numpy(z), torch.arange(N), 1, seed=0)
 
 
 def refinement(labels, doubt=None, hold=4, epochs=8, trim=0.2, average=0.9, every=1):
@@ -59,12 +58,12 @@ def refinement(labels, doubt=None, hold=4, epochs=8, trim=0.2, average=0.9, ever
     )
     bases = torch.eye(K * P).view(K * P, K, P).permute(1, 0, 2).contiguous()
     doubt = torch.zeros(N) if doubt is None else doubt
-    return Refinement(
+    made = Refinement(
         trainer,
         Subspaces(bases),
         torch.as_tensor(labels),
         doubt,
-        opinion,
+        view,
         hold=hold,
         every=every,
         trim=trim,
@@ -72,6 +71,8 @@ def refinement(labels, doubt=None, hold=4, epochs=8, trim=0.2, average=0.9, ever
         balance=0.0,
         shares=torch.full((K,), 1 / K),
     )
+    made.begin()
+    return made
 
 
 def test_clusters_that_are_wrong_in_places_are_corrected():
@@ -118,7 +119,7 @@ def test_afterwards_it_learns_what_two_views_settle_on():
     _, y = images()
     made = refinement(y, hold=1, epochs=3, trim=0.25)
     made.run(2, 0.0, lambda _: None)
-    settled = made.opinion.settle(made._distances())
+    settled = made.view.combined(made._distances())
     targets = made._targets()
     taught = targets >= 0
     torch.testing.assert_close(targets[taught], settled.labels[taught])
@@ -128,18 +129,18 @@ def test_afterwards_it_learns_what_two_views_settle_on():
 def test_what_was_settled_is_kept_until_the_next_question():
     _, y = images()
     made = refinement(y, hold=2, epochs=6, every=2)
-    asked, settle = [], made.opinion.settle
+    asked, settle = [], made.view.combined
 
     def listening(distance):
         asked.append(made.trainer.epochs_done)
         return settle(distance)
 
-    made.opinion.settle = listening
+    made.view.combined = listening
     learnt = []
     made.run(6, 0.0, lambda _: learnt.append(made.targets))
     assert asked == [2, 4]
     assert learnt[2] is learnt[3] and learnt[4] is learnt[5]
-    torch.testing.assert_close(made.state().tensors["targets"], learnt[5])
+    torch.testing.assert_close(made.state_dict().tensors["targets"], learnt[5])
 
 
 def test_the_average_follows_the_weights_and_is_what_encodes():

@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from kscn.baselines.base import Baseline, all_samples
-from kscn.baselines.constraints import Integer, parameter
 from kscn.baselines.cost import Cost, check_affordable
 from kscn.baselines.spectral import spectral_labels
+from kscn.constraints import Integer, parameter
 from kscn.data import Source
 from kscn.estimators import validation as check
 from kscn.training.blocks import working_dtype

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from kscn.baselines.base import Baseline, best_of
 from kscn.baselines.centres import CentreBaseline
-from kscn.baselines.constraints import Integer, parameter
 from kscn.baselines.pretrained import CONSTANTS, Recipe, train_or_restore
+from kscn.constraints import Integer, parameter
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators import network as networks

@@ -16,13 +16,13 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from kscn.baselines.constraints import Integer, check_parameters, parameter
+from kscn.constraints import Integer, check_parameters, parameter
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators import validation as check
-from kscn.estimators.labels import canonical_order
-from kscn.estimators.telling import Telling, warn_of_empty
+from kscn.estimators.base import HistoryMixin, warn_of_empty
 from kscn.training.blocks import Blocks, check_finite, working_dtype
+from kscn.training.labels import canonical_order
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -33,7 +33,7 @@ ROWS = 4096
 
 
 @dataclass(eq=False, repr=False)
-class Baseline(Telling, ClusterMixin, BaseEstimator, ABC):
+class Baseline(HistoryMixin, ClusterMixin, BaseEstimator, ABC):
     """A clustering method with a seed, a history and callbacks.
 
     A subclass is a dataclass: its fields are its parameters, besides the fields here, and say what
@@ -80,7 +80,7 @@ class Baseline(Telling, ClusterMixin, BaseEstimator, ABC):
     def _check(self, n_samples: int) -> None:
         """Refuse impossible parameters before any work is done."""
         check_parameters(self)
-        check._callbacks(self.callbacks)
+        check.callbacks(self.callbacks)
         check.device(self.device)
         if n_samples < self.n_clusters:
             raise InputError(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from kscn.baselines.autoencoder import LatentCentreBaseline
-from kscn.baselines.constraints import Integer, Number, parameter
+from kscn.constraints import Integer, Number, parameter
 from kscn.errors import TrainingError
 from kscn.training.memory import kept_memory
 from kscn.training.minibatches import Minibatches

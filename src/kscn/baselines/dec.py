@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kscn.baselines.autoencoder import LatentCentreBaseline
-from kscn.baselines.constraints import Integer, Number, parameter
+from kscn.constraints import Integer, Number, parameter
 from kscn.data import Source
 from kscn.errors import TrainingError
 from kscn.estimators import validation as check

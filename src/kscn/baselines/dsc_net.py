@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from kscn.baselines.affinity import AffinityBaseline
 from kscn.baselines.autoencoder import NetworkBaseline
-from kscn.baselines.constraints import POSITIVE, Integer, Number, parameter
 from kscn.baselines.cost import PASS, Cost
 from kscn.baselines.pretrained import train_alone
 from kscn.baselines.self_expression import code_affinity, mean_energy, ridge_codes
 from kscn.baselines.spectral import EMBEDDING
+from kscn.constraints import POSITIVE, Integer, Number, parameter
 from kscn.data import Source
 from kscn.errors import TrainingError
 

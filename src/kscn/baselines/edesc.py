@@ -25,14 +25,13 @@ from torch import Tensor, nn
 
 from kscn.baselines.autoencoder import NetworkBaseline
 from kscn.baselines.base import largest_first, subsample
-from kscn.baselines.constraints import POSITIVE, Integer, Number, check_value, parameter
 from kscn.baselines.pretrained import train_alone
+from kscn.constraints import POSITIVE, Integer, Number, check_value, parameter
 from kscn.data import Source
 from kscn.errors import InputError, TrainingError
 from kscn.estimators import validation as check
-from kscn.estimators.sums import check_size
 from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling, NoAugmentation
-from kscn.subspaces import ScatterSums
+from kscn.subspaces import ScatterSums, check_size
 from kscn.subspaces.bases import rows_times
 from kscn.training.blocks import Blocks
 from kscn.training.device import seeded

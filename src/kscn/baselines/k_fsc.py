@@ -25,15 +25,15 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from kscn.baselines.base import Baseline, largest_first, subsample, unit_rows
-from kscn.baselines.constraints import POSITIVE, Integer, Number, parameter
 from kscn.baselines.group_codes import Atoms, update_atoms
+from kscn.constraints import POSITIVE, Integer, Number, parameter
 from kscn.data import Source, as_source
 from kscn.errors import InputError
 from kscn.estimators import validation as check
-from kscn.estimators.labels import canonical_order
 from kscn.estimators.linear import KSubspaces
 from kscn.subspaces import ScatterSums
 from kscn.training.blocks import Blocks, check_finite, working_dtype
+from kscn.training.labels import canonical_order
 from kscn.training.memory import kept_memory
 
 
@@ -169,7 +169,7 @@ class KFSC(Baseline):
                 f"X has {self.n_features_in_} feature(s), but a subspace needs at least 2 features "
                 "to lie in."
             )
-        check._subspace_dim(self.subspace_dim, self.n_clusters, self.n_features_in_)
+        check.subspace_dim(self.subspace_dim, self.n_clusters, self.n_features_in_)
 
     def _fit(self, source: Source) -> None:
         self._dtype = working_dtype(source.dtype)

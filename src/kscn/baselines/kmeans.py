@@ -9,7 +9,7 @@ from sklearn.cluster import KMeans
 
 from kscn.baselines.base import all_samples, best_of
 from kscn.baselines.centres import CentreBaseline
-from kscn.baselines.constraints import Integer, Number, parameter
+from kscn.constraints import Integer, Number, parameter
 from kscn.data import Source
 from kscn.training.device import CPU
 

@@ -9,9 +9,9 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from kscn.baselines.constraints import POSITIVE, Integer, Number, parameter
 from kscn.baselines.cost import Cost
 from kscn.baselines.ssc import SparseCoder
+from kscn.constraints import POSITIVE, Integer, Number, parameter
 from kscn.data import Source
 
 # Most pairs of samples whose distances set the width of the RBF kernel by default.

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from kscn.baselines.affinity import AffinityBaseline
 from kscn.baselines.base import unit_rows
-from kscn.baselines.constraints import POSITIVE, Integer, Number, parameter
 from kscn.baselines.cost import PASS, Cost
 from kscn.baselines.spectral import EMBEDDING, angular_affinity
+from kscn.constraints import POSITIVE, Integer, Number, parameter
 from kscn.data import Source
 
 

@@ -12,7 +12,7 @@ import torch
 from kscn.baselines import make
 from kscn.baselines.affinity import AffinityBaseline
 from kscn.baselines.autoencoder import AutoencoderBaseline
-from kscn.baselines.constraints import parameter
+from kscn.constraints import parameter
 from kscn.data import Source, as_source
 from kscn.errors import InputError
 from kscn.estimators import network as networks

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
 from kscn.baselines.base import Baseline, all_samples, best_of
-from kscn.baselines.constraints import Integer, Number, parameter
+from kscn.constraints import Integer, Number, parameter
 from kscn.data import Source, as_source
 from kscn.errors import InputError
 from kscn.estimators.linear import KSubspaces

@@ -21,13 +21,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from kscn.baselines.layerwise import pretrain_layers
 from kscn.data import Source
 from kscn.data.catalog import cache_dir
 from kscn.errors import ModelFileError
 from kscn.estimators import network as networks
 from kscn.modelfile import read_model, write_model
 from kscn.nn import DenseAutoencoder, IdentityLatent, NoAugmentation
-from kscn.training.layerwise import pretrain_layers
 from kscn.training.minibatches import Minibatches
 from kscn.training.pretrain import EpochLosses, Trainer, pretrain
 

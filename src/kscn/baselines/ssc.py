@@ -12,10 +12,10 @@ from torch import Tensor
 
 from kscn.baselines.affinity import AffinityBaseline
 from kscn.baselines.base import unit_rows
-from kscn.baselines.constraints import Integer, Number, parameter
 from kscn.baselines.cost import PASS, Cost
 from kscn.baselines.lasso import Atoms, sparse_codes
 from kscn.baselines.spectral import keep_largest, symmetric_affinity
+from kscn.constraints import Integer, Number, parameter
 from kscn.data import Source
 
 

@@ -99,11 +99,13 @@ def _samples(run: Run, model: Any, data: str | None) -> "tuple[np.ndarray, Any, 
     """What to compare on, the type that holds it, and what it is called."""
     import numpy as np
 
+    from kscn import KSubspaces
     from kscn.report.survey import check_data
     from kscn.training.blocks import working_dtype
 
     shape, count = tuple(run.config["data"]["shape"]), run.config["data"]["samples"]
-    own = str(getattr(model, "_dtype", "torch.float32")).removeprefix("torch.")
+    linear = isinstance(model, KSubspaces)
+    own = str(model.subspaces_.dtype) if linear else "float32"
     try:
         source = run_data(run, data).samples
         check_data(run.config, source)
@@ -113,7 +115,7 @@ def _samples(run: Run, model: Any, data: str | None) -> "tuple[np.ndarray, Any, 
         few = max(1, min(64, _NUMBERS // int(np.prod(shape))))
         drawn = np.random.default_rng(0).random((few, *shape))
         return drawn.astype(own), own, "random samples"
-    if not hasattr(model, "_dtype"):  # a network; k-subspaces knows the type it was fitted in
+    if not linear:  # a network; k-subspaces knows the type it was fitted in
         own = str(working_dtype(source.dtype)).removeprefix("torch.")
     rows = np.random.default_rng(0).choice(count, min(count, _COMPARED), replace=False)
     return source.take(rows), own, "samples"

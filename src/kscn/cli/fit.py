@@ -56,7 +56,7 @@ _OF_FOLDERS = ["size", "skip_broken"]
 @click.option(
     "--trim",
     type=float,
-    help="Share of each cluster's farthest members to leave out of its update.",
+    help="k-subspaces, kscn: share of each cluster's farthest members to leave out of its update.",
 )
 @click.option(
     "--init",
@@ -232,7 +232,8 @@ def _go_on(run: Path, device: str | None, encoder: str | None, group: "Group") -
         model.set_params(device=device)
     if network is not None:
         model.set_params(encoder=network)
-    choice = Choice(model, method, config["run"].get("preset"))
+    run_of = config["run"]
+    choice = Choice(model, method, run_of.get("preset"), run_of.get("checkpoint_minutes"))
     if group.rank > 0:
         _assist(loaded, choice, run)
         return None
@@ -263,7 +264,7 @@ def _load(group: "Group", opened: Callable[[], Any]) -> Any:
 def _assist(loaded: Any, choice: Choice, output: Path) -> None:
     """What every process but the first does: its part of the fit, in silence."""
     model = choice.model
-    set_checkpoints(model, output)
+    set_checkpoints(choice, output)
     with interruptible(keeps_states(model)) as interruption, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -306,6 +307,8 @@ def choose(
     if refused:
         raise InputError(_refusal(refused, method, preset, options))
     method = method or methods.DEFAULT
+    options = dict(options)
+    minutes = options.pop("checkpoint_minutes", None)
     if "pretrained" in options:
         options = {"pretrain_epochs": 0} | options
     if methods.has_presets(method):
@@ -322,14 +325,22 @@ def choose(
         random_state=seed,
         **options,
     )
-    return Choice(model, method, preset)
+    return Choice(model, method, preset, minutes)
+
+
+def _taken(method: str) -> set[str]:
+    """The options that a method takes: its parameters, and how often its state is written."""
+    from kscn.experiments import methods
+
+    takes = methods.accepted(method)
+    return takes | ({"checkpoint_minutes"} if "checkpoint_dir" in takes else set())
 
 
 def _refused(method: str, preset: str | None, options: Iterable[str]) -> list[str]:
     """The options that a method does not take."""
     from kscn.experiments import methods
 
-    takes = methods.accepted(method)
+    takes = _taken(method)
     refused = [name for name in options if name not in takes]
     return refused + ["preset"] * (preset is not None and not methods.has_presets(method))
 
@@ -350,7 +361,7 @@ def _refusal(
         able = [f"--method {name}" for name in others if not _refused(name, preset, options)]
         advice = f"add {' or '.join(able)}" if able else "name the method that is meant by --method"
         return f"{told}; {advice}, or leave out what it does not take."
-    takes = methods.accepted(method)
+    takes = _taken(method)
     known = [name for name in _estimator_options() if name in takes]
     return (
         f"{_flags(refused)} cannot be used with the method {method}; it takes "

@@ -27,6 +27,7 @@ class Choice(NamedTuple):
     model: Any
     method: str
     preset: str | None
+    minutes: float | None = None  # between two states at most, if that was said
 
 
 def fit_run(
@@ -71,7 +72,7 @@ def fit_run(
         if copy:
             copy_encoder(model.encoder, run.stage)
         run.write_config(config)
-        set_checkpoints(model, output)
+        set_checkpoints(choice, output)
         started = time.perf_counter()
         _fit(model, loaded.samples, run, interruption)
         seconds = time.perf_counter() - started
@@ -108,10 +109,16 @@ def keeps_states(model: Any) -> bool:
     return "checkpoint_dir" in model.get_params(deep=False)
 
 
-def set_checkpoints(model: Any, output: Path) -> None:
+def set_checkpoints(choice: Choice, output: Path) -> None:
     """Let the model keep its states in the run directory, if it keeps any."""
-    if keeps_states(model):
-        model.set_params(checkpoint_dir=output / CHECKPOINTS)
+    if not keeps_states(choice.model):
+        return
+    directory: Any = output / CHECKPOINTS
+    if choice.minutes is not None:
+        from kscn.training.checkpoint import CheckpointDirectory
+
+        directory = CheckpointDirectory(directory, choice.minutes)
+    choice.model.set_params(checkpoint_dir=directory)
 
 
 def stopped() -> type[Exception]:
@@ -146,6 +153,7 @@ def _config(loaded: Any, data: str, choice: Choice) -> dict[str, dict[str, Any]]
             "method": choice.method,
             "preset": choice.preset,
             "model": hasattr(choice.model, "save"),
+            **({} if choice.minutes is None else {"checkpoint_minutes": choice.minutes}),
         },
         "data": {
             # A folder may well have the name under which it was given.

@@ -4,43 +4,46 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from kscn.constraints import Alternative, check_names
 from kscn.data import Source
-from kscn.errors import InputError, TrainingError
+from kscn.errors import InputError
 from kscn.estimators import network, presets
 from kscn.estimators import validation as check
-from kscn.estimators.deepfile import read_deep, write_deep
-from kscn.estimators.deepstart import find_subspaces, renamed
-from kscn.estimators.deepstate import DeepProgress
-from kscn.estimators.labels import numbered
-from kscn.estimators.presets.derive import settings
-from kscn.estimators.sums import check_size
-from kscn.estimators.usage import LatentClusterer
+from kscn.estimators.base import SubspaceClusterer
+from kscn.estimators.deepstages import Alternate, FindStart, Pretrain, check_dims
+from kscn.estimators.presets.derive import AUTO, OPEN, check_settings
+from kscn.estimators.presets.derive import settings as derived
+from kscn.estimators.run import Fit
+from kscn.estimators.saving import facts_of, of_the_file, plain
+from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
-from kscn.nn import IdentityLatent, WhitenedLatent
-from kscn.subspaces import Subspaces
-from kscn.training.alternate import Alternation, Epoch
-from kscn.training.blocks import Blocks
 from kscn.training.device import placed, seeded
-from kscn.training.distributed import ALONE, Group, current_group, place, send_module
-from kscn.training.latents import Encoder, block_rows, each_alone, encode, evaluating, moments
+from kscn.training.distributed import current_group, place, send_module
+from kscn.training.latents import block_rows, each_alone, evaluating
 from kscn.training.minibatches import Minibatches
-from kscn.training.pretrain import EpochLosses, Trainer, pretrain
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class KSCN(LatentClusterer):
+# Settings without a parameter of their own.
+SELDOM_SET = (
+    "trim", "autoencoder_params", "latent", "latent_dim", "loss", "temperature", "balance",
+    "init_dim", "n_init", "tol", "schedule", "update_every", "pretrained",
+)  # fmt: skip
+# Settings that may be networks, functions or arrays; of the network, the file holds what it is.
+NOT_SAVED = {"autoencoder", "autoencoder_params", "augment", "init"}
+
+
+class KSCN(SubspaceClusterer):
     """Learn a representation and the k subspaces that samples lie near in it, together.
 
     An autoencoder is pretrained; its latents are clustered by k-subspaces; then network and
@@ -57,7 +60,7 @@ class KSCN(LatentClusterer):
     n_clusters : int, default=8
         Number of subspaces.
     preset : str, default="tuned"
-        Where the values of parameters that are "auto" come from: "tuned", "paper" or the path of a
+        Where the values of settings that are "auto" come from: "tuned", "paper" or the path of a
         .toml file. See also `from_preset`.
     subspace_dim : int or sequence of int, default="auto"
         Their dimension in the latent space.
@@ -67,26 +70,9 @@ class KSCN(LatentClusterer):
     weight : float, default="auto"
         Weight of the subspace loss of a sample against its reconstruction error (a sum over
         pixels).
-    trim : float, default="auto"
-        Share of each cluster's farthest members that do not move its subspace.
     autoencoder : {"auto", "cae", "sae"} or nn.Module, default="auto"
         Convolutional for images, dense for vectors, or your own module with `encode` and `decode`,
         which is copied.
-    autoencoder_params : dict or None, default="auto"
-        Arguments of `nn.ConvAutoencoder` (channels, kernels, batch_norm) or `nn.DenseAutoencoder`
-        (hidden, latent_dim); None for their own defaults.
-    latent : {"identity", "whitened"}, default="auto"
-        Subspaces are fitted to the autoencoder's code itself, or to the code whitened onto
-        `latent_dim` directions and brought to unit norm.
-    latent_dim : int, default="auto"
-        Directions that whitening keeps.
-    loss : {"residual", "separation"}, default="auto"
-        Distance to the nearest subspace, or cross-entropy of projection energies against the
-        current clusters, which also pushes subspaces apart.
-    temperature : float, default="auto"
-        Of the separation loss.
-    balance : float, default="auto"
-        How much the separation loss asks for clusters of equal size, from 0 (not at all).
     augment : None, "affine", "noise", dict or callable, default="auto"
         Random changes of the input that should not change its cluster.
     init : {"k-subspaces", "neighbours", "ensemble", "k-means", "dsc"} or array of labels, \
@@ -94,45 +80,63 @@ class KSCN(LatentClusterer):
         Where subspaces start: k-subspaces searched on the latents, also from their neighbour graph
         or from an ensemble of short runs only (see `KSubspaces`), k-means on them, DSC-Net's
         self-expression on 2,000 of them, or given labels.
-    init_dim : int or None, default="auto"
-        Dimension of the subspaces that the start is searched with, where it should differ from
-        `subspace_dim`: before training, clusters are wider than they will be.
-    n_init : int, default="auto"
-        Effort of that search; see `KSubspaces`.
-    restarts : int, default="auto"
-        Independent searches, each brought to convergence on all latents; the lowest objective is
-        taken.
     pretrain_epochs : int, default="auto"
         Epochs of the autoencoder alone.
     epochs : int, default="auto"
         Epochs of the alternation at most.
-    tol : float, default="auto"
-        Stop when no more than this share of samples changed cluster in an epoch.
     batch_size : int, default="auto"
         Samples per step.
     learning_rate : float, default="auto"
         Of Adam in both stages: constant, or the peak of the cycle.
-    schedule : {"constant", "one-cycle"}, default="auto"
-        Of the learning rate over each stage.
-    update_every : int or None, default="auto"
-        Mini-batches between Grassmann steps; None steps once per epoch.
-    pretrained : path, optional
-        A saved KSCN model whose autoencoder to begin with; `pretrain_epochs` more follow (0 for
-        none).
+    settings : dict, optional
+        What is seldom set by hand, by the names below. `from_settings` takes all of them by name.
     device : str, default="auto"
         Torch device; "auto" takes a GPU when there is one.
     random_state : int, RandomState or None, default=None
         Seed of everything random. The one used is recorded in `random_state_`.
-    checkpoint_dir : path, optional
+    checkpoint_dir : path or CheckpointDirectory, optional
         Where the state of a fit is written while it goes on: after every epoch (that takes more
         than a second), and within longer ones. A fit that finds the state of the same fit there
         (same settings, same data) goes on from it, to the same result. The last state stays;
         remove the directory to begin anew.
-    checkpoint_minutes : float, default=10
-        At most this long passes between two states.
+        `kscn.training.checkpoint.CheckpointDirectory(path, minutes=2)` asks for more states.
     callbacks : sequence of callables, default=()
         Called as `callback(estimator, record)` with each history record; one that returns True
         ends the stage that it comes from.
+
+    Notes
+    -----
+    The names in `settings`, all of which are "auto" unless they are given:
+
+    trim : float
+        Share of each cluster's farthest members that do not move its subspace.
+    autoencoder_params : dict or None
+        Arguments of `nn.ConvAutoencoder` (channels, kernels, batch_norm) or `nn.DenseAutoencoder`
+        (hidden, latent_dim); None for their own defaults.
+    latent : {"identity", "whitened"}
+        Subspaces are fitted to the autoencoder's code itself, or to the code whitened onto
+        `latent_dim` directions and brought to unit norm.
+    latent_dim : int
+        Directions that whitening keeps.
+    loss : {"residual", "separation"}
+        Distance to the nearest subspace, or cross-entropy of projection energies against the
+        current clusters, which also pushes subspaces apart.
+    temperature, balance : float
+        Of the separation loss; how much it asks for clusters of equal size, from 0 (not at all).
+    init_dim : int or None
+        Dimension of the subspaces that the start is searched with, where it should differ from
+        `subspace_dim`: before training, clusters are wider than they will be.
+    n_init : int
+        Effort of that search; see `KSubspaces`.
+    tol : float
+        Stop when no more than this share of samples changed cluster in an epoch.
+    schedule : {"constant", "one-cycle"}
+        Of the learning rate over each stage.
+    update_every : int or None
+        Mini-batches between Grassmann steps; None steps once per epoch.
+    pretrained : path
+        A saved KSCN model whose autoencoder to begin with; `pretrain_epochs` more follow (0 for
+        none).
 
     Attributes
     ----------
@@ -168,6 +172,11 @@ class KSCN(LatentClusterer):
     (1797,)
     """
 
+    _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {
+        "update": ["svd", "grassmann"],
+    }
+    _former_params: ClassVar[Mapping[str, Any]] = {"restarts": 1, "checkpoint_minutes": 10.0}
+
     def __init__(
         self,
         n_clusters: int = 8,
@@ -176,31 +185,17 @@ class KSCN(LatentClusterer):
         subspace_dim: int | Sequence[int] | str = "auto",
         update: str = "svd",
         weight: float | str = "auto",
-        trim: float | str = "auto",
         autoencoder: str | nn.Module = "auto",
-        autoencoder_params: Mapping[str, Any] | str | None = "auto",
-        latent: str = "auto",
-        latent_dim: int | str = "auto",
-        loss: str = "auto",
-        temperature: float | str = "auto",
-        balance: float | str = "auto",
         augment: str | Mapping[str, Any] | Callable[..., Tensor] | None = "auto",
         init: str | NDArray = "auto",
-        init_dim: int | str | None = "auto",
-        n_init: int | str = "auto",
-        restarts: int | str = "auto",
         pretrain_epochs: int | str = "auto",
         epochs: int | str = "auto",
-        tol: float | str = "auto",
         batch_size: int | str = "auto",
         learning_rate: float | str = "auto",
-        schedule: str = "auto",
-        update_every: int | str | None = "auto",
-        pretrained: str | os.PathLike[str] | None = None,
+        settings: Mapping[str, Any] | None = None,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
         checkpoint_dir: str | os.PathLike[str] | None = None,
-        checkpoint_minutes: float = 10.0,
         callbacks: Iterable[Callable[[Any, dict[str, Any]], object]] = (),
     ) -> None:
         self.n_clusters = n_clusters
@@ -208,32 +203,32 @@ class KSCN(LatentClusterer):
         self.subspace_dim = subspace_dim
         self.update = update
         self.weight = weight
-        self.trim = trim
         self.autoencoder = autoencoder
-        self.autoencoder_params = autoencoder_params
-        self.latent = latent
-        self.latent_dim = latent_dim
-        self.loss = loss
-        self.temperature = temperature
-        self.balance = balance
         self.augment = augment
         self.init = init
-        self.init_dim = init_dim
-        self.n_init = n_init
-        self.restarts = restarts
         self.pretrain_epochs = pretrain_epochs
         self.epochs = epochs
-        self.tol = tol
         self.batch_size = batch_size
         self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.update_every = update_every
-        self.pretrained = pretrained
+        self.settings = settings
         self.device = device
         self.random_state = random_state
         self.checkpoint_dir = checkpoint_dir
-        self.checkpoint_minutes = checkpoint_minutes
         self.callbacks = callbacks
+
+    @classmethod
+    def from_settings(cls, n_clusters: int = 8, **settings: Any) -> Self:
+        """A `KSCN` with settings by name, whether they have a parameter of their own or not.
+
+        Examples
+        --------
+        >>> from kscn import KSCN
+        >>> KSCN.from_settings(10, epochs=5, latent_dim=20).settings
+        {'latent_dim': 20}
+        """
+        seldom = dict(settings.pop("settings", None) or {})
+        seldom |= {name: settings.pop(name) for name in SELDOM_SET if name in settings}
+        return cls(n_clusters, settings=seldom or None, **settings)
 
     @classmethod
     def from_preset(
@@ -251,7 +246,7 @@ class KSCN(LatentClusterer):
             A data set that the preset has a section for, such as "fashion-mnist"; else samples
             have the section for images or vectors like them.
         **parameters
-            Of the class; they count more than the preset.
+            As `from_settings` takes them; they count more than the preset.
 
         Examples
         --------
@@ -264,7 +259,7 @@ class KSCN(LatentClusterer):
             parameters = presets.of_dataset(preset, method, dataset) | parameters
         else:
             presets.read(preset)  # a faulty one is refused here and not by the fit
-        return cls(n_clusters, preset=preset, **parameters)
+        return cls.from_settings(n_clusters, preset=preset, **parameters)
 
     # Fitting ------------------------------------------------------------------------------------
 
@@ -285,201 +280,75 @@ class KSCN(LatentClusterer):
         """
         group = current_group()
         source = self._new_samples(X, group)
-        check.deep_parameters(self, place(source)[1])
+        self._check_params(place(source)[1])
         self._derive(source)
-        self.latent_: nn.Module = IdentityLatent()
-        progress = DeepProgress.begin(self, source, group)
-        batches = self._build(source, group)
-        progress.restore_networks()
-        if not progress.past("pretrain"):
-            self._pretrain(batches, progress)
-        if not progress.past("start"):
-            self.latent_ = self._latent_map(batches, group).to(batches.device)
-            start = self._start(batches, progress)
-        else:
-            start = progress.subspaces()
-        alternation = self._alternation(batches, start, progress)
-        if not progress.past("fit"):
-            alternation.run(self.settings_["epochs"], self.settings_["tol"], self._on_epoch)
-            progress.enter("finish", alternation.state)
-            progress.keeper.keep()
-        self.autoencoder_.eval()
-        self.latent_.eval()
-        self._keep(*numbered(alternation))
-        progress.keeper.release()
+        fit = Fit(self, source, group)
+        stages = self.stages(source, fit)
+        fit.run(stages)
+        self.model_.eval()
+        self._keep(*stages[-1].found[:3])
         return self
+
+    def stages(self, source: Source, fit: Fit) -> tuple[Pretrain, FindStart, Alternate]:
+        """The stages of a fit, in order."""
+        batches = self._build(source, fit)
+        use, model = self.settings_, self.model_
+
+        def narrower(latent_dim: int) -> dict[str, Any]:
+            if self._flat_params().get("latent_dim", AUTO) == AUTO and latent_dim > 1:
+                self._derive(source, latent_dim=latent_dim)
+            return self.settings_
+
+        start = FindStart(model, batches, use, self.n_clusters, narrower)
+        return Pretrain(model, batches, use), start, Alternate(model, batches, start, self.update)
 
     def _derive(self, source: Source, **found: int) -> None:
         """Decide what was left "auto", by the samples and by what is known of their codes."""
-        given = self.get_params(deep=False) | found
-        self.settings_ = settings(given, source.shape, place(source)[1])
+        given = self._flat_params() | found
+        self.settings_ = derived(given, source.shape, place(source)[1])
 
-    def _alternation(
-        self, batches: Minibatches, start: Subspaces, progress: DeepProgress
-    ) -> Alternation:
-        use = self.settings_
-        trainer = self._trainer(batches, use["epochs"], "the alternation", progress)
-        saved = progress.saved if progress.past("start") else None
-        if saved is not None:
-            trainer.restore(saved)
-        alternation = Alternation(
-            trainer,
-            start.to(torch.float32, batches.device),
-            update=self.update,
-            loss=use["loss"],
-            weight=use["weight"],
-            trim=use["trim"],
-            temperature=use["temperature"],
-            balance=use["balance"],
-            update_every=use["update_every"],
-            saved=saved,
-        )
-        progress.enter("fit", alternation.state)
-        if saved is None:  # else it is on disk, with what torch's generator was within an epoch
-            progress.keeper.keep()
-        return alternation
+    def _flat_params(self) -> dict[str, Any]:
+        params = super()._flat_params()
+        return params | dict(params.pop("settings") or {})
 
-    def fit_predict(self, X: Any, y: object = None) -> NDArray:
-        """Fit and return `labels_`."""
-        return self.fit(X).labels_
+    _from_flat = from_settings
 
-    def _build(self, source: Source, group: Group) -> Minibatches:
+    def _build(self, source: Source, fit: Fit) -> Minibatches:
         """A fresh network for these samples, and the samples as its mini-batches."""
-        device, use = check.device(self.device), self.settings_
-        image = network.image_shape(source.shape)
+        use = self.settings_
         # Not torch's global generator: the user's own random numbers stay as they were.
-        with seeded(self.random_state_):
+        with seeded(fit.seed):
             built = network.build(use["autoencoder"], use["autoencoder_params"], source.shape)
-        self.autoencoder_ = placed(built, device)
-        send_module(group, [self.autoencoder_])
-        self.scaling_ = group.scaling(source, image is not None).to(device)
-        self._input_shape = network.input_shape(built, source.shape)
-        batches = self._batches(source, group)
-        code_dim = network.checked_run(self.autoencoder_, batches.read(0, min(2, len(batches))))
-        self._check_dims(code_dim)
-        if self.pretrained is not None:
-            what = f"pretrained={os.fspath(self.pretrained)!r}"
-            weights = network.pretrained_weights(self.pretrained)
-            network.load_weights(self.autoencoder_, weights, what)
+        placed(built, fit.device)
+        send_module(fit.group, [built])
+        self.model_ = SubspaceModel(network.input_shape(built, source.shape))
+        self.model_.network = built
+        image = network.image_shape(source.shape) is not None
+        self.model_.scaling = fit.group.scaling(source, image).to(fit.device)
+        size = fit.group.batch_size(use["batch_size"])
+        batches = self.model_.batches(source, fit.device, size)
+        code_dim = network.checked_run(built, batches.read(0, min(2, len(batches))))
+        check_dims(use, self.n_clusters, code_dim)  # before hours of pretraining
+        pretrained = self._flat_params().get("pretrained")
+        if pretrained is not None:
+            what = f"pretrained={os.fspath(pretrained)!r}"
+            network.load_weights(built, network.pretrained_weights(pretrained), what)
         return batches
-
-    def _check_dims(self, code_dim: int) -> None:
-        """Refuse what the start would refuse, before hours of pretraining."""
-        use = self.settings_
-        whitened = use["latent"] == "whitened"
-        check_size(1 if whitened else self.n_clusters, code_dim)
-        d = min(code_dim, use["latent_dim"]) if whitened else code_dim
-        check.latent_dims("subspace_dim", use["subspace_dim"], self.n_clusters, d)
-        if use["init_dim"] is not None:
-            check.latent_dims("init_dim", use["init_dim"], self.n_clusters, d)
-
-    def _batches(self, source: Source, group: Group = ALONE) -> Minibatches:
-        device, size = check.device(self.device), group.batch_size(self.settings_["batch_size"])
-        return Minibatches(source, self.scaling_, self._input_shape, size, device)
-
-    def _trainer(
-        self, batches: Minibatches, epochs: int, stage: str, progress: DeepProgress
-    ) -> Trainer:
-        return Trainer(
-            self.autoencoder_,
-            self.latent_,
-            batches,
-            epochs=epochs,
-            learning_rate=self.settings_["learning_rate"],
-            schedule=self.settings_["schedule"],
-            augment=network.augmentation(self.settings_["augment"], self._input_shape),
-            generator=progress.generator,
-            stage=stage,
-            group=progress.group,
-            keeper=progress.keeper,
-        )
-
-    def _pretrain(self, batches: Minibatches, progress: DeepProgress) -> None:
-        epochs = self.settings_["pretrain_epochs"]
-
-        def report(number: int, losses: EpochLosses) -> bool:
-            return self._record(
-                {
-                    "stage": "pretrain",
-                    "epoch": number,
-                    "epochs": epochs,
-                    "reconstruction": losses.reconstruction,
-                }
-            )
-
-        trainer = self._trainer(batches, epochs, "pretraining", progress)
-        saved = progress.at("pretrain")
-        if saved is not None:
-            trainer.restore(saved)
-        progress.enter("pretrain", trainer.state)
-        pretrain(trainer, epochs, report)
-
-    def _latent_map(self, batches: Minibatches, group: Group) -> nn.Module:
-        """The map from codes to latents, after a look at the codes of all samples."""
-        codes = encode(batches, Encoder(self.autoencoder_, IdentityLatent()))
-        mean, covariance = moments(codes, group, batches.device)
-        if self.settings_["latent"] == "identity":
-            return IdentityLatent()
-        wanted = min(len(mean), self.settings_["latent_dim"])
-        made = WhitenedLatent.from_moments(group.agree(mean), group.agree(covariance), wanted)
-        send_module(group, [made])
-        carried = made.linear.out_features
-        if carried < wanted:  # samples alike or dead units, which whitening cannot bring back
-            if self.latent_dim == "auto" and carried > 1:
-                self._derive(batches.source, latent_dim=carried)
-            try:
-                self._check_dims(carried)
-            except InputError as error:
-                raise TrainingError(
-                    f"only {carried} of {len(mean)} directions of the pretrained code carry "
-                    f"anything, too few to go on; lower learning_rate, or subspace_dim: {error}"
-                ) from None
-        return made
-
-    def _start(self, batches: Minibatches, progress: DeepProgress) -> Subspaces:
-        """The subspaces to begin with, in the latent space."""
-        use = self.settings_
-        return find_subspaces(
-            encode(batches, Encoder(self.autoencoder_, self.latent_)),
-            self.n_clusters,
-            use["subspace_dim"],
-            init=use["init"],
-            init_dim=use["init_dim"],
-            n_init=use["n_init"],
-            restarts=use["restarts"],
-            seed=self.random_state_,
-            on_record=self._on_start,
-            device=batches.device,
-            group=progress.group,
-            progress=progress,
-        )
-
-    # Callbacks ----------------------------------------------------------------------------------
-
-    def _on_start(self, _: object, record: dict[str, Any]) -> bool:
-        return self._record(renamed(record))
-
-    def _on_epoch(self, epoch: Epoch) -> bool:
-        self.n_iter_ = epoch.number
-        facts = asdict(epoch)
-        return self._record(
-            {
-                "stage": "fit",
-                "epoch": facts.pop("number"),
-                "epochs": self.settings_["epochs"],
-                **facts,
-            }
-        )
 
     # Using the fitted model ---------------------------------------------------------------------
 
-    def _scale(self) -> float:
+    @property
+    def autoencoder_(self) -> nn.Module:
+        """The network, from the beginning of the fit on."""
+        return self._part("network")
+
+    def _temperature(self) -> float:
         use = self.settings_
-        return use["temperature"] if use["loss"] == "separation" else 2 * self.noise_variance_
+        return use["temperature"] if use["loss"] == "separation" else super()._temperature()
 
     def reconstruct(self, X: Any) -> NDArray:
         """Samples as the autoencoder restores them, in the shape and units of X."""
-        batches = self._opened(X)
+        batches = self._network_inputs(X)
         out = np.empty((len(batches), *batches.source.shape), dtype=np.float32)
         with evaluating(self.autoencoder_), torch.no_grad():
             for first, batch in batches.blocks(block_rows(batches.shape)):
@@ -488,41 +357,43 @@ class KSCN(LatentClusterer):
                 out[first : first + len(batch)] = self.scaling_.inverse(restored).cpu().numpy()
         return out
 
+    def _network_inputs(self, X: Any) -> Minibatches:
+        """New samples as the network takes them, after all checks."""
+        check_is_fitted(self, "subspaces_")
+        return self.model_.batches(self._opened(X), check.device(self.device))
+
     def _restore(self, batch: Tensor) -> Tensor:
         return self.autoencoder_.decode(self.autoencoder_.encode(batch))  # type: ignore[operator]
 
-    def _opened(self, X: Any) -> Minibatches:
-        check_is_fitted(self, "subspaces_")
-        source = check.open_samples(self, X, reset=False)
-        network.check_images(source, self._input_shape)
-        for part in (self.autoencoder_, self.latent_, self.scaling_):
-            placed(part, check.device(self.device))  # a loaded model is on the CPU at first
-        return self._batches(source)
-
-    def _latent_blocks(self, X: Any) -> Blocks:
-        batches = self._opened(X)
-        latents = encode(batches, Encoder(self.autoencoder_, self.latent_))
-        return Blocks(latents, torch.float32, batches.device)
+    def _check_params(self, n_samples: int) -> None:
+        super()._check_params(n_samples)
+        given = {} if self.settings is None else self.settings
+        if not isinstance(given, Mapping):
+            raise InputError(f"settings={given!r} must be None or a table of settings by name.")
+        check_names(given, SELDOM_SET, "the parameter settings holds")
+        if n_samples < 2:
+            raise InputError(
+                f"n_samples={n_samples}: a network needs at least 2 samples to learn from."
+            )
+        if not isinstance(self.init, str):
+            check.given_labels(self.init, n_samples, self.n_clusters)
 
     # Model files --------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to the directory `path` (safetensors + JSON, never pickle).
-
-        The file holds the parameters that the model was fitted with. A module of your own is saved
-        by its weights; `load_model(path, autoencoder=module)` needs one of the same architecture
-        to put them into.
-        """
-        check_is_fitted(self, "subspaces_")
-        write_deep(self, path)
+    def _facts(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        used = self.settings_.items()
+        return {"settings": {name: plain(v) for name, v in used if name not in NOT_SAVED}}, {}
 
     @classmethod
-    def _from_model(cls, model: ModelFile, autoencoder: nn.Module | None = None) -> Self:
-        """Rebuild a fitted estimator; `labels_` and `history_` belong to the run, not the model."""
-        return read_deep(cls, model, autoencoder)
+    def _from_facts(cls, model: ModelFile, built: SubspaceModel) -> dict[str, Any]:
+        given = model.params["params"]
+        _saved_settings(given)  # the model may be fitted again by them
+        return {"settings_": _saved_settings(facts_of(model).get("settings", given))}
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.three_d_array = True
-        tags.transformer_tags.preserves_dtype = ["float32"]
-        return tags
+
+def _saved_settings(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What a fit used, as far as it is saved; "auto" where a file says nothing of it."""
+    used = {name: found.get(name, AUTO) for name in OPEN if name not in NOT_SAVED}
+    with of_the_file():
+        check_settings(used)
+    return used

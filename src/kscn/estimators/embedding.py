@@ -27,7 +27,7 @@ def encoded_for_fit(estimator: Any, X: Any, group: Group) -> Any:
             "it at 'auto'."
         )
     pictures = Pictures(X)
-    check.plus_parameters(estimator, len(pictures), False)  # before the hours that it may take
+    estimator._check_params(len(pictures))  # before the hours that it may take
     own = group.part(pictures.source)
     first, _ = place(own)
     estimator.history_ = []

@@ -3,46 +3,37 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import (
-    BaseEstimator,
-    ClassNamePrefixFeaturesOutMixin,
-    ClusterMixin,
-    TransformerMixin,
-)
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from kscn.constraints import Alternative, Array, Integer, Number
 from kscn.data import Source
+from kscn.errors import InputError
 from kscn.estimators import validation as check
-from kscn.estimators.fittedfile import params_of_fit
-from kscn.estimators.labels import canonical_order, nearest
-from kscn.estimators.linearfile import read_linear, write_linear
-from kscn.estimators.start import StartSearch
-from kscn.estimators.sums import check_size, sums_from_spectra
-from kscn.estimators.telling import Telling, warn_of_empty
+from kscn.estimators.base import SubspaceClusterer, warn_of_empty
+from kscn.estimators.run import Fit
+from kscn.estimators.saving import of_the_file, params_of_fit
+from kscn.estimators.start import StartSearch, SubspaceStage
+from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
-from kscn.subspaces import ScatterSums, Subspaces
-from kscn.training.blocks import Blocks, check_finite, working_dtype
-from kscn.training.checkpoint import State, identity, keeper
+from kscn.modelparts import check_array
+from kscn.subspaces import ScatterSums, Subspaces, check_size
+from kscn.training.blocks import Blocks
 from kscn.training.distributed import ALONE, Group, current_group, place
-from kscn.training.lloyd import Iteration, Lloyd
+from kscn.training.labels import assign
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class KSubspaces(
-    Telling, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
-):
+class KSubspaces(SubspaceClusterer):
     """Cluster samples by the k low-dimensional subspaces that they lie near.
 
     Minimises the sum of squared distances of samples to their nearest subspace,
@@ -86,13 +77,11 @@ class KSubspaces(
         Torch device; "auto" takes a GPU when there is one.
     random_state : int, RandomState or None, default=None
         Seed of the search. The one used is recorded in `random_state_`.
-    checkpoint_dir : path, optional
+    checkpoint_dir : path or CheckpointDirectory, optional
         Where the state of a fit is written while it goes on. A fit that finds the state of the
         same fit there (same settings, same data) goes on from it, to the same result. The last
         state stays; remove the directory to begin anew.
-    checkpoint_minutes : float, default=10
-        At most this long passes between two states. Where an iteration takes longer, its end is
-        waited for.
+        `kscn.training.checkpoint.CheckpointDirectory(path, minutes=2)` asks for more states.
     callbacks : sequence of callables, default=()
         Called as `callback(estimator, record)` with each history record; one that returns True
         ends the fit after that iteration.
@@ -129,6 +118,16 @@ class KSubspaces(
     1.0
     """
 
+    _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {
+        "affine": [bool],
+        "trim": [Number(0, 0.5)],
+        "init": [*check.STARTS, Array("labels or bases")],
+        "n_init": [Integer(1)],
+        "max_iter": [Integer(1)],
+        "tol": [Number(0)],
+        "batch_size": [Integer(1)],
+    }
+
     def __init__(
         self,
         n_clusters: int = 8,
@@ -144,7 +143,6 @@ class KSubspaces(
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
         checkpoint_dir: str | os.PathLike[str] | None = None,
-        checkpoint_minutes: float = 10.0,
         callbacks: Iterable[Callable[[Any, dict[str, Any]], object]] = (),
     ) -> None:
         self.n_clusters = n_clusters
@@ -159,7 +157,6 @@ class KSubspaces(
         self.device = device
         self.random_state = random_state
         self.checkpoint_dir = checkpoint_dir
-        self.checkpoint_minutes = checkpoint_minutes
         self.callbacks = callbacks
 
     # Fitting ------------------------------------------------------------------------------------
@@ -182,47 +179,15 @@ class KSubspaces(
         labels of all samples.
         """
         group = current_group()
-        source = group.part(check.open_samples(self, X, reset=True))
-        first, n = place(source)
+        source = self._new_samples(X, group)
+        n = place(source)[1]
         weights = check.sample_weights(sample_weight, n)
-        check.checkpoints(self)
-        keeping = keeper(self.checkpoint_dir, self.checkpoint_minutes, group)
-        saved = keeping.load(self._identity(source, n, weights))
-        start, pool = self._begin(source, weights, group, saved)
-        own = None if weights is None else weights[first : first + len(source)]
-        blocks = self._blocks(source)
-        loop = Lloyd(
-            blocks,
-            start,
-            trim=self.trim,
-            weights=own,
-            pool=pool,
-            generator=torch.Generator().manual_seed(self.random_state_),
-            group=group,
-            keeper=keeping,
-        )
-        if saved is not None:
-            loop.restore(saved)
-        keeping.snapshot = partial(self._snapshot, loop)
-        keeping.keep()
-        result = loop.run(self.max_iter, self.tol, self._on_iteration)
-        self.n_iter_ = loop.number
-        keeping.release()
-        del loop, keeping  # bookkeeping per sample, before the final assignment makes its own
-        self._finish(blocks, result.subspaces, result.sums, weights, group)
+        self._begin(n)
+        fit = Fit(self, source, group, weights)
+        stage = self._stage(source, weights, fit)
+        fit.run([stage])
+        self._finish(stage, group)
         return self
-
-    def _identity(self, source: Source, n: int, weights: Tensor | None) -> dict[str, Any]:
-        return identity(self.get_params(deep=False) | {"sample_weight": weights}, source, n)
-
-    def _snapshot(self, loop: Lloyd) -> State:
-        state = loop.state()
-        state.facts |= {"seed": self.random_state_, "history": self.history_}
-        return state
-
-    def fit_predict(self, X: Any, y: object = None, sample_weight: Any = None) -> NDArray:
-        """Fit and return `labels_`."""
-        return self.fit(X, sample_weight=sample_weight).labels_
 
     def partial_fit(self, X: Any, y: object = None, sample_weight: Any = None) -> Self:
         """Take in one more batch of a stream.
@@ -237,48 +202,41 @@ class KSubspaces(
         source = check.open_samples(self, X, reset=first)
         weights = check.sample_weights(sample_weight, len(source))
         if first:
-            current, _ = self._begin(source, weights, ALONE, None)
+            self._begin(len(source))
             self._sums = ScatterSums(self.n_clusters, self.n_features_in_, self.affine)
-            self.n_iter_ = 0
+            fit = Fit(self, source, ALONE, resumable=False)
+            stage = self._stage(source, weights, fit)
+            current, blocks = stage.start(fit)[0], stage.blocks
         else:
-            current = self._current()
+            current = self.model_.at(self._device()).subspaces
+            blocks = self.model_.latents(source, self.batch_size)
             if not hasattr(self, "_sums"):
-                self._sums = sums_from_spectra(current, self.spectra_, self.cluster_weights_)
-        sums: ScatterSums = self._sums.to(self._device())
-        k = current.n_clusters
-        labels, distance = nearest(self._blocks(source), current)
-        for where, z in self._blocks(source):
+                known = (torch.from_numpy(a) for a in (self.spectra_, self.cluster_weights_))
+                self._sums = ScatterSums.from_spectra(current, *known)
+        sums: ScatterSums = self._sums.to(blocks.device)
+        labels, distance = assign(blocks, current)[:2]
+        for where, z in blocks:
             index = slice(where, where + len(z))
-            counted = check.trimmed(labels[index], distance[index], self.trim, k)
+            counted = check.trimmed(labels[index], distance[index], self.trim, current.n_clusters)
             sums.add(z.double(), counted, None if weights is None else weights[index])
-        current = sums.subspaces(current.dims.cpu(), current.to(self._dtype))
+        current = sums.subspaces(current.dims.cpu(), current)
         self._sums = sums.to("cpu")  # between batches, for whatever becomes of the estimator
-        self._publish(current, sums)
-        self.labels_ = nearest(self._blocks(source), self._current())[0].numpy()
+        self._publish(current, sums, blocks)
+        current = self.model_.at(blocks.device).subspaces
+        self.labels_ = assign(blocks, current).labels.cpu().numpy()
         self.inertia_ = sums.objective(current.bases)
         self.n_iter_ += 1
         warn_of_empty(np.flatnonzero(self.cluster_weights_ > 0), current.n_clusters, stacklevel=2)
         return self
 
-    def _begin(
-        self, source: Source, weights: Tensor | None, group: Group, saved: State | None
-    ) -> tuple[Subspaces, Tensor]:
-        """Forget an earlier fit and find where this one starts; also the subsample used for it."""
-        if hasattr(self, "subspaces_"):
-            del self.subspaces_  # a fit that fails leaves no mixture of the old model and the new
-        check.parameters(self, place(source)[1])
-        self._params_of_fit = params_of_fit(self)
+    def _begin(self, n_samples: int) -> None:
+        """Refuse what cannot be fitted, and forget an earlier fit."""
+        self._check_params(n_samples)
         check_size(self.n_clusters, self.n_features_in_)
-        self.random_state_ = group.agree_int(check.seed(self.random_state))
-        self.history_: list[dict[str, Any]] = []
-        self._began = time.perf_counter()
-        if saved is not None:
-            self.random_state_, self.history_ = saved.facts["seed"], saved.facts["history"]
-            self._began -= self.history_[-1]["seconds"] if self.history_ else 0.0
-        self._dtype = working_dtype(source.dtype)
-        self._shift: Tensor | None = None
-        if hasattr(self, "_sums"):
-            del self._sums
+        self._params_of_fit = params_of_fit(self)
+        self.__dict__.pop("_sums", None)
+
+    def _stage(self, source: Source, weights: Tensor | None, fit: Fit) -> SubspaceStage:
         search = StartSearch(
             n_clusters=self.n_clusters,
             subspace_dim=self.subspace_dim,
@@ -286,175 +244,96 @@ class KSubspaces(
             trim=self.trim,
             init=self.init,
             n_init=self.n_init,
-            seed=self.random_state_,
-            group=group,
+            seed=fit.seed,
+            group=fit.group,
         )
-        pool = search.draw_pool(self._blocks(source))
-        self._dtype = pool.z.dtype
-        self._shift = None if pool.shift is None else pool.shift.cpu()
-        if saved is not None:
-            start = Subspaces(saved.tensors["bases"], saved.tensors.get("offsets"))
-            return start.to(self._dtype, self._device()), pool.z
-        start = search.find(
-            self._blocks(source), pool, weights, partial(self._on_round, len(pool.z))
+        return SubspaceStage(
+            search,
+            source,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            batch_size=self.batch_size,
+            weights=weights,
         )
-        return start.to(self._dtype, self._device()), pool.z
 
-    def _finish(
-        self,
-        blocks: Blocks,
-        found: Subspaces,
-        sums: ScatterSums,
-        weights: Tensor | None,
-        group: Group,
-    ) -> None:
-        """Final assignment, so that `labels_` equals `predict(X)`, and canonical numbers."""
-        labels, distance = nearest(blocks, found)
-        for _ in range(2):
-            everyone = group.gather(labels)
-            order = canonical_order(everyone.numpy(), self.n_clusters, weights)
-            if (order == np.arange(self.n_clusters)).all():
-                break
-            # Assigned again, not renamed: a tie goes to the first subspace, as it will in predict.
-            # That can shift sizes by a sample or two, hence a second round, but no endless loop.
-            index = torch.from_numpy(order)
-            found, sums = found.reordered(index), sums.reordered(index)
-            labels, distance = nearest(blocks, found)
-        self.labels_ = group.gather(labels).numpy()
+    def _finish(self, stage: SubspaceStage, group: Group) -> None:
+        """Set what the fit has found."""
+        self.labels_, distance = stage.found.labels, stage.found.distance.cpu()
+        first, _ = place(stage.source)
+        own = slice(first, first + len(stage.source))
         if self.trim > 0:
-            distance = distance * group.keep_nearest(
-                distance, labels.long(), self.trim, self.n_clusters
-            )
-        if weights is not None:
-            first, _ = place(blocks.source)
-            distance = distance * weights[first : first + len(blocks)]
+            labels = torch.from_numpy(self.labels_[own]).long()
+            distance = distance * group.keep_nearest(distance, labels, self.trim, self.n_clusters)
+        if stage.weights is not None:
+            distance = distance * stage.weights[own]
         (self.inertia_,) = group.add(float(distance.sum()))
-        self._publish(found, sums)
+        self._publish(stage.found.subspaces, stage.sums, stage.blocks)
         warn_of_empty(self.labels_, self.n_clusters, stacklevel=3)
 
-    def _publish(self, found: Subspaces, sums: ScatterSums) -> None:
-        self.subspaces_ = found.bases.cpu().numpy()
-        self.subspace_dims_ = found.dims.cpu().numpy()
-        self.offsets_ = None
-        if found.offsets is not None and self._shift is not None:
-            self.offsets_ = (found.offsets.cpu() + self._shift).numpy()
+    def _publish(self, found: Subspaces, sums: ScatterSums, blocks: Blocks) -> None:
+        self.model_ = SubspaceModel((self.n_features_in_,))
+        self.model_.set_subspaces(found, blocks.shift)
         self.spectra_ = sums.spectra().cpu().numpy()
         self.cluster_weights_ = sums.weight.cpu().numpy()
-        inside = np.take_along_axis(
-            np.cumsum(self.spectra_, axis=1), self.subspace_dims_[:, None] - 1, axis=1
-        )
-        freedom = (self.cluster_weights_ * (self.n_features_in_ - self.subspace_dims_)).sum()
+        dims = self.subspace_dims_
+        inside = np.take_along_axis(np.cumsum(self.spectra_, axis=1), dims[:, None] - 1, axis=1)
+        freedom = (self.cluster_weights_ * (self.n_features_in_ - dims)).sum()
         outside = (self.spectra_.sum(axis=1) - inside[:, 0]).sum()
         self.noise_variance_ = float(outside / max(freedom, 1e-300))
-        self._n_features_out = found.n_clusters
-
-    # Callbacks ----------------------------------------------------------------------------------
-
-    def _on_round(
-        self, samples: int, turn: int, rounds: int, starts: int, objective: float
-    ) -> None:
-        self._record(
-            {
-                "stage": "search",
-                "round": turn,
-                "rounds": rounds,
-                "starts": starts,
-                "samples": samples,
-                "objective": objective,
-            }
-        )
-
-    def _on_iteration(self, iteration: Iteration) -> bool:
-        return self._record(
-            {
-                "stage": "fit",
-                "iteration": iteration.number,
-                "max_iter": self.max_iter,
-                "objective": iteration.objective,
-                "changed": iteration.changed,
-                "evaluated": iteration.evaluated,
-            }
-        )
+        self.model_.temperature = self._temperature()
 
     # Using the fitted model ---------------------------------------------------------------------
 
-    def predict(self, X: Any) -> NDArray:
-        """The nearest subspace of every sample, shape (n,)."""
-        return nearest(self._opened(X), self._current())[0].numpy()
+    @property
+    def offsets_(self) -> NDArray | None:
+        """A point on each affine subspace, shape (k, d)."""
+        offsets = self.model_.offsets
+        return None if offsets is None else offsets.cpu().numpy()
 
-    def residuals(self, X: Any) -> NDArray:
-        """Squared distance of every sample to every subspace, shape (n, k)."""
-        blocks, current = self._opened(X), self._current()
-        out = np.empty((len(blocks), current.n_clusters), dtype=self.subspaces_.dtype)
-        for where, z in blocks:
-            norms = z.square().sum(dim=1)
-            check_finite(norms, z, blocks.source.name)
-            out[where : where + len(z)] = current.residuals(z, norms).cpu().numpy()
-        return out
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.subspaces_)
 
     def transform(self, X: Any) -> NDArray:
         """Distance of every sample to every subspace, shape (n, k)."""
         return np.sqrt(self.residuals(X))
 
-    def predict_proba(self, X: Any) -> NDArray:
-        """Posterior of every cluster, shape (n, k), under equal noise around all subspaces.
-
-        Proportional to exp(-residual / (2 noise variance)); the largest is at `predict(X)`.
-        """
-        residual = self.residuals(X).astype(np.float64)
-        # Without noise any positive number does, if only it is small beside the residuals.
-        least = np.finfo(np.float32).tiny * min(1.0, residual.max() or 1.0)
-        scale = max(2 * self.noise_variance_, least)
-        odds = np.exp(-(residual - residual.min(axis=1, keepdims=True)) / scale)
-        return odds / odds.sum(axis=1, keepdims=True)
-
-    def score_samples(self, X: Any) -> NDArray:
-        """Minus the squared distance to the nearest subspace, shape (n,): low means outlier."""
-        return -nearest(self._opened(X), self._current())[1].numpy()
-
-    def score(self, X: Any, y: object = None, sample_weight: Any = None) -> float:
-        """Minus the sum of squared distances to the nearest subspace."""
-        near = self.score_samples(X)
-        weights = check.sample_weights(sample_weight, len(near))
-        return float((near if weights is None else near * weights.numpy()).sum())
-
-    def _opened(self, X: Any) -> Blocks:
+    def _latents(self, X: Any) -> Blocks:
         check_is_fitted(self, "subspaces_")
-        return self._blocks(check.open_samples(self, X, reset=False))
-
-    def _blocks(self, source: Source) -> Blocks:
-        device = self._device()
-        shift = None if self._shift is None else self._shift.to(device)
-        return Blocks(source, self._dtype, device, shift, self.batch_size)
+        return self.model_.latents(self._opened(X), self.batch_size)
 
     def _device(self) -> torch.device:
         return check.device(self.device)
 
-    def _current(self) -> Subspaces:
-        """The fitted subspaces as tensors, in the shifted coordinates that blocks have."""
-        offsets = None
-        if self.offsets_ is not None and self._shift is not None:
-            offsets = torch.from_numpy(self.offsets_) - self._shift
-        bases = torch.from_numpy(self.subspaces_)
-        return Subspaces(bases, offsets).to(self._dtype, self._device())
+    def _check_params(self, n_samples: int) -> None:
+        super()._check_params(n_samples)
+        d = self.n_features_in_
+        if d < 2:
+            raise InputError(
+                f"X has {d} feature(s), but a subspace needs at least 2 features to lie in."
+            )
+        check.subspace_dim(self.subspace_dim, self.n_clusters, d)
 
     # Model files --------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to the directory `path` (safetensors + JSON, never pickle).
-
-        The file holds the parameters that the model was fitted with.
-        """
-        check_is_fitted(self, "subspaces_")
-        write_linear(self, path)
+    def _facts(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        return {}, {"spectra": self.spectra_, "cluster_weights": self.cluster_weights_}
 
     @classmethod
-    def _from_model(cls, model: ModelFile) -> Self:
-        """Rebuild a fitted estimator; `labels_` and `history_` belong to the run, not the model."""
-        return read_linear(cls, model)
+    def _from_facts(cls, model: ModelFile, built: SubspaceModel) -> dict[str, Any]:
+        arrays, (k, d, _) = model.tensors, built.bases.shape
+        affine = model.params["params"]["affine"]
+        shapes: dict[str, tuple[int, ...]] = {"spectra": (k, d), "cluster_weights": (k,)}
+        shapes |= {"offsets": (k, d), "shift": (d,)} if affine else {}
+        for name, shape in shapes.items():
+            check_array(name, arrays[name], shape)
+        if affine:
+            built.offsets, built.shift = (torch.from_numpy(arrays[n]) for n in ("offsets", "shift"))
+        with of_the_file():
+            check_size(k, d)  # of the sums that more samples would be added to
+        return {"spectra_": arrays["spectra"], "cluster_weights_": arrays["cluster_weights"]}
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

@@ -199,10 +199,10 @@ def part(tensors: Mapping[str, Any], name: str) -> dict[str, Any]:
     }
 
 
-def check_images(source: Source, expected: tuple[int, ...]) -> None:
+def check_images(source: Source, expected: tuple[int, ...], name: str) -> None:
     """Refuse images of another shape than the network takes; vectors may come in any shape."""
     if len(expected) == 3 and image_shape(source.shape) != expected:
         raise InputError(
-            f"X has samples of shape {source.shape}, but KSCN is expecting images of {expected} "
+            f"X has samples of shape {source.shape}, but {name} is expecting images of {expected} "
             "(channels, height, width)."
         )

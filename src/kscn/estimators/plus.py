@@ -4,71 +4,40 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
-from dataclasses import asdict
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from kscn.constraints import POSITIVE, Alternative, Integer
 from kscn.data import Source
+from kscn.errors import InputError
 from kscn.estimators import network
 from kscn.estimators import validation as check
-from kscn.estimators.embedding import encoded_for_fit, encoded_for_use
-from kscn.estimators.labels import in_order, numbered
-from kscn.estimators.plusfile import read_plus, write_plus
-from kscn.estimators.plusstart import (
-    better,
-    choose,
-    coordinate_subspaces,
-    find_start,
-    held_features,
-    in_memory,
-    latent_dims,
-    second_opinion,
-)
-from kscn.estimators.plusstate import PlusProgress, Start
-from kscn.estimators.tried import summary
-from kscn.estimators.usage import LatentClusterer
+from kscn.estimators.base import SubspaceClusterer
+from kscn.estimators.choose import Choose
+from kscn.estimators.embedding import checked_about, encoded_for_fit, encoded_for_use
+from kscn.estimators.refine import REFINEMENT, Refine
+from kscn.estimators.run import Fit
+from kscn.estimators.saving import facts_of, plain
+from kscn.features import FeatureChain
 from kscn.features.encoders import Encoder as PretrainedEncoder
+from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
-from kscn.nn import ConvEncoder, UnitLatent
-from kscn.parallel import one_thread
-from kscn.training.alternate import Epoch
-from kscn.training.blocks import Blocks
-from kscn.training.checkpoint import State
-from kscn.training.device import placed, seeded
-from kscn.training.distributed import ALONE, Group, current_group, place, send_module
-from kscn.training.latents import Encoder, encode
-from kscn.training.minibatches import Minibatches
-from kscn.training.opinion import SecondOpinion
-from kscn.training.pretrain import Trainer
-from kscn.training.refine import Refinement
+from kscn.modelparts import integer, number
+from kscn.nn import ConvEncoder
+from kscn.training.distributed import Group, current_group, place
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Steps of the refinement where `epochs` is "auto", within these numbers of epochs.
-STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 8200, 12, 60
-# Samples below which threads only wait for each other.
-FEW = 1000
 # With fewer samples per cluster a network has too little to learn from.
 REFINE_MEMBERS = 100
-# Share of the epochs in which the network learns the clusters of the start.
-HOLD = 0.3
-# Epochs between two questions to the subspaces of the features, after that.
-ASK_EVERY = 2
-# Of the average of the weights, per step.
-AVERAGE = 0.99
 
 
-class KSCNPlus(LatentClusterer):
+class KSCNPlus(SubspaceClusterer):
     """The method for data of any kind: three stages, none of which sees a label.
 
     1. *Candidates.* A sample is described in several ways (pixels and wavelet scattering of images;
@@ -100,14 +69,6 @@ class KSCNPlus(LatentClusterer):
         result only if its members find back to their cluster as well as before.
     epochs : int or "auto", default="auto"
         Of the refinement; "auto" takes more for fewer samples.
-    trim : float, default=0.1
-        Share of each cluster of the start, its least clear samples, that does not teach the
-        encoder; a fifth of it once encoder and features settle the clusters together.
-    temperature : float, default=0.1
-        Of the energies as logits.
-    balance : float, default=0.5
-        How much the refinement holds clusters to the sizes that they had at its start; 0 leaves
-        it out.
     augment : "elastic", "affine", dict or callable, default="elastic"
         Random changes of an image that do not change what it shows.
     batch_size : int, default=256
@@ -118,14 +79,13 @@ class KSCNPlus(LatentClusterer):
         Torch device; "auto" takes a GPU when there is one.
     random_state : int, RandomState or None, default=None
         Seed of everything random. The one used is recorded in `random_state_`.
-    checkpoint_dir : path, optional
+    checkpoint_dir : path or CheckpointDirectory, optional
         Where the state of a fit is written while it goes on: when the start is found, after every
         epoch of the refinement (that takes more than a second), and within longer ones. A fit that
         finds the state of the same fit there (same settings, same data) goes on from it, to the
         same result; the search for a start is begun anew if it was not done. The last state stays;
         remove the directory to begin anew.
-    checkpoint_minutes : float, default=10
-        At most this long passes between two states of the refinement.
+        `kscn.training.checkpoint.CheckpointDirectory(path, minutes=2)` asks for more states.
     callbacks : sequence of callables, default=()
         Called as `callback(estimator, record)` with each history record; one that returns True
         during the refinement ends it.
@@ -173,6 +133,21 @@ class KSCNPlus(LatentClusterer):
 
     image_encoder_: PretrainedEncoder | None
     _encoder_of_fit: dict[str, Any] | None
+    _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {
+        "starts": [Integer(1)],
+        "refine": [bool, "auto"],
+        "epochs": [Integer(1), "auto"],
+        "batch_size": [Integer(1)],
+        "learning_rate": [POSITIVE],
+    }
+    # The first three are chosen by the data now, the others are constants of the refinement.
+    _former_params: ClassVar[Mapping[str, Any]] = {
+        **dict.fromkeys(("components", "whiten", "subspace_dim")),
+        "trim": 0.1,
+        "temperature": 0.1,
+        "balance": 0.5,
+        "checkpoint_minutes": 10.0,
+    }
 
     def __init__(
         self,
@@ -182,16 +157,12 @@ class KSCNPlus(LatentClusterer):
         starts: int = 4,
         refine: bool | str = "auto",
         epochs: int | str = "auto",
-        trim: float = 0.1,
-        temperature: float = 0.1,
-        balance: float = 0.5,
         augment: str | Mapping[str, Any] | Callable[..., Tensor] = "elastic",
         batch_size: int = 256,
         learning_rate: float = 3e-3,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
         checkpoint_dir: str | os.PathLike[str] | None = None,
-        checkpoint_minutes: float = 10.0,
         callbacks: Iterable[Callable[[Any, dict[str, Any]], object]] = (),
     ) -> None:
         self.n_clusters = n_clusters
@@ -199,16 +170,12 @@ class KSCNPlus(LatentClusterer):
         self.starts = starts
         self.refine = refine
         self.epochs = epochs
-        self.trim = trim
-        self.temperature = temperature
-        self.balance = balance
         self.augment = augment
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.device = device
         self.random_state = random_state
         self.checkpoint_dir = checkpoint_dir
-        self.checkpoint_minutes = checkpoint_minutes
         self.callbacks = callbacks
 
     # Fitting ------------------------------------------------------------------------------------
@@ -231,27 +198,29 @@ class KSCNPlus(LatentClusterer):
         """
         group = current_group()
         source = self._new_samples(X, group)
-        self._input_shape = network.image_shape(source.shape) or source.shape
-        image = len(self._input_shape) == 3
-        check.plus_parameters(self, place(source)[1], image)
+        self.model_ = SubspaceModel(network.image_shape(source.shape) or source.shape)
+        self._check_params(place(source)[1])
         check.unequal(source, group)
-        if image:
-            network.augmentation(self.augment, self._input_shape)
+        if self._takes_images:
+            network.augmentation(self.augment, self.model_.shape)
         group.batch_size(self.batch_size)  # what cannot be shared out is refused before the search
-        progress = PlusProgress.begin(self, source, group)
-        self.encoder_: ConvEncoder | None = None
-
-        start = progress.start
-        if start is None:
-            with one_thread() if place(source)[1] < FEW else nullcontext():
-                start = progress.start = self._start(source, image, progress)
-        self.start_labels_ = start.labels
-        if start.doubt is None or not self._improved(source, start, progress):
-            progress.enter("finish", lambda: State({}))
-            progress.keeper.keep(always=True)
-            self._keep(start.subspaces, start.labels, start.inertia)
-        progress.keeper.release()
+        fit = Fit(self, source, group)
+        stages = self.stages(place(source)[1])
+        fit.run(stages)
+        self.start_labels_ = stages[0].found[1]
+        self._keep(*stages[-1].found)
         return self
+
+    def stages(self, n_samples: int) -> list[Choose | Refine]:
+        """The stages of a fit of so many samples, in order."""
+        many = n_samples >= REFINE_MEMBERS * self.n_clusters
+        wanted = self.refine is True or (self.refine == "auto" and self._takes_images and many)
+        choose = Choose(self, refined=wanted)
+        return [choose, Refine(self, choose)] if wanted else [choose]
+
+    @property
+    def _takes_images(self) -> bool:
+        return len(self.model_.shape) == 3
 
     def _new_samples(self, X: Any, group: Group) -> Source:
         self.image_encoder_, self._encoder_of_fit = None, None
@@ -259,184 +228,32 @@ class KSCNPlus(LatentClusterer):
             X = encoded_for_fit(self, X, group)
         return super()._new_samples(X, group)
 
-    def fit_predict(self, X: Any, y: object = None) -> NDArray:
-        """Fit and return `labels_`."""
-        return self.fit(X).labels_
-
-    def _start(self, source: Source, image: bool, progress: PlusProgress) -> Start:
-        """k-subspaces on the features of all samples, from what short runs agree on."""
-        group = progress.group
-
-        def hear(record: dict[str, Any]) -> bool:
-            stop = self._record(record)
-            progress.keeper.keep()  # a point to stop at
-            return stop
-
-        progress.enter("start", lambda: State({}))
-        device, n = check.device(self.device), place(source)[1]
-        found, self.selection_ = choose(
-            source,
-            self.n_clusters,
-            image=image,
-            starts=self.starts,
-            seed=self.random_state_,
-            device=device,
-            hear=hear,
-            group=group,
-        )
-        self.confidence_, self.chosen_ = found.confidence, found.told
-        self.tried_ = summary(self.selection_)
-        self.subspace_dim_ = found.subspace_dim
-        many = n >= REFINE_MEMBERS * self.n_clusters
-        refined = self.refine is True or (self.refine == "auto" and image and many)
-        if refined:
-            progress.wide = found.wide
-        self.features_, start = find_start(
-            found,
-            source,
-            self.n_clusters,
-            refined=refined,
-            device=device,
-            seed=self.random_state_,
-            hear=hear,
-            group=group,
-        )
-        return start
-
-    def _improved(self, source: Source, start: Start, progress: PlusProgress) -> bool:
-        """Refine, and keep what that found if its members find back as well as those before."""
-        found = numbered(self._refine(source, start, progress))
-        group, device = progress.group, check.device(self.device)
-        assert progress.wide is not None
-        k, seed = self.n_clusters, self.random_state_
-        features = group.holding(progress.wide.to(device).source(source))
-        if self.refine is True or better(features, found[1], start.labels, k, seed, device, group):
-            self._keep(*found)
-            return True
-        # What `predict` will say, which is not what a refinement learns from.
-        self.encoder_, self.n_iter_ = None, 0
-        blocks = Blocks(
-            held_features(self.features_.to(device), source, group), torch.float32, device
-        )
-        self._keep(*in_order(blocks, start.subspaces.to(torch.float32, device), group))
-        return True
-
-    def _refine(self, source: Source, start: Start, progress: PlusProgress) -> Refinement:
-        """The refinement, brought to its end."""
-        epochs = self._epochs(place(source)[1])
-        refinement = self._refinement(source, start, epochs, progress)
-
-        def on_epoch(epoch: Epoch) -> bool:
-            self.n_iter_ = epoch.number
-            facts = asdict(epoch)
-            del facts["reconstruction"]
-            return self._record(
-                {"stage": "fit", "epoch": facts.pop("number"), "epochs": epochs, **facts}
-            )
-
-        if not progress.past("fit"):
-            progress.enter("fit", refinement.state)
-            if not progress.past("start"):
-                progress.keeper.keep(always=True)  # the start took long to find
-            refinement.run(epochs, 0.0, on_epoch)
-            progress.enter("finish", refinement.state)
-            progress.keeper.keep()
-        averaged, self.latent_ = refinement.trainer.encoding
-        assert isinstance(averaged, ConvEncoder)
-        self.encoder_ = averaged.eval().requires_grad_(False)
-        return refinement
-
-    def _refinement(
-        self, source: Source, start: Start, epochs: int, progress: PlusProgress
-    ) -> Refinement:
-        """The refinement, where it begins or where it was."""
-        device, group = check.device(self.device), progress.group
-        self.scaling_ = group.scaling(source, image=True).to(device)
-        k = self.n_clusters
-        p = latent_dims(k)
-        # Not torch's global generator: the user's own random numbers stay as they were.
-        with seeded(self.random_state_):
-            encoder = ConvEncoder(self._input_shape, k * p)
-        placed(encoder, device)
-        send_module(group, [encoder])
-        progress.train(encoder)
-        trainer = Trainer(
-            encoder,
-            UnitLatent(),
-            self._batches(source, group),
-            epochs=epochs,
-            learning_rate=self.learning_rate,
-            schedule="one-cycle",
-            augment=network.augmentation(self.augment, self._input_shape),
-            generator=progress.generator,
-            stage="the refinement",
-            reconstruct=False,
-            average=AVERAGE,
-            group=group,
-            keeper=progress.keeper,
-        )
-        # Orthogonal to each other to begin with, in coordinates that the network can choose.
-        subspaces = coordinate_subspaces(k, p)
-        saved = progress.saved if progress.past("start") else None
-        if saved is not None:
-            trainer.restore(saved)
-            subspaces = progress.subspaces()
-        assert start.doubt is not None
-        first, _ = place(source)
-        own = slice(first, first + len(source))
-        assert progress.wide is not None
-        width = progress.wide._n_features_out
-        return Refinement(
-            trainer,
-            subspaces.to(torch.float32, device),
-            torch.from_numpy(start.labels)[own],
-            start.doubt[own],
-            partial(self._opinion, source, progress),
-            hold=max(1, round(HOLD * epochs)),
-            # Once only where features have to be computed for it.
-            every=ASK_EVERY if in_memory(place(source)[1], width, group) else epochs,
-            trim=self.trim,
-            temperature=self.temperature,
-            balance=self.balance,
-            shares=_shares(start.labels, k),
-            saved=saved,
-        )
-
-    def _opinion(self, source: Source, progress: PlusProgress) -> SecondOpinion:
-        group, device = progress.group, check.device(self.device)
-        assert progress.wide is not None
-        features = held_features(progress.wide.to(device), source, group)
-        return second_opinion(features, self.n_clusters, self.random_state_, device, group)
-
-    def _epochs(self, n: int) -> int:
-        if not isinstance(self.epochs, str):
-            return self.epochs
-        return max(FEWEST_EPOCHS, min(MOST_EPOCHS, -(-STEPS * self.batch_size // n)))
-
     # Using the fitted model ---------------------------------------------------------------------
 
-    def _scale(self) -> float:
-        if self.encoder_ is None:
-            return 2 * self.noise_variance_
-        return self._params_of_fit["temperature"]
+    @property
+    def features_(self) -> FeatureChain:
+        """From samples to the features of the start."""
+        return self._part("features")
 
-    def _batches(self, source: Source, group: Group = ALONE) -> Minibatches:
-        device, size = check.device(self.device), group.batch_size(self.batch_size)
-        return Minibatches(source, self.scaling_, self._input_shape, size, device)
+    @property
+    def encoder_(self) -> ConvEncoder | None:
+        """The refined network."""
+        return self.model_.network  # type: ignore[return-value]
 
-    def _latent_blocks(self, X: Any) -> Blocks:
-        check_is_fitted(self, "subspaces_")
-        if self._encoder_of_fit is not None:
-            X = encoded_for_use(self, X)
-        source = check.open_samples(self, X, reset=False)
-        device = check.device(self.device)
+    def _temperature(self) -> float:
         if self.encoder_ is None:
-            return Blocks(self.features_.to(device).source(source), torch.float32, device)
-        network.check_images(source, self._input_shape)
-        for part in (self.encoder_, self.latent_, self.scaling_):
-            placed(part, device)  # a loaded model is on the CPU at first
-        latents = encode(self._batches(source), Encoder(self.encoder_, self.latent_))
-        return Blocks(latents, torch.float32, device)
+            return super()._temperature()
+        return REFINEMENT.temperature
+
+    def _opened(self, X: Any) -> Source:
+        return super()._opened(X if self._encoder_of_fit is None else encoded_for_use(self, X))
+
+    def _check_params(self, n_samples: int) -> None:
+        check.parameters(self, n_samples, least=2)
+        if self.refine is True and "model_" in vars(self) and not self._takes_images:
+            raise InputError(
+                "refine=True needs images, (n, h, w) or (n, c, h, w); leave it at 'auto'."
+            )
 
     def on_embeddings(self) -> Self:
         """The same fitted model without its encoder: it takes embeddings in place of images."""
@@ -446,26 +263,28 @@ class KSCNPlus(LatentClusterer):
 
     # Model files --------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to the directory `path` (safetensors + JSON, never pickle).
-
-        The file holds the parameters that the model was fitted with.
-        """
-        check_is_fitted(self, "subspaces_")
-        write_plus(self, path)
+    def _facts(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        chosen = ("subspace_dim", "confidence", "chosen")
+        facts = {name: plain(getattr(self, f"{name}_")) for name in chosen}
+        return facts | {"image_encoder": self._encoder_of_fit}, {}
 
     @classmethod
-    def _from_model(cls, model: ModelFile) -> Self:
-        """Rebuild a fitted estimator; `labels_` and `history_` belong to the run, not the model."""
-        return read_plus(cls, model)
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.three_d_array = True
-        tags.transformer_tags.preserves_dtype = ["float32"]
-        return tags
-
-
-def _shares(labels: NDArray, k: int) -> Tensor:
-    """The share of the samples in each cluster, (k,); none has nothing."""
-    return torch.from_numpy((np.bincount(labels, minlength=k) + 1) / (len(labels) + k)).float()
+    def _from_facts(cls, model: ModelFile, built: SubspaceModel) -> dict[str, Any]:
+        fitted, params = facts_of(model), model.params["params"]
+        if built.network is not None and "temperature" in params:
+            built.temperature = number(params, "temperature")
+        told = fitted.get("chosen", "k-subspaces")
+        if not isinstance(told, str):
+            raise ValueError("chosen is no text")
+        if not isinstance(params.get("encoder"), (str, type(None))):
+            raise ValueError("its encoder has no name")
+        return {
+            "subspace_dim_": integer(fitted, "subspace_dim", 0),
+            # Older files know how runs agreed.
+            "confidence_": number(fitted, "confidence" if "confidence" in fitted else "agreement"),
+            "chosen_": told[:200],
+            "image_encoder_": None,
+            "_encoder_of_fit": checked_about(
+                fitted.get("image_encoder", model.params.get("image_encoder"))
+            ),
+        }

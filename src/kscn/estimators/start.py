@@ -1,25 +1,32 @@
-"""Where a fit starts: a subsample, the dimensions to look for, and subspaces found on it or given.
+"""k-subspaces on samples of any kind: where it starts, and the iterations from there.
 
-`kscn.subspaces.search` does the searching; here is decided what it searches, and for what.
+`kscn.subspaces.search` does the searching, on a subsample; here is decided what it searches, and
+for what. `kscn.training.lloyd` does the iterations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators import validation as check
+from kscn.estimators.run import Fit, Stage
 from kscn.subspaces import ScatterSums, Subspaces
 from kscn.subspaces.dimension import energy_dims
 from kscn.subspaces.search import Candidates, Problem, find_start
-from kscn.training.blocks import Blocks, check_finite
+from kscn.training.blocks import Blocks, check_finite, working_dtype
+from kscn.training.checkpoint import State
 from kscn.training.distributed import ALONE, Group, own_rows, place
+from kscn.training.labels import in_order
+from kscn.training.lloyd import Iteration, Lloyd
 
 # Arithmetic of one sweep of one candidate over the subsample of the search, at the most.
 SWEEP_COST = 2e9
@@ -110,8 +117,9 @@ class StartSearch:
     ) -> Subspaces:
         """The subspaces to begin with: given, or found by the search on `pool`.
 
-        `blocks` are shifted like the pool and `weights` (n,) are those of all samples. `report`
-        hears (rounds done, rounds at most, candidates, lowest objective in units of the data).
+        `blocks` are shifted like the pool and `weights` (n,) are those of all samples. `report` is
+        called with rounds done, rounds at most, candidates and the lowest objective in units of
+        the data.
         """
         generator = torch.Generator().manual_seed(self.seed)
         # The search may run in float32 whatever the data: it only has to find the right valley.
@@ -231,3 +239,142 @@ def _squares_fit(z: Tensor) -> bool:
     limits = torch.finfo(z.dtype)
     mean = float(z.square().sum(dim=1).mean())
     return limits.tiny / limits.eps < mean < float("inf") or not z.any()
+
+
+class SubspaceStage(Stage):
+    """k-subspaces: a start found on a subsample, then iterations over all samples.
+
+    Parameters
+    ----------
+    search : StartSearch
+        How to start.
+    source : Source
+        The samples of this process.
+    max_iter, tol, batch_size
+        As in `KSubspaces`.
+    weights : Tensor, shape (n,), optional
+        Of the samples of all processes.
+    records : str
+        The stage that iterations are recorded under.
+
+    Attributes
+    ----------
+    found : Numbered
+        Subspaces and labels, once the stage has run.
+    sums : ScatterSums
+        Of the members of the clusters.
+    blocks : Blocks
+        The samples, in the coordinates of the subspaces.
+    """
+
+    name = "k-subspaces"
+
+    def __init__(
+        self,
+        search: StartSearch,
+        source: Source,
+        *,
+        max_iter: int = 100,
+        tol: float = 1e-4,
+        batch_size: int | None = None,
+        weights: Tensor | None = None,
+        records: str = "fit",
+    ) -> None:
+        self.search, self.source, self.weights = search, source, weights
+        self.max_iter, self.tol, self.batch_size = max_iter, tol, batch_size
+        self.records = records
+        self.loop: Lloyd | None = None
+
+    def run(self, fit: Fit) -> None:
+        """Search, or go on where the iterations were."""
+        start, pool = self.start(fit)
+        first, _ = place(self.source)
+        weights = self.weights
+        self.loop = Lloyd(
+            self.blocks,
+            start,
+            trim=self.search.trim,
+            weights=None if weights is None else weights[first : first + len(self.source)],
+            pool=pool.z,
+            generator=torch.Generator().manual_seed(self.search.seed),
+            group=fit.group,
+            safe_points=fit.safe_points,
+        )
+        if self.loaded is not None:
+            self.loop.load_state_dict(self.loaded)
+        fit.safe_points.reached()
+        result = self.loop.run(self.max_iter, self.tol, partial(self._on_iteration, fit))
+        self.loop = None  # bookkeeping per sample, before the final assignment makes its own
+        self.found = in_order(self.blocks, result.subspaces, fit.group, weights=weights)
+        self.sums = result.sums.reordered(self.found.order)
+
+    def start(self, fit: Fit) -> tuple[Subspaces, Pool]:
+        """The subspaces to begin with, and the subsample that they were found on."""
+        dtype = working_dtype(self.source.dtype)
+        unshifted = Blocks(self.source, dtype, fit.device, batch_size=self.batch_size)
+        pool = self.search.draw_pool(unshifted)
+        shifted = Blocks(self.source, pool.z.dtype, fit.device, pool.shift, self.batch_size)
+        self.blocks = shifted
+        if self.loaded is not None:
+            found = Subspaces(self.loaded.tensors["bases"], self.loaded.tensors.get("offsets"))
+        else:
+            report = partial(self._on_round, fit, len(pool.z))
+            found = self.search.find(shifted, pool, self.weights, report)
+        return found.to(shifted.dtype, fit.device), pool
+
+    def state_dict(self) -> State | None:
+        """That of the iterations; a search is begun anew."""
+        return None if self.loop is None else self.loop.state_dict()
+
+    def _on_round(
+        self, fit: Fit, samples: int, turn: int, rounds: int, starts: int, objective: float
+    ) -> None:
+        fit.record(
+            {
+                "stage": "search",
+                "round": turn,
+                "rounds": rounds,
+                "starts": starts,
+                "samples": samples,
+                "objective": objective,
+            }
+        )
+
+    def _on_iteration(self, fit: Fit, iteration: Iteration) -> bool:
+        return fit.record(
+            {
+                "stage": self.records,
+                "iteration": iteration.number,
+                "max_iter": self.max_iter,
+                "objective": iteration.objective,
+                "changed": iteration.changed,
+                "evaluated": iteration.evaluated,
+            }
+        )
+
+
+def subspaces_of(
+    source: Source,
+    labels: NDArray,
+    n_clusters: int,
+    subspace_dim: int | Sequence[int] | str,
+    device: torch.device,
+    group: Group,
+) -> Subspaces:
+    """The subspaces of given clusters: one iteration from their labels, and nothing more."""
+    search = StartSearch(
+        n_clusters, subspace_dim, affine=False, trim=0.0, init=labels, n_init=1, seed=0, group=group
+    )
+    blocks = Blocks(group.part(source), working_dtype(source.dtype), device)
+    pool = search.draw_pool(blocks)
+    loop = Lloyd(
+        blocks,
+        search.find(blocks, pool, None).to(blocks.dtype, device),
+        trim=0.0,
+        weights=None,
+        pool=pool.z,
+        generator=torch.Generator().manual_seed(0),
+        group=group,
+    )
+    found = loop.run(1, 0.0, lambda _: None).subspaces
+    return in_order(blocks, found, group).subspaces

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from numbers import Integral, Real
+from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_feature_names
 from torch import Tensor
 
+from kscn.constraints import Alternative, Integer, check_table
 from kscn.data import Source, as_source
 from kscn.errors import InputError
 from kscn.subspaces import keep_nearest
@@ -21,7 +22,11 @@ from kscn.training.distributed import Group, place
 
 BLOCK = 256  # samples that are compared at once
 STARTS = ("auto", "neighbours", "ensemble", "k-means", "neighbourhood", "farthest", "random")
-DEEP_STARTS = ("k-subspaces", "neighbours", "ensemble", "k-means", "dsc")
+# What all estimators have in common.
+COMMON: dict[str, Sequence[Alternative]] = {
+    "n_clusters": [Integer(1)],
+    "checkpoint_dir": [None, str, os.PathLike],
+}
 
 device = chosen  # of all arguments, the one that names where to compute
 
@@ -46,53 +51,23 @@ def open_samples(estimator: Any, X: Any, reset: bool) -> Source:
     return source
 
 
-def parameters(estimator: Any, n_samples: int) -> None:
-    """Refuse impossible settings before any work is done."""
-    k, d = estimator.n_clusters, estimator.n_features_in_
-    _integer("n_clusters", k, 1)
-    for name in ("n_init", "max_iter", "batch_size"):
-        _integer(name, getattr(estimator, name), 1)
-    _number("tol", estimator.tol, 0, np.inf)
-    _number("trim", estimator.trim, 0, 0.5)
-    if n_samples < k:
-        raise InputError(
-            f"n_samples={n_samples} should be >= n_clusters={k}; give more samples or ask for "
-            "fewer clusters."
-        )
-    if d < 2:
-        raise InputError(
-            f"X has {d} feature(s), but a subspace needs at least 2 features to lie in."
-        )
-    if not isinstance(estimator.affine, (bool, np.bool_)):
-        raise InputError(f"affine={estimator.affine!r} must be True or False.")
-    _callbacks(estimator.callbacks)
+def parameters(estimator: Any, n_samples: int, least: int = 1) -> None:
+    """Refuse impossible parameters, and too few samples, before any work is done."""
+    values = estimator.get_params(deep=False)
+    check_table(values, COMMON | estimator._parameter_constraints)
+    callbacks(estimator.callbacks)
     device(estimator.device)
-    if isinstance(estimator.init, str) and estimator.init not in STARTS:
+    k = estimator.n_clusters
+    if n_samples < max(k, least):
+        more = f" and at least {least}" if k < least else ""
         raise InputError(
-            f"init={estimator.init!r} is not known; use one of {', '.join(STARTS)}, or an array "
-            "of labels or bases."
+            f"n_samples={n_samples} should be >= n_clusters={k}{more}; give more samples or ask "
+            "for fewer clusters."
         )
-    _subspace_dim(estimator.subspace_dim, k, d)
 
 
-def deep_parameters(estimator: Any, n_samples: int) -> None:
-    """Refuse impossible arguments of a deep estimator before any work is done."""
-    k, init = estimator.n_clusters, estimator.init
-    _integer("n_clusters", k, 1)
-    _known("update", estimator.update, ("svd", "grassmann"))
-    if n_samples < 2:
-        raise InputError(
-            f"n_samples={n_samples}: a network needs at least 2 samples to learn from."
-        )
-    if n_samples < k:
-        raise InputError(
-            f"n_samples={n_samples} should be >= n_clusters={k}; give more samples or ask for "
-            "fewer clusters."
-        )
-    _callbacks(estimator.callbacks)
-    device(estimator.device)
-    if isinstance(init, str):
-        return
+def given_labels(init: Any, n_samples: int, k: int) -> None:
+    """Refuse an array that is no start for so many samples in k clusters."""
     labels = np.asarray(init)
     whole = labels.dtype.kind in "biu"
     if labels.shape != (n_samples,) or not whole or labels.min() < 0 or labels.max() >= k:
@@ -102,73 +77,27 @@ def deep_parameters(estimator: Any, n_samples: int) -> None:
         )
 
 
-def deep_settings(settings: Mapping[str, Any]) -> None:
-    """Refuse impossible settings of a deep estimator, given or from a preset; "auto" is passed."""
-    given = {name: v for name, v in settings.items() if not (isinstance(v, str) and v == "auto")}
-    for name, least in {
-        "n_init": 1,
-        "restarts": 1,
-        "batch_size": 1,
-        "latent_dim": 2,
-        "pretrain_epochs": 0,
-        "epochs": 0,
-        "update_every": 1,
-    }.items():
-        if name in given and (name != "update_every" or given[name] is not None):
-            _integer(name, given[name], least)
-    for name in ("weight", "tol", "balance", "learning_rate", "temperature"):
-        if name not in given:
-            continue
-        _number(name, given[name], 0, np.inf)
-        if name in ("learning_rate", "temperature") and given[name] == 0:
-            raise InputError(f"{name}=0 must be above 0.")
-    if "trim" in given:
-        _number("trim", given["trim"], 0, 0.5)
-    for name, known in {
-        "loss": ("residual", "separation"),
-        "latent": ("identity", "whitened"),
-        "schedule": ("constant", "one-cycle"),
-    }.items():
-        if name in given:
-            _known(name, given[name], known)
-    init = given.get("init")
-    if isinstance(init, str) and init not in DEEP_STARTS:
-        raise InputError(
-            f"init={init!r} is not known; use one of {', '.join(DEEP_STARTS)}, or an array of "
-            "labels."
-        )
-
-
 def latent_dims(name: str, dims: Any, k: int, d: int) -> None:
     """Refuse subspaces that do not fit into the latent, which is known once there is a network."""
     try:
-        _subspace_dim(dims, k, d)
+        subspace_dim(dims, k, d)
     except InputError as error:
         told = str(error).replace("subspace_dim", name, 1)
         raise InputError(f"{told} (The latent has {d} dimensions.)") from None
 
 
-def checkpoints(estimator: Any) -> None:
-    """Refuse what cannot be a directory for checkpoints, or a time between them."""
-    place = estimator.checkpoint_dir
-    if place is not None and not isinstance(place, (str, os.PathLike)):
-        raise InputError(f"checkpoint_dir={place!r} must be a path or None.")
-    _number("checkpoint_minutes", estimator.checkpoint_minutes, 0, np.inf)
-
-
-def _callbacks(callbacks: Any) -> None:
-    if isinstance(callbacks, str) or not all(callable(one) for one in _listed(callbacks)):
+def callbacks(given: Any) -> None:
+    """Refuse what is no sequence of functions."""
+    try:
+        listed = list(given)
+    except TypeError:
+        listed = [None]  # refused like a sequence of no functions
+    if isinstance(given, str) or not all(callable(one) for one in listed):
         raise InputError("callbacks must be a sequence of functions, such as [print].")
 
 
-def _listed(callbacks: Any) -> list[Any]:
-    try:
-        return list(callbacks)
-    except TypeError:
-        return [None]  # no sequence: refused like a sequence of no functions
-
-
-def _subspace_dim(value: Any, k: int, d: int) -> None:
+def subspace_dim(value: Any, k: int, d: int) -> None:
+    """Refuse dimensions that k subspaces of d features cannot have."""
     if isinstance(value, str):
         if value != "auto":
             raise InputError(
@@ -185,21 +114,6 @@ def _subspace_dim(value: Any, k: int, d: int) -> None:
             f"subspace_dim={value!r} must be between 1 and {d - 1}: a subspace as large as the "
             f"{d} features holds every sample and separates nothing."
         )
-
-
-def _integer(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise InputError(f"{name}={value!r} must be an integer of at least {least}.")
-
-
-def _known(name: str, value: Any, known: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in known:
-        raise InputError(f"{name}={value!r} is not known; use {' or '.join(map(repr, known))}.")
-
-
-def _number(name: str, value: Any, low: float, high: float) -> None:
-    if not isinstance(value, Real) or isinstance(value, bool) or not low <= float(value) < high:
-        raise InputError(f"{name}={value!r} must be a number from {low} up to below {high}.")
 
 
 def seed(random_state: Any) -> int:
@@ -237,11 +151,7 @@ def given_start(init: Any, n_samples: int, k: int, d: int, dims: Tensor) -> Tens
         )
     given = torch.as_tensor(array.copy())
     if given.ndim == 1:
-        whole = not given.is_floating_point()
-        if len(given) != n_samples or not whole or given.min() < 0 or given.max() >= k:
-            raise InputError(
-                f"init as labels must hold {n_samples} integers from 0 to {k - 1}, one per sample."
-            )
+        given_labels(array, n_samples, k)
         return given.long()
     p = int(dims.max())
     if given.shape != (k, d, p):
@@ -274,30 +184,3 @@ def unequal(source: Source, group: Group) -> None:
         raise InputError(
             f"All {n} samples of {source.name} are equal; there is nothing to cluster."
         )
-
-
-def plus_parameters(estimator: Any, n_samples: int, image: bool) -> None:
-    """Refuse impossible settings of a `KSCNPlus` before any work is done."""
-    k = estimator.n_clusters
-    for name, least in {"n_clusters": 1, "starts": 1, "batch_size": 1}.items():
-        _integer(name, getattr(estimator, name), least)
-    if estimator.epochs != "auto":
-        _integer("epochs", estimator.epochs, 1)
-    refine = estimator.refine
-    if not isinstance(refine, (bool, np.bool_)) and refine != "auto":
-        raise InputError(f"refine={refine!r} must be True, False or 'auto'.")
-    _number("balance", estimator.balance, 0, np.inf)
-    for name in ("learning_rate", "temperature"):
-        _number(name, getattr(estimator, name), 0, np.inf)
-        if getattr(estimator, name) == 0:
-            raise InputError(f"{name}=0 must be above 0.")
-    _number("trim", estimator.trim, 0, 1)
-    if estimator.refine is True and not image:
-        raise InputError("refine=True needs images, (n, h, w) or (n, c, h, w); leave it at 'auto'.")
-    if n_samples < max(k, 2):
-        raise InputError(
-            f"n_samples={n_samples} should be >= n_clusters={k} and at least 2; give more samples "
-            "or ask for fewer clusters."
-        )
-    _callbacks(estimator.callbacks)
-    device(estimator.device)

@@ -1,7 +1,7 @@
 """Every method by its name: the deep variants, plain k-subspaces, the baselines."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -45,7 +45,7 @@ def make(method: str, n_clusters: int, **parameters: Any) -> Any:
     if method in presets.METHODS:
         from kscn.estimators.deep import KSCN
 
-        return KSCN(n_clusters, **presets.METHODS[method] | parameters)
+        return KSCN.from_settings(n_clusters, **presets.METHODS[method] | parameters)
     if method == LINEAR:
         from kscn.estimators.linear import KSubspaces
 
@@ -65,7 +65,12 @@ def make(method: str, n_clusters: int, **parameters: Any) -> Any:
 
 def accepted(method: str) -> set[str]:
     """The names of the parameters that a method takes."""
-    return set(make(method, 2).get_params())
+    takes = set(make(method, 2).get_params())
+    if has_presets(method):
+        from kscn.estimators.deep import SELDOM_SET
+
+        takes = takes - {"settings"} | set(SELDOM_SET)
+    return takes
 
 
 def configured(
@@ -112,6 +117,8 @@ def configured(
 
 def repeated(method: str, recorded: dict[str, Any]) -> Any:
     """An estimator with the `settings` of another one, of which a run leaves out what was None."""
+    former = _former(make(method, 2))
+    recorded = {k: v for k, v in recorded.items() if k not in former or v != former[k]}
     if has_presets(method):
         from kscn.estimators.presets import derive
 
@@ -124,7 +131,8 @@ def settings(model: Any) -> dict[str, Any]:
 
     The name of a preset is not among them: `configured` has put its values in.
     """
-    found, apart = model.get_params(), {"callbacks", "preset"}
+    flat = getattr(model, "_flat_params", model.get_params)
+    found, apart = flat(), {"callbacks", "preset"}
     return {name: _plain(value) for name, value in found.items() if name not in apart}
 
 
@@ -138,11 +146,17 @@ def defaults(model: Any) -> dict[str, Any]:
         default = getattr(signature.parameters.get(own), "default", inspect.Parameter.empty)
         if default is not inspect.Parameter.empty:
             found[name] = _plain(default)
+    found.pop("settings", None)
     if hasattr(type(model), "from_preset"):  # whose own defaults depend on the data
         from kscn.estimators.presets import derive
 
         found |= derive.OPEN
-    return found
+    return {**_former(model), **found}
+
+
+def _former(model: Any) -> Mapping[str, Any]:
+    """Parameters that older runs recorded and that there are no more, with the usual value."""
+    return getattr(model, "_former_params", {})
 
 
 def _baselines() -> Any:

@@ -62,11 +62,13 @@ def repeat(
     KSCN
         Fitted with no epoch of clustering.
     """
-    from kscn.estimators.deep import KSCN
+    from kscn.estimators.deep import KSCN, SELDOM_SET
     from kscn.estimators.presets import DEFAULT
     from kscn.estimators.presets.derive import OPEN
 
-    unknown = set(parameters) - set(KSCN().get_params())
+    former = KSCN._former_params
+    parameters = {k: v for k, v in parameters.items() if k not in former or v != former[k]}
+    unknown = set(parameters) - set(KSCN().get_params()) - set(SELDOM_SET)
     if unknown or parameters.get("autoencoder", "auto") not in ("auto", "cae", "sae"):
         raise InputError(
             "the pretraining of this run cannot be repeated from its settings; give a saved model "
@@ -81,7 +83,7 @@ def repeat(
         "init": labels,
         "callbacks": tuple(callbacks),
     }
-    model = KSCN(**again).fit(samples)
+    model = KSCN.from_settings(**again).fit(samples)
     before, after = _last_error(history), _last_error(model.history_)
     if before and after and abs(after - before) > 1e-3 * before:
         warnings.warn(

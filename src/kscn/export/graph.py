@@ -21,8 +21,8 @@ from kscn.features import (
 
 def noise_scale(model: Any) -> float:
     """The t of `predict_proba`: posteriors are proportional to exp(-residual / t)."""
-    if hasattr(model, "_scale"):
-        scale = float(model._scale())
+    if hasattr(model, "model_"):
+        scale = float(model.model_.temperature)
     elif getattr(model, "loss", None) == "separation":
         scale = float(model.temperature)
     else:
@@ -84,7 +84,7 @@ class WholeModel(nn.Module):
         self.register_buffer("bases", bases.permute(1, 0, 2).reshape(d, -1))  # (d, k p)
         shift, offsets = torch.zeros(d).double(), torch.zeros(self.n_clusters, d).double()
         if getattr(model, "offsets_", None) is not None:
-            shift = model._shift.double()
+            shift = model.model_.shift.cpu().double()
             # Orthogonal to the bases, whichever points of the subspaces the model names.
             offsets = torch.from_numpy(model.offsets_.astype(np.float64)) - shift
             offsets = offsets - (bases @ (bases.mT @ offsets[..., None])).squeeze(-1)

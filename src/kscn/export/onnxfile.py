@@ -133,8 +133,8 @@ def _energy(model: Any, samples: NDArray) -> NDArray:
     """Squared norms of the points whose distances to subspaces are taken."""
     if isinstance(model, KSubspaces):
         points = samples.reshape(len(samples), -1).astype(np.float64)
-        if model._shift is not None:  # affine
-            points = points - model._shift.numpy()
+        if model.model_.shift is not None:  # affine
+            points = points - model.model_.shift.cpu().numpy()
     else:
         points = model.transform(samples).astype(np.float64)
     return np.maximum(np.square(points).sum(axis=1), np.finfo(np.float32).tiny)

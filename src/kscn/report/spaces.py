@@ -169,7 +169,7 @@ class LatentSpace(EncodedSpace):
         return self._latents(self._codes_of(rows))
 
     def _codes_of(self, rows: NDArray) -> Tensor:
-        codes = encode(self._model._opened(rows), self._encode)
+        codes = encode(self._model._network_inputs(rows), self._encode)
         return torch.from_numpy(np.asarray(codes))
 
     def _latents(self, codes: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from kscn.subspaces.grassmann import (
 )
 from kscn.subspaces.update import (
     ScatterSums,
+    check_size,
     keep_nearest,
     leading_directions,
     leading_eigenvectors,
@@ -24,6 +25,7 @@ from kscn.subspaces.update import (
 __all__ = [
     "ScatterSums",
     "Subspaces",
+    "check_size",
     "distance",
     "geodesic",
     "keep_nearest",

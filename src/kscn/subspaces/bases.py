@@ -53,6 +53,11 @@ class Subspaces:
     bases: Tensor
     offsets: Tensor | None = None
 
+    @classmethod
+    def along_axes(cls, k: int, p: int) -> Subspaces:
+        """k subspaces of dimension p, orthogonal to each other, along the axes of R^(k p)."""
+        return cls(torch.eye(k * p).view(k * p, k, p).permute(1, 0, 2).contiguous())
+
     @property
     def n_clusters(self) -> int:
         """The number of subspaces, k."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from kscn.errors import InputError
 from kscn.subspaces.bases import Subspaces
 
 # Up to this dimension the full eigendecomposition is as fast as anything.
@@ -26,6 +27,20 @@ CONVERGED = 1e-9
 ROUGH_ROUNDS = 3
 # Directions that hold less than this share of the largest are the rounding of float32.
 ROUNDING = 1e-7
+GIB = 2**30
+# Of sums: beyond this, their eigenvectors would take hours anyway.
+MOST_BYTES = 8 * GIB
+
+
+def check_size(n_clusters: int, dim: int) -> None:
+    """Refuse a problem whose sums would not fit in memory, before anything is allocated."""
+    needed = int(n_clusters) * dim**2 * 8
+    if needed > MOST_BYTES:
+        raise InputError(
+            f"n_clusters={n_clusters} in {dim} features needs {needed / GIB:.1f} GiB for a "
+            f"{dim} x {dim} matrix per cluster, more than the limit of {MOST_BYTES / GIB:.0f} GiB; "
+            "reduce the features first, for example by PCA."
+        )
 
 
 class ScatterSums:
@@ -47,6 +62,36 @@ class ScatterSums:
         self.frame: Tensor | None = None  # eigenvectors found last, a start for the next time
         self.second = zeros(n_clusters, dim, dim)
         self.first = zeros(n_clusters, dim) if affine else None
+
+    @classmethod
+    def from_spectra(cls, current: Subspaces, spectra: Tensor, weights: Tensor) -> ScatterSums:
+        """Sums on the CPU of a fitted model: exact inside its subspaces, isotropic outside.
+
+        Sums are not part of a model, whose spectra say nearly as much.
+
+        Parameters
+        ----------
+        current : Subspaces
+            The fitted subspaces.
+        spectra : Tensor, shape (k, d)
+            Eigenvalues of each cluster's scatter, descending.
+        weights : Tensor, shape (k,)
+            Weight of each cluster.
+        """
+        current = current.to(torch.float64, "cpu")
+        k, d, p = current.bases.shape
+        sums = cls(k, d, current.offsets is not None)
+        sums.weight += weights
+        used = torch.arange(p) < current.dims[:, None]
+        inside = spectra[:, :p] * used
+        level = (spectra.sum(dim=1) - inside.sum(dim=1)) / (d - current.dims)
+        excess = (inside - level[:, None]) * used
+        sums.second += (current.bases * excess[:, None]) @ current.bases.mT
+        sums.second += level[:, None, None] * torch.eye(d, dtype=torch.float64)
+        if sums.first is not None and current.offsets is not None:
+            sums.first += sums.weight[:, None] * current.offsets
+            sums.second += sums.first[:, :, None] * current.offsets[:, None]
+        return sums
 
     def add(
         self, z: Tensor, labels: Tensor, weights: Tensor | None = None, sign: float = 1.0

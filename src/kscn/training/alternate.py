@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,10 +25,11 @@ from kscn.errors import InputError, TrainingError
 from kscn.subspaces import ScatterSums, Subspaces, largest_turn
 from kscn.subspaces.grassmann import descend
 from kscn.subspaces.seeding import rescue_empty
-from kscn.training.blocks import Blocks, FiniteCheck
+from kscn.training.blocks import Blocks
 from kscn.training.checkpoint import State
-from kscn.training.distributed import ALONE, Group, place
+from kscn.training.distributed import place
 from kscn.training.folds import drawn
+from kscn.training.labels import Numbered, assign, in_order
 from kscn.training.latents import Encoder, encode
 from kscn.training.lloyd import Lloyd
 from kscn.training.losses import ResidualLoss, SeparationLoss
@@ -84,8 +84,6 @@ class Alternation:
         Of the separation loss.
     update_every : int or None
         Mini-batches between two Grassmann steps; None steps once, at the end of the epoch.
-    saved : State, optional
-        Where an earlier alternation was; `trainer` has been put there already.
     """
 
     def __init__(
@@ -100,7 +98,6 @@ class Alternation:
         temperature: float,
         balance: float,
         update_every: int | None = None,
-        saved: State | None = None,
     ) -> None:
         self.trainer = trainer
         self.group = trainer.group
@@ -120,11 +117,12 @@ class Alternation:
         self.gather_seconds = 0.0
         on_cpu = trainer.batches.device.type == "cpu"
         self.together = GATHER_TOGETHER if on_cpu else DEVICE_TIMES * GATHER_TOGETHER
-        if saved is not None and trainer.steps_done:
-            self._restore(saved)
-            return
+        self.finished = False
+
+    def begin(self) -> None:
+        """Assign all samples to the subspaces to begin with; or load a state instead."""
         with self._sound():
-            self.latents = encode(trainer.batches, self.encoder)
+            self.latents = encode(self.trainer.batches, self.encoder)
             self._assign()
 
     def run(self, epochs: int, tol: float, on_epoch: Callable[[Epoch], object]) -> None:
@@ -133,7 +131,7 @@ class Alternation:
         `on_epoch` may return True to stop.
         """
         began = time.perf_counter()
-        while self.trainer.epochs_done < epochs:
+        while self.trainer.epochs_done < epochs and not self.finished:
             old_labels = self.labels
             if self.trainer.steps_done == 0:
                 self.before, self.targets = self.subspaces, self._targets()
@@ -170,9 +168,15 @@ class Alternation:
                 update_seconds,
                 time.perf_counter() - began,
             )
-            if self.group.any(on_epoch(done) is True or done.changed <= tol):
-                break
-            self.trainer.keeper.keep()
+            self.finished = self.group.any(on_epoch(done) is True or done.changed <= tol)
+            if not self.finished:
+                self.trainer.safe_points.reached()
+        self.finished = True
+
+    def numbered(self) -> Numbered:
+        """What was found, with clusters in canonical order."""
+        known = self.labels, self.distance
+        return in_order(self._blocks(), self.subspaces, self.group, known)
 
     def _own_sizes(self) -> Tensor:
         """Members of each cluster in this process, (k,)."""
@@ -223,7 +227,8 @@ class Alternation:
                 f"{self.trainer.stage}: {found.zeros:.0%} of the samples have a latent of zero, "
                 "which is in every subspace; lower weight or learning_rate and fit again."
             )
-        self.labels, self.distance, self.relative = found[:3]
+        self.labels = found.labels.long()  # they number the classes of a cross-entropy
+        self.distance, self.relative = found.distance, found.relative
 
     def _blocks(self) -> Blocks:
         return Blocks(self.latents, torch.float32, self.trainer.batches.device)
@@ -251,9 +256,10 @@ class Alternation:
 
     # Checkpoints --------------------------------------------------------------------------------
 
-    def state(self) -> State:
-        """Everything that goes on from here, besides the weights; less between epochs."""
-        state = self.trainer.state()
+    def state_dict(self) -> State:
+        """Everything that goes on from here; less between epochs."""
+        state = self.trainer.state_dict()
+        state.facts["finished"] = self.finished
         state.tensors["bases"] = self.subspaces.bases
         if self.trainer.steps_done:
             state.facts["gathered"] = self.gathered
@@ -268,9 +274,15 @@ class Alternation:
             }
         return state
 
-    def _restore(self, state: State) -> None:
-        """Go on within an epoch. Latents are made at its end."""
-        bases = self.subspaces.bases
+    def load_state_dict(self, state: State) -> None:
+        """Go on from `state`. Within an epoch there are no latents: they are made at its end."""
+        self.trainer.load_state_dict(state)
+        self.finished = state.facts["finished"]
+        bases = state.tensors["bases"].to(self.subspaces.bases)
+        self.subspaces = self.before = Subspaces(bases)
+        if not self.trainer.steps_done:
+            self.begin()
+            return
         self.before = Subspaces(state.tensors["before"].to(bases))
         self.labels = self._own(state.tensors["labels"])
         self.targets = self._own(state.tensors["targets"])
@@ -335,31 +347,3 @@ class Alternation:
         rescued = rescue_empty(self.subspaces, empty, pool, size, generator)
         self.subspaces = self.group.agree_on(rescued)
         self._assign()
-
-
-class Assignment(NamedTuple):
-    """Where all samples belong."""
-
-    labels: Tensor  # nearest subspace, shape (n,)
-    distance: Tensor  # squared distance to it, shape (n,)
-    relative: float  # sum of the distances as a share of the sum of |z|^2, over all processes
-    zeros: float  # share of latents that are zero, likewise
-
-
-def assign(blocks: Blocks, subspaces: Subspaces, group: Group = ALONE) -> Assignment:
-    """The nearest subspace of every sample of this process, on the device of the blocks."""
-    labels = torch.empty(len(blocks), dtype=torch.int64, device=blocks.device)
-    distance = torch.empty(len(blocks), dtype=blocks.dtype, device=blocks.device)
-    totals = torch.zeros(2, dtype=torch.float64, device=blocks.device)  # of |z|^2, and zeros
-    finite = FiniteCheck(blocks.source.name)
-    for where, z in blocks:
-        norms = z.square().sum(dim=1)
-        finite(norms, z)
-        nearest, label = subspaces.residuals(z, norms).min(dim=1)
-        labels[where : where + len(z)] = label
-        distance[where : where + len(z)] = nearest
-        totals += torch.stack([norms.double().sum(), (norms == 0).sum()])
-    finite.close()
-    sums = torch.stack([distance.double().sum(), *totals]).tolist()
-    residual, energy, all_zeros, n = group.add(*sums, len(blocks))
-    return Assignment(labels, distance, residual / max(energy, 1e-300), all_zeros / n)

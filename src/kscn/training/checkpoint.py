@@ -1,10 +1,10 @@
 """Saved states of a fit, so that a kill, a full disk or a power cut costs little of it.
 
-A loop calls `Keeper.keep` at its safe points: between epochs and iterations, and between
-mini-batches where `due` says so. A plain `Keeper` does nothing; `Checkpoints` writes what its
-`snapshot` gives into a directory, as model files: safetensors and JSON with checksums, complete or
-not there at all. The last two are kept, so that one damaged later is no loss. Of many processes
-the first one writes and reads; the others get everything from it.
+A loop says when it has reached a safe point: between epochs or iterations, and between mini-batches
+where one is `due`. Plain `SafePoints` do nothing then; `Checkpoints` write what their `snapshot`
+gives into a directory, as model files: safetensors and JSON with checksums, complete or not there
+at all. The last two are kept, so that one damaged later is no loss. Of many processes the first
+one writes and reads; the others get everything from it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kscn.constraints import Number, check_value
 from kscn.errors import KscnError, ModelFileError
 from kscn.modelfile import read_model, remove_directory, write_model
 from kscn.training.distributed import ALONE, Group
 
 KIND = "Checkpoint"
+# Of what states hold: those of another form cannot be gone on from.
+FORM = 2
 KEPT = 2
+# Between two states at most, unless another time is asked for.
+MINUTES = 10.0
 # Between epochs a state is written when that takes less than this share of the time since the last.
 SHARE = 0.05
 # What writing takes, until it is known.
@@ -64,6 +69,29 @@ class StopRequest:
 STOP = StopRequest()
 
 
+@dataclass(frozen=True)
+class CheckpointDirectory(os.PathLike[str]):
+    """A directory for checkpoints, and the longest time between two states of a fit.
+
+    Parameters
+    ----------
+    path : path-like
+        The directory.
+    minutes : float, default=10
+        At most this long passes between two states; where an iteration or a step takes longer, its
+        end is waited for.
+    """
+
+    path: str | os.PathLike[str]
+    minutes: float = MINUTES
+
+    def __post_init__(self) -> None:
+        check_value("minutes", self.minutes, [Number(0)])
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+
 @dataclass
 class State:
     """What a checkpoint holds: facts that fit into JSON, and tensors on the CPU."""
@@ -89,8 +117,8 @@ def prefixed(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 Snapshot = Callable[[], State]
 
 
-class Keeper:
-    """Keeps nothing: a fit without a directory for checkpoints."""
+class SafePoints:
+    """Where a fit may be interrupted; nothing happens there without a directory for checkpoints."""
 
     snapshot: Snapshot
 
@@ -102,7 +130,7 @@ class Keeper:
         """Whether a state is wanted from the middle of an epoch; for this process to say."""
         return False
 
-    def keep(self, always: bool = False) -> None:
+    def reached(self, always: bool = False) -> None:
         """Between two epochs or iterations: write the state if it is time to.
 
         All processes call this together.
@@ -115,15 +143,8 @@ class Keeper:
         """
         vars(self).pop("snapshot", None)
 
-    def below(self, name: str) -> Path | None:
-        """A directory for the checkpoints of a fit inside of this one."""
-        return None
 
-    def forget(self, name: str) -> None:
-        """Remove that directory, when the fit inside is done."""
-
-
-class Checkpoints(Keeper):
+class Checkpoints(SafePoints):
     """States in a directory.
 
     Parameters
@@ -156,7 +177,7 @@ class Checkpoints(Keeper):
         waited = time.monotonic() - self.last
         return STOP.made or (self.group.rank == 0 and waited >= 60 * self.minutes)
 
-    def keep(self, always: bool = False) -> None:
+    def reached(self, always: bool = False) -> None:
         """Write the state if that is worth its time; then stop where that was asked for."""
         waited = time.monotonic() - self.last
         worth = self.group.rank == 0 and self.cost <= SHARE * waited
@@ -168,15 +189,6 @@ class Checkpoints(Keeper):
             self._write(state, must=bool(stop))
         if stop:
             raise StoppedError(f"the fit was asked to stop; its state is in {self.directory}.")
-
-    def below(self, name: str) -> Path | None:
-        """A directory inside of this one."""
-        return self.directory / name
-
-    def forget(self, name: str) -> None:
-        """Remove it."""
-        if self.group.rank == 0:
-            remove_directory(self.directory / name)
 
     # Files --------------------------------------------------------------------------------------
 
@@ -269,9 +281,11 @@ def _described(state: State) -> bytes:
     return json.dumps({"facts": state.facts, "tensors": table}).encode()
 
 
-def keeper(directory: Any, minutes: float, group: Group) -> Keeper:
+def safe_points(directory: Any, group: Group) -> SafePoints:
     """Checkpoints in a directory, or none at all where there is no directory."""
-    return Keeper() if directory is None else Checkpoints(directory, minutes, group)
+    if directory is None:
+        return SafePoints()
+    return Checkpoints(directory, getattr(directory, "minutes", MINUTES), group)
 
 
 def identity(params: Mapping[str, Any], source: Any, whole: int) -> dict[str, Any]:
@@ -286,10 +300,11 @@ def identity(params: Mapping[str, Any], source: Any, whole: int) -> dict[str, An
     whole : int
         How many samples there are in all processes.
     """
-    unimportant = {"callbacks", "checkpoint_dir", "checkpoint_minutes", "device"}
+    unimportant = {"callbacks", "checkpoint_dir", "device"}
     plain = {name: _plain(value) for name, value in params.items() if name not in unimportant}
     few = np.ascontiguousarray(source[: min(4, len(source))])
     return plain | {
+        "form of its states": FORM,
         "samples": whole,
         "shape": list(source.shape),
         "dtype": source.dtype.name,

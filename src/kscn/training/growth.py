@@ -81,7 +81,7 @@ def grow(
     dims : list of int
         Of `dimensions`, at least one.
     report : callable
-        Hears (dimensions done, of how many).
+        Called with the number of dimensions done, and of how many.
     across : bool
         Whether the subspaces outside of every fold are wanted.
     """

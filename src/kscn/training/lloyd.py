@@ -24,7 +24,7 @@ from torch import Tensor
 from kscn.subspaces import ScatterSums, Subspaces, largest_turn
 from kscn.subspaces.seeding import rescue_empty
 from kscn.training.blocks import Blocks, FiniteCheck
-from kscn.training.checkpoint import Keeper, State
+from kscn.training.checkpoint import SafePoints, State
 from kscn.training.distributed import ALONE, Group, place
 from kscn.training.memory import kept_memory
 
@@ -84,8 +84,8 @@ class Lloyd:
         and go leaves no trace, so that the accelerated and the plain loop take the same path.
     group : Group
         The processes that hold all samples together; weights are those of our own.
-    keeper : Keeper
-        Told between iterations that the state of the fit may be written.
+    safe_points : SafePoints
+        Reached between iterations.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Lloyd:
         accelerate: bool = True,
         product_dtype: torch.dtype = torch.float64,
         group: Group = ALONE,
-        keeper: Keeper | None = None,
+        safe_points: SafePoints | None = None,
     ) -> None:
         n, k = len(blocks), start.n_clusters
         self.blocks = blocks
@@ -112,7 +112,7 @@ class Lloyd:
         self.accelerate = accelerate
         self.product_dtype = product_dtype
         self.group = group
-        self.keeper = Keeper() if keeper is None else keeper
+        self.safe_points = SafePoints() if safe_points is None else safe_points
         self.affine = start.offsets is not None
         self.dims = start.dims.cpu()
         self.labels = torch.full((n,), -1, dtype=torch.int32, device=blocks.device)
@@ -169,12 +169,12 @@ class Lloyd:
             if self.group.any(stop):
                 break
             self.previous = np.inf if rescued else objective
-            self.keeper.keep()
+            self.safe_points.reached()
         return LloydResult(self.subspaces, self.sums, iterations)
 
     # Checkpoints --------------------------------------------------------------------------------
 
-    def state(self) -> State:
+    def state_dict(self) -> State:
         """Everything that further iterations depend on; sums are made anew of the labels."""
         facts = {"iteration": self.number, "rescues": self.rescues, "objective": self.previous}
         tensors = {"bases": self.subspaces.bases, "labels": self.group.gather(self.labels)}
@@ -185,7 +185,7 @@ class Lloyd:
             del facts["objective"]  # JSON has no infinity
         return State(facts, tensors)
 
-    def restore(self, state: State) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Go on from `state`."""
         self.number, self.rescues = state.facts["iteration"], state.facts["rescues"]
         self.previous = state.facts.get("objective", np.inf)

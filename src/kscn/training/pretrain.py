@@ -14,11 +14,9 @@ from torch.optim.swa_utils import AveragedModel
 
 from kscn.errors import TrainingError
 from kscn.training.checkpoint import (
-    Keeper,
+    SafePoints,
     State,
-    generator_states,
     prefixed,
-    restore_generator,
 )
 from kscn.training.device import generator_state, seeded, set_generator_state
 from kscn.training.distributed import ALONE, Group, send_module
@@ -87,8 +85,8 @@ class Trainer:
         holds the average.
     group : Group
         The processes that train together: each step is taken on all their batches.
-    keeper : Keeper
-        Told when the state of the fit may be written, also in the middle of an epoch.
+    safe_points : SafePoints
+        Reached between epochs, and in the middle of one where that is due.
     """
 
     def __init__(
@@ -106,7 +104,7 @@ class Trainer:
         reconstruct: bool = True,
         average: float | None = None,
         group: Group = ALONE,
-        keeper: Keeper | None = None,
+        safe_points: SafePoints | None = None,
     ) -> None:
         self.autoencoder = autoencoder
         self.latent = latent
@@ -121,7 +119,7 @@ class Trainer:
             self.average = average
             self.averaged = AveragedModel(both, multi_avg_fn=self._move, use_buffers=True)
         self.group = group
-        self.keeper = Keeper() if keeper is None else keeper
+        self.safe_points = SafePoints() if safe_points is None else safe_points
         self.epochs_done = 0
         # Of the epoch that is going on: steps, sums of losses, samples, the generator's state when
         # it began, and that of torch's own where the epoch was interrupted.
@@ -194,7 +192,7 @@ class Trainer:
             self.optimizer.zero_grad(set_to_none=True)
             # Losses are shares that add up over processes; gradients become their mean.
             (self.group.size * total).backward()
-            due = self.keeper.due()
+            due = self.safe_points.due()
             shares = [total, reconstruction, clean.new_zeros(()) if subspace is None else subspace]
             figures = torch.stack([*shares, clean.new_full((), due)]).detach().double()
             figures = self.group.sum(figures)
@@ -211,7 +209,7 @@ class Trainer:
             self.seen += samples
             self.steps_done += 1
             if pause:
-                self.keeper.keep()
+                self.safe_points.reached()
         # Running statistics, which everyone but the first process has of its own batches.
         send_module(self.group, filter(None, [self.network, self.averaged]))
         self.epochs_done += 1
@@ -274,8 +272,8 @@ class Trainer:
 
     # Checkpoints --------------------------------------------------------------------------------
 
-    def state(self) -> State:
-        """Everything that further steps depend on, besides the weights; their average is in it."""
+    def state_dict(self) -> State:
+        """Everything that further steps depend on, but for the generator of the whole fit."""
         facts: dict[str, Any] = {"epochs_done": self.epochs_done, "steps_done": self.steps_done}
         facts["rates"] = [[g["lr"], *g["betas"]] for g in self.optimizer.param_groups]
         if self.scheduler is not None:
@@ -285,7 +283,8 @@ class Trainer:
             for i, entries in self.optimizer.state_dict()["state"].items()
             for name, value in entries.items()
         }
-        tensors["generator"] = generator_states(self.generator, self.group)
+        for name, module in (("autoencoder", self.autoencoder), ("latent", self.latent)):
+            tensors |= prefixed(name, module.state_dict())
         if self.averaged is not None:
             tensors |= prefixed("averaged", self.averaged.state_dict())
         if self.steps_done:
@@ -298,8 +297,10 @@ class Trainer:
                 tensors["device dropout"] = self.group.gather(own[None])
         return State(facts, tensors)
 
-    def restore(self, state: State) -> None:
-        """Go on from `state`; the weights have been put in place already."""
+    def load_state_dict(self, state: State) -> None:
+        """Go on from `state`."""
+        for name, module in (("autoencoder", self.autoencoder), ("latent", self.latent)):
+            module.load_state_dict(state.part(name))
         self.epochs_done, self.steps_done = state.facts["epochs_done"], state.facts["steps_done"]
         for group, (rate, *betas) in zip(
             self.optimizer.param_groups, state.facts["rates"], strict=True
@@ -321,7 +322,6 @@ class Trainer:
                 self.optimizer.state[parameter][name] = held
         if self.averaged is not None:
             self.averaged.load_state_dict(state.part("averaged"))
-        restore_generator(self.generator, state.tensors["generator"], self.group)
         if self.steps_done:
             self.totals = state.tensors["totals"].to(self.batches.device)
             self.seen = state.facts["seen"]
@@ -340,4 +340,4 @@ def pretrain(trainer: Trainer, epochs: int, on_epoch: Callable[[int, EpochLosses
         losses = trainer.epoch()
         if trainer.group.any(on_epoch(trainer.epochs_done, losses) is True):
             break
-        trainer.keeper.keep()
+        trainer.safe_points.reached()

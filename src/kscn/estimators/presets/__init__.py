@@ -6,12 +6,12 @@ explained at the top of paper.toml. Nothing here knows what the parameters mean.
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from kscn.constraints import check_names
 from kscn.errors import InputError
 
 if sys.version_info >= (3, 11):
@@ -31,8 +31,6 @@ FEW = 20_000
 SMALL = 16
 # Sections that belong to no named data set.
 _GENERAL = {"common", "images", "few-images", "small-images", "vectors", "few-vectors"}
-# What belongs to a run and not to a preset.
-_OF_THE_RUN = {"n_clusters", "preset", "update", "random_state", "callbacks", "checkpoint_dir"}
 
 
 def names() -> list[str]:
@@ -71,7 +69,7 @@ def parameters(
     Returns
     -------
     dict
-        To be passed as ``KSCN(n_clusters, **parameters)``.
+        To be passed as ``KSCN.from_settings(n_clusters, **parameters)``.
 
     Raises
     ------
@@ -122,6 +120,8 @@ def read(preset: str) -> dict[str, dict[str, Any]]:
     InputError
         When the preset is unknown or faulty, whichever section the fault is in.
     """
+    from kscn.estimators.presets.derive import OPEN
+
     try:
         sections = tomllib.loads(_text(preset))
     except tomllib.TOMLDecodeError as error:
@@ -132,7 +132,8 @@ def read(preset: str) -> dict[str, dict[str, Any]]:
                 f"the preset {preset} sets {name} outside of any section; put it below [common]."
             )
         for key, value in section.items():
-            _check_names(preset, value if key in METHODS else [key])
+            names = value if key in METHODS else [key]
+            check_names(names, OPEN, f"the preset {preset} sets")
     return sections
 
 
@@ -188,16 +189,3 @@ def _section(
 def _family(dataset: str) -> str:
     """The data set that `dataset` is a part of."""
     return dataset.removesuffix("-test").removesuffix("-train")
-
-
-def _check_names(preset: str, given: Iterable[str]) -> None:
-    from kscn.estimators.deep import KSCN
-
-    known = set(KSCN().get_params()) - _OF_THE_RUN
-    for name in given:
-        if name not in known:
-            near = get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(sorted(known))}."
-            raise InputError(
-                f"the preset {preset} sets {name!r}, which a preset of KSCN cannot set; {hint}"
-            )

@@ -15,8 +15,8 @@ from functools import cached_property
 from numbers import Integral
 from typing import Any
 
+from kscn.constraints import POSITIVE, Alternative, Array, Integer, Number, check_table
 from kscn.estimators import network, presets
-from kscn.estimators import validation as check
 from kscn.nn import DenseAutoencoder
 
 AUTO = "auto"
@@ -37,7 +37,6 @@ OPEN: dict[str, Any] = {
     "init": "k-subspaces",
     "init_dim": None,
     "n_init": 10,
-    "restarts": 1,
     "pretrain_epochs": 50,
     "epochs": 50,
     "tol": 1e-3,
@@ -45,6 +44,27 @@ OPEN: dict[str, Any] = {
     "learning_rate": 1e-3,
     "schedule": "constant",
     "update_every": None,
+}
+
+
+# What each of them may be, besides "auto". Those that are missing are looked at with the samples.
+CONSTRAINTS: dict[str, Sequence[Alternative]] = {
+    "weight": [Number(0)],
+    "trim": [Number(0, 0.5)],
+    "latent": ["identity", "whitened"],
+    "latent_dim": [Integer(2)],
+    "loss": ["residual", "separation"],
+    "temperature": [POSITIVE],
+    "balance": [Number(0)],
+    "init": ["k-subspaces", "neighbours", "ensemble", "k-means", "dsc", Array("labels")],
+    "n_init": [Integer(1)],
+    "pretrain_epochs": [Integer(0)],
+    "epochs": [Integer(0)],
+    "tol": [Number(0)],
+    "batch_size": [Integer(1)],
+    "learning_rate": [POSITIVE],
+    "schedule": ["constant", "one-cycle"],
+    "update_every": [None, Integer(1)],
 }
 
 
@@ -139,8 +159,13 @@ def settings(
     found = OPEN | presets.parameters(preset, method, dataset, shape, n_samples)
     found = {name: found[name] for name in OPEN}
     found |= {name: given[name] for name in OPEN if not _open(given.get(name, AUTO))}
-    check.deep_settings(found)
+    check_settings(found)
     return _Derivation(found, tuple(shape), n_samples, given["n_clusters"]).run()
+
+
+def check_settings(found: Mapping[str, Any]) -> None:
+    """Refuse impossible settings, given or from a preset; "auto" is passed."""
+    check_table({name: v for name, v in found.items() if not _open(v)}, CONSTRAINTS)
 
 
 class _Derivation:

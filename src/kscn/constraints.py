@@ -1,18 +1,21 @@
-"""What a parameter may be, as data beside its default: alternatives of which it has to meet one.
+"""What a parameter may be, as data: alternatives of which it has to meet one.
+
+They stand in a table of the class, as scikit-learn's `_parameter_constraints`, or where the class
+is a dataclass, beside the default:
 
     keep: float = parameter(1.0, Number(0, 1, closed="both"))
     weight: float | None = parameter(None, POSITIVE)
     init: str = parameter("k-subspaces", "k-means")
 
-An alternative is an `Integer`, a `Number`, a type, a word or None, as in scikit-learn's
-`_parameter_constraints`.
+An alternative is an `Integer`, a `Number`, an `Array`, a type, a word or None.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -58,9 +61,23 @@ class Number:
         return f"a number {low} {self.low}{end}"
 
 
+@dataclass(frozen=True)
+class Array:
+    """Anything that may be an array of something; what it holds is looked at with the samples."""
+
+    of: str
+
+    def allows(self, value: Any) -> bool:
+        """Whether a value may be one."""
+        return value is not None and not isinstance(value, str)
+
+    def __str__(self) -> str:
+        return f"an array of {self.of}"
+
+
 POSITIVE = Number(0, closed="neither")
 # Types are bool, str and os.PathLike.
-Alternative = Integer | Number | type | str | None
+Alternative = Integer | Number | Array | type | str | None
 T = TypeVar("T")
 
 
@@ -71,11 +88,28 @@ def parameter(default: T, *alternatives: Alternative) -> T:
     return field(default=default, metadata={"alternatives": alternatives})
 
 
+def check_table(values: Mapping[str, Any], table: Mapping[str, Sequence[Alternative]]) -> None:
+    """Refuse a value that meets none of its alternatives; those without may be anything."""
+    for name, alternatives in table.items():
+        if name in values:
+            check_value(name, values[name], alternatives)
+
+
 def check_parameters(estimator: Any) -> None:
-    """Refuse a parameter that meets none of its alternatives; those without may be anything."""
+    """`check_table` of a dataclass, by the alternatives of its fields."""
     for one in fields(estimator):
         if "alternatives" in one.metadata:
             check_value(one.name, getattr(estimator, one.name), one.metadata["alternatives"])
+
+
+def check_names(given: Iterable[Any], known: Iterable[str], where: str) -> None:
+    """Refuse a name that is not known, with a hint at the one that may be meant."""
+    known = sorted(known)
+    for name in given:
+        if name not in known:
+            near = get_close_matches(str(name), known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}."
+            raise InputError(f"{where} {name!r}, which it cannot; {hint}")
 
 
 def check_value(name: str, value: Any, alternatives: Sequence[Alternative]) -> None:
@@ -87,7 +121,7 @@ def check_value(name: str, value: Any, alternatives: Sequence[Alternative]) -> N
 
 
 def _allows(alternative: Alternative, value: Any) -> bool:
-    if isinstance(alternative, (Integer, Number)):
+    if isinstance(alternative, (Integer, Number, Array)):
         return alternative.allows(value)
     if isinstance(alternative, type):
         return isinstance(value, (bool, np.bool_) if alternative is bool else alternative)
@@ -101,7 +135,9 @@ def _words(alternative: Alternative) -> list[str]:
         return ["True", "False"]
     if isinstance(alternative, type):
         return ["a string" if alternative is str else "a path"]
-    return [str(alternative) if isinstance(alternative, (Integer, Number)) else repr(alternative)]
+    if isinstance(alternative, (Integer, Number, Array)):
+        return [str(alternative)]
+    return [repr(alternative)]
 
 
 def _is_a(kind: type, value: Any) -> bool:

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from kscn.baselines.layerwise import LayerInputs, LayerPair, pretrain_layers
 from kscn.data import as_source
 from kscn.errors import TrainingError
 from kscn.nn import DenseAutoencoder, InputScaling
-from kscn.training.layerwise import LayerInputs, LayerPair, pretrain_layers
 from kscn.training.minibatches import Minibatches
 
 

@@ -6,8 +6,7 @@ import torch
 
 from kscn import KSubspaces
 from kscn.errors import InputError
-from kscn.estimators.sums import check_size, sums_from_spectra
-from kscn.subspaces import ScatterSums
+from kscn.subspaces import ScatterSums, check_size
 
 
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
@@ -36,7 +35,7 @@ def test_rebuilt_sums_are_exact_inside_the_subspaces_and_isotropic_outside(affin
     dims = torch.tensor([2, 1])
     found = sums.subspaces(dims)
     spectra = sums.spectra()
-    again = sums_from_spectra(found, spectra.numpy(), sums.weight.numpy())
+    again = ScatterSums.from_spectra(found, spectra, sums.weight)
     assert torch.equal(again.weight, sums.weight)
     assert again.objective(found.bases) == pytest.approx(sums.objective(found.bases))
     same = again.subspaces(dims).bases

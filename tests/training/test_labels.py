@@ -6,10 +6,10 @@ import torch
 
 from kscn.data import as_source
 from kscn.errors import InputError
-from kscn.estimators import labels as labels_module
-from kscn.estimators.labels import canonical_order, nearest
 from kscn.subspaces import Subspaces
+from kscn.training import labels as labels_module
 from kscn.training.blocks import Blocks
+from kscn.training.labels import assign, canonical_order
 
 
 def blocks(X, batch_size=16384):
@@ -20,7 +20,7 @@ def blocks(X, batch_size=16384):
 def test_the_nearest_line_and_the_distance_to_it(batch_size):
     X = np.random.default_rng(0).standard_normal((40, 3))
     axes = Subspaces(torch.eye(3, dtype=torch.float64)[:, :, None])
-    labels, distance = nearest(blocks(X, batch_size), axes)
+    labels, distance = assign(blocks(X, batch_size), axes)[:2]
     np.testing.assert_array_equal(labels, np.abs(X).argmax(axis=1))
     np.testing.assert_allclose(distance, (X**2).sum(axis=1) - (X**2).max(axis=1))
 
@@ -29,7 +29,7 @@ def test_samples_that_are_no_numbers_are_refused():
     X = np.ones((20, 3))
     X[19, 2] = np.nan
     with pytest.raises(InputError, match="contains NaN"):
-        nearest(blocks(X, 5), Subspaces(torch.eye(3, dtype=torch.float64)[:, :, None]))
+        assign(blocks(X, 5), Subspaces(torch.eye(3, dtype=torch.float64)[:, :, None]))
 
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 100])

@@ -9,7 +9,7 @@ from scipy.optimize import minimize_scalar
 
 from kscn.data import as_source
 from kscn.training.growth import fold_of
-from kscn.training.opinion import SecondOpinion, both, temperature
+from kscn.training.refine import FeatureView, calibrated_temperature, combined
 
 K, N = 4, 600
 
@@ -31,12 +31,12 @@ def right(labels):
 @pytest.mark.parametrize("noise", [(0.5, 0.5), (0.3, 0.4), (0.6, 0.5)])
 def test_two_views_are_right_more_often_than_either(noise):
     one, other = (view(truth(), share, seed) for seed, share in enumerate(noise))
-    settled = both(one, other)
+    settled = combined(one, other)
     assert right(settled.labels) > max(right(one.argmax(1)), right(other.argmax(1)))
 
 
 def test_what_is_doubtful_is_what_is_wrong():
-    settled = both(view(truth(), 0.5, 0), view(truth(), 0.5, 1))
+    settled = combined(view(truth(), 0.5, 0), view(truth(), 0.5, 1))
     wrong = settled.labels != truth()
     assert settled.doubt[wrong].mean() > 1.5 * settled.doubt[~wrong].mean()
     assert settled.doubt.min() > 0 and settled.doubt.max() <= 1
@@ -45,7 +45,7 @@ def test_what_is_doubtful_is_what_is_wrong():
 @given(st.floats(0.2, 3.0), st.floats(1e-6, 1e6), st.integers(0, 100))
 def test_the_temperature_is_that_of_greatest_likelihood(noise, unit, seed):
     scores = view(truth(), noise, seed)
-    found = temperature(unit * scores, truth()) / unit
+    found = calibrated_temperature(unit * scores, truth()) / unit
 
     def loss(log):
         logits = scores.double() / float(np.exp(log))
@@ -57,9 +57,9 @@ def test_the_temperature_is_that_of_greatest_likelihood(noise, unit, seed):
 
 def test_views_that_agree_everywhere_or_have_one_cluster_are_no_trouble():
     scores = view(truth(), 0.0, 0)
-    settled = both(scores, scores)
+    settled = combined(scores, scores)
     assert right(settled.labels) == 1 and bool(torch.isfinite(settled.doubt).all())
-    alone = both(torch.zeros(5, 1), torch.zeros(5, 1))
+    alone = combined(torch.zeros(5, 1), torch.zeros(5, 1))
     assert alone.labels.tolist() == [0] * 5 and alone.doubt.tolist() == [1.0] * 5
 
 
@@ -72,23 +72,23 @@ def lines(noise=0.05):
     return z.astype(np.float32)
 
 
-def opinion(z):
-    return SecondOpinion(as_source(z), torch.from_numpy(z), torch.arange(N), 1, seed=0)
+def features_of(z):
+    return FeatureView(as_source(z), torch.from_numpy(z), torch.arange(N), 1, seed=0)
 
 
 def test_subspaces_are_fitted_to_the_clusters_proposed():
     z = lines()
-    residual = opinion(z).residuals(truth(), K)
+    residual = features_of(z).residuals(truth(), K)
     assert residual.shape == (N, K)
     assert right(residual.argmin(1)) > 0.9
-    swapped = opinion(z).residuals((truth() + 1) % K, K)
+    swapped = features_of(z).residuals((truth() + 1) % K, K)
     torch.testing.assert_close(swapped.roll(-1, 1), residual)
 
 
 def test_no_sample_has_a_part_in_its_own_judgement():
     z = lines()
     z[0] = 100 * np.eye(12)[5]  # would take a subspace for itself
-    residual = opinion(z).residuals(truth(), K)
+    residual = features_of(z).residuals(truth(), K)
     assert float(residual[0].min()) > 0.5 * 100**2
     fold = fold_of(torch.arange(N), 0)
     other = 1 + int((fold[1:] == fold[0]).nonzero()[0])  # in its fold: judged without it
@@ -98,5 +98,5 @@ def test_no_sample_has_a_part_in_its_own_judgement():
 def test_mistakes_of_a_network_are_corrected_by_the_features():
     z = lines()
     network = 1 - view(truth(), 0.6, 3)
-    settled = opinion(z).settle(network)
+    settled = features_of(z).combined(network)
     assert right(settled.labels) > right(network.argmin(1)) + 0.05

@@ -5,13 +5,14 @@ Samples come in blocks, so only labels and distances are ever held for all of th
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from kscn.subspaces import Subspaces
-from kscn.training.alternate import Alternation, assign
 from kscn.training.blocks import Blocks, FiniteCheck
 from kscn.training.distributed import ALONE, Group
 
@@ -19,19 +20,32 @@ from kscn.training.distributed import ALONE, Group
 PIECE = 1 << 20
 
 
-def nearest(blocks: Blocks, subspaces: Subspaces) -> tuple[Tensor, Tensor]:
-    """The nearest subspace of every sample (n,) and the squared distance to it (n,), on the CPU."""
+class Assignment(NamedTuple):
+    """Where all samples belong."""
+
+    labels: Tensor  # nearest subspace, shape (n,), int32
+    distance: Tensor  # squared distance to it, shape (n,)
+    relative: float  # sum of the distances as a share of the sum of |z|^2, over all processes
+    zeros: float  # share of latents that are zero, likewise
+
+
+def assign(blocks: Blocks, subspaces: Subspaces, group: Group = ALONE) -> Assignment:
+    """The nearest subspace of every sample of this process, on the device of the blocks."""
     labels = torch.empty(len(blocks), dtype=torch.int32, device=blocks.device)
     distance = torch.empty(len(blocks), dtype=blocks.dtype, device=blocks.device)
+    totals = torch.zeros(2, dtype=torch.float64, device=blocks.device)  # of |z|^2, and zeros
     finite = FiniteCheck(blocks.source.name)
     for where, z in blocks:
         norms = z.square().sum(dim=1)
         finite(norms, z)
-        smallest, label = subspaces.residuals(z, norms).min(dim=1)
+        nearest, label = subspaces.residuals(z, norms).min(dim=1)
         labels[where : where + len(z)] = label
-        distance[where : where + len(z)] = smallest
+        distance[where : where + len(z)] = nearest
+        totals += torch.stack([norms.double().sum(), (norms == 0).sum()])
     finite.close()
-    return labels.cpu(), distance.cpu()
+    sums = torch.stack([distance.double().sum(), *totals]).tolist()
+    residual, energy, all_zeros, n = group.add(*sums, len(blocks))
+    return Assignment(labels, distance, residual / max(energy, 1e-300), all_zeros / n)
 
 
 def canonical_order(labels: NDArray, n_clusters: int, weights: Tensor | None = None) -> NDArray:
@@ -45,11 +59,14 @@ def canonical_order(labels: NDArray, n_clusters: int, weights: Tensor | None = N
     return np.lexsort((first, -sizes))
 
 
-def numbered(alternation: Alternation) -> tuple[Subspaces, NDArray, float]:
-    """What an alternation has found, as `in_order` has it."""
-    found = alternation.subspaces
-    blocks = Blocks(alternation.latents, torch.float32, found.bases.device)
-    return in_order(blocks, found, alternation.group, (alternation.labels, alternation.distance))
+class Numbered(NamedTuple):
+    """Clusters in canonical order."""
+
+    subspaces: Subspaces
+    labels: NDArray  # of the samples of all processes, shape (n,)
+    inertia: float  # sum of squared distances, of all processes
+    distance: Tensor  # of the samples of this process to their subspace, squared
+    order: Tensor  # which of the given clusters each of them is, shape (k,)
 
 
 def in_order(
@@ -57,7 +74,8 @@ def in_order(
     found: Subspaces,
     group: Group = ALONE,
     known: tuple[Tensor, Tensor] | None = None,
-) -> tuple[Subspaces, NDArray, float]:
+    weights: Tensor | None = None,
+) -> Numbered:
     """Subspaces in canonical order, and labels that are exactly what `predict` will say.
 
     Parameters
@@ -70,22 +88,21 @@ def in_order(
         The processes that hold all samples together.
     known : (labels, distance), optional
         Of the samples of this process, where they have been computed already.
-
-    Returns
-    -------
-    subspaces : Subspaces
-    labels : ndarray of shape (n,)
-        Of the samples of all processes.
-    inertia : float
-        Sum of all squared distances.
+    weights : Tensor, shape (n,), optional
+        Of the samples of all processes; then clusters are ordered by the weight of their members.
     """
     labels, distance = assign(blocks, found)[:2] if known is None else known
+    everyone = group.gather(labels).cpu().numpy()
     k = found.n_clusters
-    for _ in range(2):  # renumbering can tip a tie and with it a size; see KSubspaces
-        order = canonical_order(group.gather(labels).cpu().numpy(), k)
-        if (order == np.arange(k)).all():
+    whole = torch.arange(k)
+    for _ in range(2):
+        order = torch.from_numpy(canonical_order(everyone, k, weights))
+        if torch.equal(order, torch.arange(k)):
             break
-        found = found.reordered(torch.from_numpy(order).to(found.bases.device))
+        # Assigned again, not renamed: a tie goes to the first subspace, as it will in predict.
+        # That can shift sizes by a sample or two, hence a second round, but no endless loop.
+        found, whole = found.reordered(order.to(found.bases.device)), whole[order]
         labels, distance = assign(blocks, found)[:2]
+        everyone = group.gather(labels).cpu().numpy()
     (inertia,) = group.add(float(distance.double().sum()))
-    return found, group.gather(labels).cpu().numpy(), inertia
+    return Numbered(found, everyone.astype(np.int32, copy=False), inertia, distance, whole)

@@ -1,4 +1,4 @@
-"""The start of `KSCNPlus`: clusters of a sample, chosen among many, carried to all samples.
+"""The first stage of a `KSCNPlus` fit: clusters of a sample, chosen among many, for all samples.
 
 The sample is clustered by several methods in several spaces, and what its members find back to best
 is taken (`kscn.estimators.select`). If subspaces describe it, they grow on more samples and label
@@ -8,6 +8,7 @@ everything. If not, the nearest of the sample vote.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,22 +17,25 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kscn.chosen import summary
 from kscn.data import Source, as_source
-from kscn.estimators.labels import canonical_order, in_order
-from kscn.estimators.plusstate import Start, chain_of
+from kscn.estimators.run import Fit, Stage
+from kscn.estimators.saving import plain
 from kscn.estimators.select import FIRST_DIM, Selection, select
 from kscn.estimators.spaces import image_spaces, vector_spaces
 from kscn.features import FeatureChain, VotedFeatures
 from kscn.features.base import check_finite
-from kscn.neighbours import View, nearest, self_consistency
-from kscn.neighbours.consistency import ASKED, asked
+from kscn.neighbours.consistency import asked
+from kscn.parallel import one_thread
 from kscn.subspaces import ScatterSums, Subspaces
 from kscn.training.blocks import Blocks, held, working_dtype
 from kscn.training.checkpoint import State, prefixed, shared
 from kscn.training.distributed import Group, own_rows, place
 from kscn.training.growth import Grown, assign_across, dimensions, fold_of, grow
-from kscn.training.opinion import SecondOpinion
+from kscn.training.labels import canonical_order, in_order
 
+# Samples below which threads only wait for each other.
+FEW = 1000
 # Samples that candidates are made from: so many, or so many per cluster, but no more than a graph
 # should have.
 SAMPLE, PER_CLUSTER, MOST = 6_000, 100, 20_000
@@ -39,23 +43,108 @@ SAMPLE, PER_CLUSTER, MOST = 6_000, 100, 20_000
 KEEP_BYTES = 2**29
 # Samples on which subspaces grow.
 GROWTH_SAMPLE = 70_000
-# The clusters of the start come from these very features and are favoured by them: true labels of
-# handwritten digits measure up to this much less.
-BIAS = 0.02
-# Latent dimensions shared out between the subspaces of an encoder, and at most per one.
-LATENT_DIM, MOST_DIM = 80, 8
-
-Hear = Callable[[dict[str, Any]], object]
+Record = Callable[[dict[str, Any]], object]
+# What the estimator knows of the choice, besides the features themselves.
+CHOSEN = ("confidence_", "chosen_", "subspace_dim_", "tried_")
 
 
-def latent_dims(k: int) -> int:
-    """The dimension of each of k subspaces in the latent of an encoder."""
-    return max(2, min(MOST_DIM, LATENT_DIM // k))
+@dataclass(frozen=True)
+class Start:
+    """The clusters before the refinement.
+
+    Attributes
+    ----------
+    subspaces : Subspaces
+        In the space of the features.
+    labels : ndarray of shape (n,)
+        Of all samples.
+    inertia : float
+        Sum of squared distances to these subspaces.
+    doubt : Tensor, shape (n,), optional
+        How unsure each label is; left out where nothing is refined.
+    """
+
+    subspaces: Subspaces
+    labels: NDArray
+    inertia: float
+    doubt: Tensor | None
 
 
-def coordinate_subspaces(k: int, p: int) -> Subspaces:
-    """k subspaces of dimension p, orthogonal to each other, along the axes of R^(k p)."""
-    return Subspaces(torch.eye(k * p).view(k * p, k, p).permute(1, 0, 2).contiguous())
+class Choose(Stage):
+    """Clusters of a sample, chosen among many and carried to all samples.
+
+    It is begun anew if it was interrupted: it has an end in sight and its seed makes it come out
+    the same. Its state is what it found.
+
+    Parameters
+    ----------
+    estimator : KSCNPlus
+        Gets the features, and what was chosen, as attributes.
+    refined : bool
+        Whether a refinement follows.
+    """
+
+    name = "choose"
+
+    def __init__(self, estimator: Any, refined: bool) -> None:
+        self.estimator, self.refined = estimator, refined
+        self.start: Start | None = None
+        self.wide: FeatureChain | None = None  # what a refinement asks the features of
+
+    def run(self, fit: Fit) -> None:
+        """Choose, unless that was done."""
+        if self.start is not None:
+            return
+
+        def on_record(record: dict[str, Any]) -> bool:
+            stop = fit.record(record)
+            fit.safe_points.reached()  # a point to stop at
+            return stop
+
+        with one_thread() if place(fit.source)[1] < FEW else nullcontext():
+            self._choose(fit, on_record)
+        fit.safe_points.reached(always=True)  # it took long
+
+    def _choose(self, fit: Fit, on_record: Record) -> None:
+        estimator, model = self.estimator, self.estimator.model_
+        k, image = estimator.n_clusters, len(model.shape) == 3
+        found, selection = choose(fit, k, image, estimator.starts, on_record)
+        estimator.selection_, estimator.tried_ = selection, summary(selection)
+        estimator.confidence_, estimator.chosen_ = found.confidence, found.told
+        estimator.subspace_dim_ = found.subspace_dim
+        if self.refined:
+            self.wide = found.wide
+        model.features, self.start = find_start(found, fit, k, self.refined, on_record)
+
+    def state_dict(self) -> State | None:
+        """The features and the clusters, once they are there."""
+        start = self.start
+        if start is None:
+            return None
+        facts = {name: plain(getattr(self.estimator, name)) for name in CHOSEN}
+        facts["inertia"] = start.inertia
+        tensors = {"bases": start.subspaces.bases, "labels": torch.from_numpy(start.labels)}
+        if start.doubt is not None:
+            tensors["doubt"] = start.doubt
+        chains = {"features": self.estimator.features_}
+        chains |= {} if self.wide is None else {"wide": self.wide}
+        return _with_chains(State(facts, tensors), chains)
+
+    def load_state_dict(self, state: State) -> None:
+        """Take over what was found."""
+        for name in CHOSEN:
+            setattr(self.estimator, name, state.facts[name])
+        self.estimator.model_.features = chain_of(state, "features")
+        if "wide" in state.facts:
+            self.wide = chain_of(state, "wide")
+        bases, labels = Subspaces(state.tensors["bases"]), state.tensors["labels"].numpy()
+        self.start = Start(bases, labels, state.facts["inertia"], state.tensors.get("doubt"))
+
+    @property
+    def found(self) -> tuple[Subspaces, NDArray, float]:
+        """Subspaces, labels and inertia."""
+        assert self.start is not None
+        return self.start.subspaces, self.start.labels, self.start.inertia
 
 
 @dataclass(frozen=True)
@@ -91,36 +180,21 @@ class Found:
 
 
 def choose(
-    source: Source,
-    k: int,
-    *,
-    image: bool,
-    starts: int,
-    seed: int,
-    device: torch.device,
-    hear: Hear,
-    group: Group,
+    fit: Fit, k: int, image: bool, starts: int, on_record: Record
 ) -> tuple[Found, Selection]:
     """The clusters of a sample, the same in all processes; and all that this process has tried."""
+    source, seed, device, group = fit.source, fit.seed, fit.device, fit.group
     most = min(MOST, max(SAMPLE, PER_CLUSTER * k))
     rows, samples = _raw_sample(source, most, seed, group)
     spaces, described = (image_spaces if image else vector_spaces)(samples, device)
-    selection = select(spaces, rows, k, starts, seed, hear)
+    selection = select(spaces, rows, k, starts, seed, on_record)
     best = selection.best
     known = described.get(best.space.wide.steps[0]) if len(rows) == place(source)[1] else None
     told = f"{best.candidate.method} ({best.candidate.space})"
-    facts = {
-        "features": best.space.features.state()[0],
-        "wide": best.space.wide.state()[0],
-        "subspace_dim": best.subspace_dim,
-        "confidence": best.value,
-        "told": told,
-    }
-    tensors = {"labels": torch.from_numpy(selection.labels).long()}
-    for name, chain in (("features", best.space.features), ("wide", best.space.wide)):
-        arrays = chain.state()[1]
-        tensors |= prefixed(name, {key: torch.from_numpy(a) for key, a in arrays.items()})
-    sent = shared(group, State(facts, tensors) if group.rank == 0 else None)
+    facts = {"subspace_dim": best.subspace_dim, "confidence": best.value, "told": told}
+    state = State(facts, {"labels": torch.from_numpy(selection.labels).long()})
+    chains = {"features": best.space.features, "wide": best.space.wide}
+    sent = shared(group, _with_chains(state, chains) if group.rank == 0 else None)
     assert sent is not None
     return (
         Found(
@@ -138,15 +212,7 @@ def choose(
 
 
 def find_start(
-    found: Found,
-    source: Source,
-    k: int,
-    *,
-    refined: bool,
-    device: torch.device,
-    seed: int,
-    hear: Hear,
-    group: Group,
+    found: Found, fit: Fit, k: int, refined: bool, on_record: Record
 ) -> tuple[FeatureChain, Start]:
     """All samples by grown subspaces or by votes: their features, and their clusters.
 
@@ -154,48 +220,39 @@ def find_start(
     ----------
     found : Found
         The clusters of the sample.
-    source : Source
-        The samples of this process.
+    fit : Fit
+        Has the samples.
     k : int
         How many clusters there are.
     refined : bool
         Whether a refinement follows. It gets every label from subspaces that the sample had no part
         in where that can be, and how doubtful it is; otherwise labels are what `predict` says.
-    device, seed
-        Of the estimator.
-    hear : callable
-        Hears of every round.
-    group : Group
-        The processes that hold all samples together.
+    on_record : callable
+        Called with a record of every round.
     """
+    source, device, group = fit.source, fit.device, fit.group
     if found.subspace_dim:
         chain = found.wide
         features = held_features(chain.to(device), source, group, found.described)
-        return chain, _grown(found, features, k, refined, device, seed, hear, group)
+        return chain, _grown(found, features, fit, k, refined, on_record)
     first = held_features(found.features.to(device), source, group, found.described)
     z = sample(first, found.rows, device, group).float()
     labels = torch.from_numpy(found.labels).to(device)
     last = VotedFeatures.of_sample(z, labels, k, asked(len(z), k))
     chain = FeatureChain.of_fitted([*found.features.steps, last]).to(device)
-    subspaces = coordinate_subspaces(k, 1)
+    subspaces = Subspaces.along_axes(k, 1)
     features = held_features(FeatureChain.of_fitted([last]).to(device), first, group)
     blocks = Blocks(features, torch.float32, device)
     in_place = in_order(blocks, subspaces.to(torch.float32, device), group)
-    doubt = group.gather(_doubt(blocks, in_place[0])) if refined else None
-    return chain, Start(*in_place, doubt)
+    doubt = group.gather(_doubt(blocks, in_place.subspaces)) if refined else None
+    return chain, Start(*in_place[:3], doubt)
 
 
 def _grown(
-    found: Found,
-    features: Source,
-    k: int,
-    refined: bool,
-    device: torch.device,
-    seed: int,
-    hear: Hear,
-    group: Group,
+    found: Found, features: Source, fit: Fit, k: int, refined: bool, on_record: Record
 ) -> Start:
     """Subspaces of the sample's clusters, grown on more samples."""
+    seed, device, group = fit.seed, fit.device, fit.group
     z = sample(features, found.rows, device, group)
     sums = ScatterSums(k, z.shape[1], affine=False, device=device)
     sums.add(z, torch.from_numpy(found.labels).to(device))
@@ -205,14 +262,14 @@ def _grown(
     dims = dimensions(first, len(rows) // k, z.shape[1]) or [first]
 
     def tell(done: int, of: int) -> None:
-        hear({"stage": "grow", "round": done, "rounds": of})
+        on_record({"stage": "grow", "round": done, "rounds": of})
 
     fold = fold_of(torch.from_numpy(rows), seed).to(device)
     grown = grow(z, fold, small.assign(z)[0], k, dims, tell, across=refined)
     grown = Grown(group.agree_on(grown.whole), [group.agree_on(part) for part in grown.without])
     blocks = Blocks(features, torch.float32, device)
     if not refined:
-        return Start(*in_order(blocks, grown.whole, group), None)
+        return Start(*in_order(blocks, grown.whole, group)[:3], None)
     across = assign_across(blocks, place(features)[0], grown.without, seed)
     labels = group.gather(across.labels).cpu().numpy()
     order = canonical_order(labels, k)
@@ -220,16 +277,6 @@ def _grown(
     whole = grown.whole.reordered(torch.from_numpy(order).to(device))
     doubt = group.gather(_relative(across.nearest, across.second)).cpu()
     return Start(whole, np.argsort(order)[labels], inertia, doubt)
-
-
-def second_opinion(
-    features: Source, k: int, seed: int, device: torch.device, group: Group
-) -> SecondOpinion:
-    """Subspaces of fixed features, for whatever k clusters the refinement will have."""
-    rows, z = growth_sample(features, seed, device, group)
-    first = max(1, min(FIRST_DIM, z.shape[1] // 2))
-    dim = (dimensions(first, len(rows) // k, z.shape[1]) or [first])[-1]
-    return SecondOpinion(features, z, torch.from_numpy(rows).to(device), dim, seed, group)
 
 
 def held_features(
@@ -280,26 +327,6 @@ def _raw_sample(source: Source, most: int, seed: int, group: Group) -> tuple[NDA
     return rows, group.gather(torch.from_numpy(own.astype("f4" if exact else "f8"))).numpy()
 
 
-def better(
-    features: Source,
-    new: NDArray,
-    old: NDArray,
-    k: int,
-    seed: int,
-    device: torch.device,
-    group: Group,
-) -> bool:
-    """Whether members of new clusters find back at least as well as those of the old ones."""
-    rows = drawn_rows(len(new), SAMPLE, seed)
-    z = sample(features, rows, device, group).float()
-    view = View(z, nearest(z, ASKED).index)
-    after, before = (
-        self_consistency([view], torch.from_numpy(labels[rows]).long().to(device), k, seed).value
-        for labels in (new, old)
-    )
-    return bool(group.agree_int(after >= before - BIAS))
-
-
 def _doubt(blocks: Blocks, subspaces: Subspaces) -> Tensor:
     """How doubtful the label of every sample is, (n,)."""
     if subspaces.n_clusters == 1:
@@ -317,3 +344,17 @@ def _relative(nearest: Tensor, second: Tensor) -> Tensor:
     Not their difference: a rare shape is far from all of them, but may be clear.
     """
     return nearest.double() / second.double().clamp(min=1e-30)
+
+
+def _with_chains(state: State, chains: dict[str, FeatureChain]) -> State:
+    """A state that holds feature maps too, as `chain_of` finds them again."""
+    for name, chain in chains.items():
+        state.facts[name], arrays = chain.state()
+        state.tensors |= prefixed(name, {key: torch.from_numpy(a) for key, a in arrays.items()})
+    return state
+
+
+def chain_of(state: State, name: str) -> FeatureChain:
+    """The feature maps that a state holds under a name."""
+    arrays = {key: tensor.numpy() for key, tensor in state.part(name).items()}
+    return FeatureChain.from_state(state.facts[name], arrays)

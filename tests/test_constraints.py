@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kscn import baselines
-from kscn.baselines.constraints import (
+from kscn.constraints import (
     POSITIVE,
     Integer,
     Number,

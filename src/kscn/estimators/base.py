@@ -1,0 +1,259 @@
+"""The base class of `KSubspaces`, `KSCN` and `KSCNPlus`: what they do with a fitted model."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    TransformerMixin,
+)
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from kscn.constraints import Alternative
+from kscn.data import Source
+from kscn.estimators import network, saving
+from kscn.estimators import validation as check
+from kscn.model import SubspaceModel
+from kscn.modelfile import ModelFile
+from kscn.nn import InputScaling
+from kscn.subspaces import Subspaces
+from kscn.training.blocks import Blocks, check_finite
+from kscn.training.distributed import Group
+from kscn.training.labels import Assignment, assign
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class HistoryMixin:
+    """An estimator with a history and callbacks; a fit sets `history_` and `_began` first."""
+
+    callbacks: Iterable[Callable[[Any, dict[str, Any]], object]]
+    history_: list[dict[str, Any]]
+    _began: float
+
+    def _record(self, record: dict[str, Any]) -> bool:
+        """Put a record into the history and call the callbacks; whether one asks to stop."""
+        record["seconds"] = time.perf_counter() - self._began
+        self.history_.append(record)
+        stop = False
+        for callback in self.callbacks:  # every one is called, also after one asked to stop
+            stop |= callback(self, record) is True
+        return stop
+
+
+class SubspaceClusterer(
+    HistoryMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
+):
+    """An estimator whose fit ends with a `SubspaceModel`, kept as `model_`.
+
+    A subclass has the parameters and the stages of its fit.
+    """
+
+    n_clusters: int
+    device: str
+    model_: SubspaceModel
+    labels_: NDArray
+    inertia_: float
+    noise_variance_: float
+    n_iter_: int
+    random_state_: int
+    n_features_in_: int
+    # Not the parameters, which may be set to others after a fit.
+    _params_of_fit: dict[str, Any]
+    # What each parameter may be, besides those that all estimators have.
+    _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {}
+    # Parameters that model files and runs of older versions hold, with the value that they had
+    # unless somebody set them.
+    _former_params: ClassVar[Mapping[str, Any]] = {"checkpoint_minutes": 10.0}
+
+    @property
+    def subspaces_(self) -> NDArray:
+        """Orthonormal bases, shape (k, d, p)."""
+        bases: Tensor = self._part("bases")
+        return bases.cpu().numpy()
+
+    @property
+    def subspace_dims_(self) -> NDArray:
+        """Dimension of each subspace, shape (k,)."""
+        return self.model_.subspaces.dims.cpu().numpy()
+
+    @property
+    def scaling_(self) -> InputScaling:
+        """From stored values to those of the network; only where there is one."""
+        return self._part("scaling")
+
+    @property
+    def latent_(self) -> nn.Module:
+        """From the codes of the network to the latents in which subspaces are."""
+        return self._part("latent")
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.subspaces_.shape[1]
+
+    @property
+    def _input_shape(self) -> tuple[int, ...]:
+        """Shape of one sample as the model takes it."""
+        return self.model_.shape
+
+    def _part(self, name: str) -> Any:
+        """A part of the model, for the attributes that show them."""
+        found = getattr(self.model_, name) if "model_" in vars(self) else None
+        if found is None:
+            raise AttributeError(f"this {type(self).__name__} has no {name} (yet)")
+        return found
+
+    # Fitting ------------------------------------------------------------------------------------
+
+    def _new_samples(self, X: Any, group: Group) -> Source:
+        """The samples of this process for a new fit; one that fails leaves nothing of the old."""
+        source = group.part(check.open_samples(self, X, reset=True))
+        for name in ("model_", "labels_"):
+            self.__dict__.pop(name, None)
+        return source
+
+    def _keep(self, found: Subspaces, labels: NDArray, inertia: float) -> None:
+        """Set what a fit has found in a latent space."""
+        self._params_of_fit = saving.params_of_fit(self)
+        # Latents are float32 whatever the samples are, and products want one precision.
+        self.model_.set_subspaces(found.to(torch.float32))
+        self.labels_, self.inertia_ = labels.astype(np.int32, copy=False), inertia
+        free = found.ambient_dim - self.subspace_dims_[self.labels_]
+        self.noise_variance_ = inertia / max(1, int(free.sum()))
+        self.model_.temperature = self._temperature()
+        warn_of_empty(self.labels_, self.n_clusters, stacklevel=3)
+
+    def _temperature(self) -> float:
+        """That of `predict_proba`: under equal noise around all subspaces, unless trained by."""
+        return 2 * self.noise_variance_
+
+    # Using the fitted model ---------------------------------------------------------------------
+
+    def predict(self, X: Any) -> NDArray:
+        """The nearest subspace of every sample, shape (n,)."""
+        return self._assigned(X).labels.cpu().numpy()
+
+    def residuals(self, X: Any) -> NDArray:
+        """Squared distance of every sample to every subspace, in the latent space, (n, k)."""
+        blocks, subspaces = self._latents(X), self.model_.subspaces
+        out = np.empty((len(blocks), subspaces.n_clusters), dtype=self.subspaces_.dtype)
+        for where, z in blocks:
+            norms = z.square().sum(dim=1)
+            check_finite(norms, z, blocks.source.name)
+            out[where : where + len(z)] = subspaces.residuals(z, norms).cpu().numpy()
+        return out
+
+    def transform(self, X: Any) -> NDArray:
+        """Latents in which the subspaces are, shape (n, d)."""
+        return np.concatenate([z.cpu().numpy() for _, z in self._latents(X)])
+
+    def predict_proba(self, X: Any) -> NDArray:
+        """Posterior of every cluster, shape (n, k); the largest is at `predict(X)`.
+
+        Proportional to exp(-residual / t): t is `temperature` where a network was trained with the
+        separation loss, and twice the noise variance around the subspaces otherwise.
+        """
+        residual = self.residuals(X).astype(np.float64)
+        # Without noise any positive number does, if only it is small beside the residuals.
+        least = np.finfo(np.float32).tiny * min(1.0, residual.max() or 1.0)
+        scale = max(self.model_.temperature, least)
+        odds = np.exp(-(residual - residual.min(axis=1, keepdims=True)) / scale)
+        return odds / odds.sum(axis=1, keepdims=True)
+
+    def score_samples(self, X: Any) -> NDArray:
+        """Minus the squared distance to the nearest subspace, shape (n,): low means outlier."""
+        return -self._assigned(X).distance.cpu().numpy()
+
+    def score(self, X: Any, y: object = None, sample_weight: Any = None) -> float:
+        """Minus the sum of squared distances to the nearest subspace."""
+        near = self.score_samples(X).astype(np.float64)
+        weights = check.sample_weights(sample_weight, len(near))
+        return float((near if weights is None else near * weights.numpy()).sum())
+
+    def _assigned(self, X: Any) -> Assignment:
+        latents = self._latents(X)
+        return assign(latents, self.model_.subspaces)
+
+    def _latents(self, X: Any) -> Blocks:
+        """New samples in the space of the subspaces, after all checks."""
+        check_is_fitted(self, "subspaces_")
+        return self.model_.latents(self._opened(X))
+
+    def _opened(self, X: Any) -> Source:
+        """New samples, with the model on the device that is wanted now."""
+        source = check.open_samples(self, X, reset=False)
+        if self.model_.network is not None:
+            network.check_images(source, self.model_.shape, type(self).__name__)
+        self.model_.at(check.device(self.device))
+        return source
+
+    # Model files --------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to the directory `path` (safetensors + JSON, never pickle).
+
+        The file holds the parameters that the model was fitted with. A module of your own is saved
+        by its weights; `load_model(path, autoencoder=module)` needs one of the same architecture
+        to put them into.
+        """
+        check_is_fitted(self, "subspaces_")
+        saving.write(self, path)
+
+    @classmethod
+    def _from_model(cls, model: ModelFile, **given: Any) -> Self:
+        """Rebuild a fitted estimator; `labels_` and `history_` belong to the run, not the model."""
+        return saving.read(cls, model, **given)
+
+    def _facts(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        """What a model file holds beside the model: plain values and arrays."""
+        return {}, {}
+
+    @classmethod
+    def _from_facts(cls, model: ModelFile, built: SubspaceModel) -> dict[str, Any]:
+        """The attributes that a fit would have set, from what `_facts` said; ValueError if none."""
+        return {}
+
+    def _flat_params(self) -> dict[str, Any]:
+        """All settings by name, as model files and runs hold them."""
+        return self.get_params(deep=False)
+
+    @classmethod
+    def _from_flat(cls, **params: Any) -> Self:
+        """An estimator with these settings."""
+        return cls(**params)
+
+    def _check_params(self, n_samples: int) -> None:
+        """Refuse parameters that no fit of so many samples accepts."""
+        check.parameters(self, n_samples)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
+
+
+def warn_of_empty(labels: NDArray, n_clusters: int, stacklevel: int) -> None:
+    """Warn if some clusters have no members; `stacklevel` is that of a warning of the caller."""
+    missing = n_clusters - len(np.unique(labels))
+    if missing:
+        warnings.warn(
+            f"{missing} of the {n_clusters} clusters ended up empty; the data may hold fewer "
+            "distinct groups than n_clusters.",
+            ConvergenceWarning,
+            stacklevel=stacklevel + 1,
+        )
