@@ -137,3 +137,38 @@ def test_every_public_name_resolves():
         assert getattr(kscn, name) is not None
     with pytest.raises(AttributeError, match="nonsense"):
         _ = kscn.nonsense
+
+
+def test_estimators_have_few_parameters():
+    most = {"KSubspaces": 14, "KSCN": 17, "KSCNPlus": 12}
+    for name, count in most.items():
+        assert len(getattr(kscn, name)().get_params()) <= count
+
+
+CORE = [file for file in FILES if part_of(file) in {"estimators", "training", "model"}]
+
+
+@pytest.mark.parametrize("file", CORE, ids=ids)
+def test_modules_and_functions_of_the_core_are_short(file):
+    text = file.read_text(encoding="utf-8")
+    assert text.count("\n") <= 400
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno - node.lineno < 60, node.name
+
+
+def test_a_fit_can_be_followed_through_the_files_that_contributing_names():
+    walk = ["plus", "run", "choose", "select", "refine"]
+    page = (ROOT.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert all(f"estimators/{name}.py" in page for name in walk)
+    reached = {"plus"}
+    for name in walk:
+        assert name in reached
+        modules = imported_modules(ROOT / "estimators" / f"{name}.py")
+        reached |= {module.split(".")[-1] for module in modules if "estimators." in module}
+
+
+def test_stages_know_nothing_of_files():
+    for name in ("choose", "deepstages", "refine", "start"):
+        modules = imported_modules(ROOT / "estimators" / f"{name}.py")
+        assert not {"os", "pathlib", "kscn.modelfile", "kscn.atomicfile"} & set(modules)

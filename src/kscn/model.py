@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kscn.data import Source
 from kscn.features import FeatureChain
 from kscn.nn import IdentityLatent, InputScaling
 from kscn.subspaces import Subspaces
-from kscn.training.blocks import Blocks
+from kscn.training.blocks import Blocks, check_finite
 from kscn.training.device import placed
+from kscn.training.labels import Assignment, assign
 from kscn.training.latents import Encoder, encode
 from kscn.training.minibatches import Minibatches
 
@@ -102,3 +105,27 @@ class SubspaceModel(nn.Module):
         elif self.features is not None:
             source = self.features.source(source)
         return Blocks(source, self.bases.dtype, self.device, self.shift, batch_size)
+
+    def assign(self, source: Source, batch_size: int | None = None) -> Assignment:
+        """The nearest subspace of every sample, and the squared distance to it."""
+        return assign(self.latents(source, batch_size), self.subspaces)
+
+    def residuals(self, source: Source, batch_size: int | None = None) -> NDArray:
+        """Squared distance of every sample to every subspace, in the latent space, (n, k)."""
+        blocks, subspaces = self.latents(source, batch_size), self.subspaces
+        dtype = str(blocks.dtype).removeprefix("torch.")
+        out = np.empty((len(blocks), subspaces.n_clusters), dtype=dtype)
+        for where, z in blocks:
+            norms = z.square().sum(dim=1)
+            check_finite(norms, z, blocks.source.name)
+            out[where : where + len(z)] = subspaces.residuals(z, norms).cpu().numpy()
+        return out
+
+    def probabilities(self, residuals: NDArray) -> NDArray:
+        """Posteriors (n, k) of clusters, proportional to exp(-residual / temperature)."""
+        residuals = residuals.astype(np.float64)
+        # Without noise any positive number does, if only it is small beside the residuals.
+        least = np.finfo(np.float32).tiny * min(1.0, residuals.max() or 1.0)
+        scale = max(self.temperature, least)
+        odds = np.exp(-(residuals - residuals.min(axis=1, keepdims=True)) / scale)
+        return odds / odds.sum(axis=1, keepdims=True)

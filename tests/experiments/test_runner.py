@@ -178,7 +178,7 @@ def test_a_parameter_that_there_is_no_more_counts_if_it_was_set(reproduce):
     work = reproduce(["kscn-s"], seeds=1)
     cell = work.cells()[0]
     work.run(cell)
-    rewrite(work.path(cell), lambda found: found.update(restarts=1))
+    rewrite(work.path(cell), lambda found: found.update(restarts=1, pretrained=None))
     assert not reproduce(["kscn-s"], seeds=1).run(cell).fresh
     rewrite(work.path(cell), lambda found: found.update(restarts=4))
     assert reproduce(["kscn-s"], seeds=1).run(cell).changed == ("restarts",)

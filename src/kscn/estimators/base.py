@@ -30,9 +30,7 @@ from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
 from kscn.nn import InputScaling
 from kscn.subspaces import Subspaces
-from kscn.training.blocks import Blocks, check_finite
 from kscn.training.distributed import Group
-from kscn.training.labels import Assignment, assign
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -145,21 +143,18 @@ class SubspaceClusterer(
 
     def predict(self, X: Any) -> NDArray:
         """The nearest subspace of every sample, shape (n,)."""
-        return self._assigned(X).labels.cpu().numpy()
+        model, source = self._opened(X)
+        return model.assign(source, self._rows).labels.cpu().numpy()
 
     def residuals(self, X: Any) -> NDArray:
         """Squared distance of every sample to every subspace, in the latent space, (n, k)."""
-        blocks, subspaces = self._latents(X), self.model_.subspaces
-        out = np.empty((len(blocks), subspaces.n_clusters), dtype=self.subspaces_.dtype)
-        for where, z in blocks:
-            norms = z.square().sum(dim=1)
-            check_finite(norms, z, blocks.source.name)
-            out[where : where + len(z)] = subspaces.residuals(z, norms).cpu().numpy()
-        return out
+        model, source = self._opened(X)
+        return model.residuals(source, self._rows)
 
     def transform(self, X: Any) -> NDArray:
         """Latents in which the subspaces are, shape (n, d)."""
-        return np.concatenate([z.cpu().numpy() for _, z in self._latents(X)])
+        model, source = self._opened(X)
+        return np.concatenate([z.cpu().numpy() for _, z in model.latents(source, self._rows)])
 
     def predict_proba(self, X: Any) -> NDArray:
         """Posterior of every cluster, shape (n, k); the largest is at `predict(X)`.
@@ -167,16 +162,13 @@ class SubspaceClusterer(
         Proportional to exp(-residual / t): t is `temperature` where a network was trained with the
         separation loss, and twice the noise variance around the subspaces otherwise.
         """
-        residual = self.residuals(X).astype(np.float64)
-        # Without noise any positive number does, if only it is small beside the residuals.
-        least = np.finfo(np.float32).tiny * min(1.0, residual.max() or 1.0)
-        scale = max(self.model_.temperature, least)
-        odds = np.exp(-(residual - residual.min(axis=1, keepdims=True)) / scale)
-        return odds / odds.sum(axis=1, keepdims=True)
+        residuals = self.residuals(X)
+        return self.model_.probabilities(residuals)
 
     def score_samples(self, X: Any) -> NDArray:
         """Minus the squared distance to the nearest subspace, shape (n,): low means outlier."""
-        return -self._assigned(X).distance.cpu().numpy()
+        model, source = self._opened(X)
+        return -model.assign(source, self._rows).distance.cpu().numpy()
 
     def score(self, X: Any, y: object = None, sample_weight: Any = None) -> float:
         """Minus the sum of squared distances to the nearest subspace."""
@@ -184,22 +176,18 @@ class SubspaceClusterer(
         weights = check.sample_weights(sample_weight, len(near))
         return float((near if weights is None else near * weights.numpy()).sum())
 
-    def _assigned(self, X: Any) -> Assignment:
-        latents = self._latents(X)
-        return assign(latents, self.model_.subspaces)
+    @property
+    def _rows(self) -> int | None:
+        """Samples held at a time, where the estimator says so."""
+        return None
 
-    def _latents(self, X: Any) -> Blocks:
-        """New samples in the space of the subspaces, after all checks."""
+    def _opened(self, X: Any) -> tuple[SubspaceModel, Source]:
+        """The model, on the device that is wanted now, and new samples for it, after all checks."""
         check_is_fitted(self, "subspaces_")
-        return self.model_.latents(self._opened(X))
-
-    def _opened(self, X: Any) -> Source:
-        """New samples, with the model on the device that is wanted now."""
         source = check.open_samples(self, X, reset=False)
         if self.model_.network is not None:
             network.check_images(source, self.model_.shape, type(self).__name__)
-        self.model_.at(check.device(self.device))
-        return source
+        return self.model_.at(check.device(self.device)), source
 
     # Model files --------------------------------------------------------------------------------
 

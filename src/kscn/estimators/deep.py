@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from kscn.constraints import Alternative, check_names
@@ -359,8 +358,8 @@ class KSCN(SubspaceClusterer):
 
     def _network_inputs(self, X: Any) -> Minibatches:
         """New samples as the network takes them, after all checks."""
-        check_is_fitted(self, "subspaces_")
-        return self.model_.batches(self._opened(X), check.device(self.device))
+        model, source = self._opened(X)
+        return model.batches(source, model.device)
 
     def _restore(self, batch: Tensor) -> Tensor:
         return self.autoencoder_.decode(self.autoencoder_.encode(batch))  # type: ignore[operator]

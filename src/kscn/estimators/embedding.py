@@ -32,15 +32,15 @@ def encoded_for_fit(estimator: Any, X: Any, group: Group) -> Any:
     first, _ = place(own)
     estimator.history_ = []
     halves = encoder.halves(
-        pictures.source, range(first, first + len(own)), progress=_telling(estimator)
+        pictures.source, range(first, first + len(own)), progress=_progress(estimator)
     )
     estimator.image_encoder_ = encoder
     estimator._encoder_of_fit = encoder.about
     return group.holding(EmbeddedSource(halves, pictures.source))
 
 
-def _telling(estimator: Any) -> Any:
-    """Tell the callbacks how far it is, and stop where a signal asked for it."""
+def _progress(estimator: Any) -> Any:
+    """Call the callbacks with how far it is, and stop where a signal asked for it."""
     told = -1
 
     def progress(done: int, total: int) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from kscn.constraints import Alternative, Array, Integer, Number
@@ -298,9 +297,9 @@ class KSubspaces(SubspaceClusterer):
         """Distance of every sample to every subspace, shape (n, k)."""
         return np.sqrt(self.residuals(X))
 
-    def _latents(self, X: Any) -> Blocks:
-        check_is_fitted(self, "subspaces_")
-        return self.model_.latents(self._opened(X), self.batch_size)
+    @property
+    def _rows(self) -> int:
+        return self.batch_size
 
     def _device(self) -> torch.device:
         return check.device(self.device)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from kscn.constraints import POSITIVE, Alternative, Integer
@@ -245,7 +246,8 @@ class KSCNPlus(SubspaceClusterer):
             return super()._temperature()
         return REFINEMENT.temperature
 
-    def _opened(self, X: Any) -> Source:
+    def _opened(self, X: Any) -> tuple[SubspaceModel, Source]:
+        check_is_fitted(self, "subspaces_")
         return super()._opened(X if self._encoder_of_fit is None else encoded_for_use(self, X))
 
     def _check_params(self, n_samples: int) -> None:

@@ -26,23 +26,22 @@ from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile, write_model
 from kscn.modelparts import FLOATS, check_array, integer, number, shape_of
 from kscn.nn import (
-    ConvAutoencoder,
     ConvEncoder,
-    DenseAutoencoder,
     IdentityLatent,
     InputScaling,
     UnitLatent,
     WhitenedLatent,
 )
 from kscn.subspaces import Subspaces
+from kscn.training.checkpoint import OF_THE_RUN
 
 EstimatorType = TypeVar("EstimatorType")
 # Samples enough for any parameters.
 MANY = 2**62
-# Parameters that belong to a run and not to its result. A file that holds them could write where
-# its author likes once the model is fitted again.
-OF_THE_RUN = ("callbacks", "pretrained", "device", "checkpoint_dir")
-KINDS: dict[type[nn.Module], str] = {ConvAutoencoder: "cae", DenseAutoencoder: "sae"}
+# A file that holds parameters of a run could write where its author likes once the model is fitted
+# again.
+NOT_IN_FILES = {*OF_THE_RUN, "pretrained"}
+KINDS: dict[type[nn.Module], str] = {cls: name for name, cls in network.AUTOENCODERS.items()}
 
 
 # Writing ------------------------------------------------------------------------------------------
@@ -119,7 +118,7 @@ def params_of_fit(estimator: Any) -> dict[str, Any]:
 
 def without_run(params: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters without those of a run."""
-    return {name: value for name, value in params.items() if name not in OF_THE_RUN}
+    return {name: value for name, value in params.items() if name not in NOT_IN_FILES}
 
 
 def plain(value: Any) -> Any:

@@ -148,9 +148,10 @@ def defaults(model: Any) -> dict[str, Any]:
             found[name] = _plain(default)
     found.pop("settings", None)
     if hasattr(type(model), "from_preset"):  # whose own defaults depend on the data
+        from kscn.estimators.deep import SELDOM_SET
         from kscn.estimators.presets import derive
 
-        found |= derive.OPEN
+        found |= dict.fromkeys(SELDOM_SET) | derive.OPEN
     return {**_former(model), **found}
 
 

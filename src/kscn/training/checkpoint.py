@@ -34,6 +34,8 @@ KIND = "Checkpoint"
 # Of what states hold: those of another form cannot be gone on from.
 FORM = 2
 KEPT = 2
+# Parameters that say how and where to fit, and do not change what is found.
+OF_THE_RUN = {"callbacks", "checkpoint_dir", "device"}
 # Between two states at most, unless another time is asked for.
 MINUTES = 10.0
 # Between epochs a state is written when that takes less than this share of the time since the last.
@@ -300,8 +302,7 @@ def identity(params: Mapping[str, Any], source: Any, whole: int) -> dict[str, An
     whole : int
         How many samples there are in all processes.
     """
-    unimportant = {"callbacks", "checkpoint_dir", "device"}
-    plain = {name: _plain(value) for name, value in params.items() if name not in unimportant}
+    plain = {name: _plain(value) for name, value in params.items() if name not in OF_THE_RUN}
     few = np.ascontiguousarray(source[: min(4, len(source))])
     return plain | {
         "form of its states": FORM,
