@@ -86,3 +86,14 @@ def test_candidates_of_low_value_have_no_say():
     wrong = [spoilt(y, 1, seed).numpy() for seed in range(5)]
     together = consensus([y.numpy(), *wrong], [0.9, *[0.4] * 5], 3)
     assert clustering_accuracy(y.numpy(), together) == 1
+
+
+def test_tight_clusters_far_from_the_origin_find_back():
+    """Products of such samples, less those of their mean, are rounding and nothing else."""
+    rng = np.random.default_rng(0)
+    y = np.arange(90) % 3
+    x = np.hstack([50 * np.eye(3)[y] + 0.01 * rng.normal(size=(90, 3)), np.ones((90, 1))])
+    for far in (0, 1000):
+        z = torch.from_numpy(x + far * np.array([1, 1, 1, 0])).float()
+        view = View(z, nearest(z, 5).index)
+        assert self_consistency([view], torch.from_numpy(y), 3).value == 1.0

@@ -61,7 +61,7 @@ _OF_FOLDERS = ["size", "skip_broken"]
 @click.option(
     "--init",
     help="How a start is made; k-subspaces: auto, neighbours, ensemble, k-means, neighbourhood, "
-    "random or farthest; kscn: k-subspaces, neighbours, ensemble, k-means or dsc.",
+    "random or farthest; kscn: k-subspaces, drawn, neighbours, ensemble, k-means or dsc.",
 )
 @click.option(
     "--n-init",

@@ -74,11 +74,12 @@ class KSCN(SubspaceClusterer):
         which is copied.
     augment : None, "affine", "noise", dict or callable, default="auto"
         Random changes of the input that should not change its cluster.
-    init : {"k-subspaces", "neighbours", "ensemble", "k-means", "dsc"} or array of labels, \
-            default="auto"
-        Where subspaces start: k-subspaces searched on the latents, also from their neighbour graph
-        or from an ensemble of short runs only (see `KSubspaces`), k-means on them, DSC-Net's
-        self-expression on 2,000 of them, or given labels.
+    init : {"k-subspaces", "drawn", "neighbours", "ensemble", "k-means", "dsc"} or array of \
+            labels, default="auto"
+        Where subspaces start: k-subspaces searched on the latents, from drawn starts and from
+        their neighbour graph, or only from one of these, or only from an ensemble of short runs
+        (see `KSubspaces`); k-means on them, DSC-Net's self-expression on 2,000 of them, or given
+        labels.
     pretrain_epochs : int, default="auto"
         Epochs of the autoencoder alone.
     epochs : int, default="auto"

@@ -194,9 +194,7 @@ class FindStart(NetworkStage):
                 subspace_dim=dim if wide is None else wide,
                 affine=False,
                 trim=0.0,
-                # Starts from the neighbour graph have smaller residuals and end worse: digits 86.5
-                # instead of 92.3 (results/LOG.md).
-                init="k-means" if init == "k-subspaces" else init,
+                init={"k-subspaces": "auto", "drawn": "k-means"}.get(init, init),
                 n_init=use["n_init"],
                 seed=fit.seed,
                 group=group,

@@ -82,12 +82,19 @@ def _gaussians(
     `prior` is for how many samples the mean covariance within clusters counts in that of each.
     """
     d, group = z.shape[1], labels * FOLDS + fold
-    z = torch.cat([z, z.new_ones(len(z), 1)], dim=1)  # sums and counts come with the products
-    scatter = _scatter(z, group, k * FOLDS).view(k, FOLDS, d + 1, d + 1)
+    members = torch.bincount(labels, minlength=k).clamp(min=1)
+    centre = z.new_zeros(k, d).index_add_(0, labels, z) / members[:, None]
+    # From the cluster's centre: where clusters are tight and far from the origin, products of the
+    # samples themselves would leave nothing but rounding. Sums and counts come with the products.
+    apart = torch.cat([z - centre[labels], z.new_ones(len(z), 1)], dim=1)
+    scatter = _scatter(apart, group, k * FOLDS).view(k, FOLDS, d + 1, d + 1)
     scatter = scatter.sum(dim=1, keepdim=True) - scatter
     count = scatter[..., -1, -1]
-    mean = scatter[..., -1, :-1] / count.clamp(min=1)[..., None]
-    within = scatter[..., :-1, :-1] - count[..., None, None] * mean[..., None] * mean[..., None, :]
+    shift = scatter[..., -1, :-1] / count.clamp(min=1)[..., None]
+    within = (
+        scatter[..., :-1, :-1] - count[..., None, None] * shift[..., None] * shift[..., None, :]
+    )
+    mean = centre[:, None] + shift
     usual = within.sum(dim=0) / count.sum(dim=0)[:, None, None]
     covariance = (within + prior * usual) / (count + prior).clamp(min=1)[..., None, None]
     least = FLOOR * usual.diagonal(dim1=-2, dim2=-1).mean(dim=-1)

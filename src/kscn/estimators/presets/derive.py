@@ -56,7 +56,7 @@ CONSTRAINTS: dict[str, Sequence[Alternative]] = {
     "loss": ["residual", "separation"],
     "temperature": [POSITIVE],
     "balance": [Number(0)],
-    "init": ["k-subspaces", "neighbours", "ensemble", "k-means", "dsc", Array("labels")],
+    "init": ["k-subspaces", "drawn", "neighbours", "ensemble", "k-means", "dsc", Array("labels")],
     "n_init": [Integer(1)],
     "pretrain_epochs": [Integer(0)],
     "epochs": [Integer(0)],
