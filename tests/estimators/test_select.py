@@ -1,4 +1,4 @@
-"""What is taken of the candidates: the best value, the consensus within one standard error."""
+"""What is taken of the candidates: the best value, the consensus where it is as good up to chance."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from kscn.estimators.candidates import Candidate
 from kscn.estimators.select import CONSENSUS, Scored, _taken, select
 from kscn.estimators.spaces import vector_spaces
 from kscn.metrics import clustering_accuracy
-from kscn.neighbours.consensus import standard_error
+from kscn.neighbours.consensus import margin
 from kscn.neighbours.consistency import Consistency
 
 N = 400
@@ -20,15 +20,15 @@ def entry(value, method="k-means", dim=0):
     return Scored(Candidate(np.zeros(N, int), "vectors", method), found, None, dim)
 
 
-@pytest.mark.parametrize("errors, common", [(0.9, True), (1.1, False)])
-def test_the_consensus_is_taken_within_one_standard_error(errors, common):
+@pytest.mark.parametrize("share, common", [(0.9, True), (1.1, False)])
+def test_the_consensus_is_taken_where_it_is_as_good_up_to_chance(share, common):
     best = 0.8
-    below = entry(best - errors * standard_error(best, N), CONSENSUS)
+    below = entry(best - share * margin(best, N), CONSENSUS)
     assert _taken([entry(best), below], N).common == common
 
 
 def test_subspaces_are_taken_before_others_that_are_as_good():
-    near = 0.8 - 0.5 * standard_error(0.8, N)
+    near = 0.8 - 0.5 * margin(0.8, N)
     assert _taken([entry(0.8), entry(near, dim=3), entry(near)], N).subspace_dim == 3
     assert _taken([entry(0.8), entry(near, dim=3), entry(near, CONSENSUS)], N).common
 

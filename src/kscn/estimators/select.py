@@ -19,7 +19,7 @@ from torch import Tensor
 from kscn.estimators.candidates import Candidate, candidates, laid_out, neighbours_of
 from kscn.estimators.spaces import Space
 from kscn.neighbours import Neighbours, View, consensus, self_consistency
-from kscn.neighbours.consensus import standard_error
+from kscn.neighbours.consensus import margin
 from kscn.neighbours.consistency import Consistency, neighbour_consistency
 from kscn.neighbours.heldout import FOLDS, energies, random_rank, unexplained
 from kscn.parallel import side_by_side
@@ -132,13 +132,13 @@ def select(
 
 
 def _taken(tried: Sequence[Scored], n: int) -> Scored:
-    """The highest value, unless the consensus or subspaces are within one standard error of it.
+    """The highest value, unless the consensus or subspaces are as good up to chance.
 
     What many candidates have in common is less of an accident than any one of them, and subspaces
     carry on to other samples best.
     """
     best = tried[0]
-    least = best.value - standard_error(best.value, n)
+    least = best.value - margin(best.value, n)
     good = [entry for entry in tried if entry.value >= least]
     return max(good, key=lambda entry: (entry.common, entry.subspace_dim > 0, entry.value))
 

@@ -15,16 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
-# Standard errors below the best value at which a candidate has about a third of its weight.
+# Standard errors below the best value at which a candidate has about a third of its weight, and
+# within which two values say the same. Neighbours are not independent of each other, so these are
+# more than the two of independent samples.
 ERRORS = 3
 # Weights below this share of the largest change nothing.
 FAINT = 1e-3
 STARTS = 5
 
 
-def standard_error(value: float, n: int) -> float:
-    """That of a self-consistency of n samples, as of a share of them."""
-    return math.sqrt(max(value * (1 - value), 0.0) / n)
+def margin(best: float, n: int) -> float:
+    """How far below the best self-consistency of n samples a value says the same."""
+    return ERRORS * math.sqrt(max(best * (1 - best), 0.0) / n)
 
 
 def consensus(
@@ -32,7 +34,7 @@ def consensus(
 ) -> NDArray:
     """Labels (n,) of k clusters that candidates of these self-consistencies agree on best."""
     best = max(values)
-    width = max(ERRORS * standard_error(best, len(candidates[0])), 1e-9)
+    width = max(margin(best, len(candidates[0])), 1e-9)
     share = np.exp((np.asarray(values) - best) / width)
     pieces = [
         np.sqrt(weight) * np.eye(k, dtype=np.float32)[labels]
