@@ -1,4 +1,4 @@
-"""What is taken of the candidates: the best value, the consensus where it is as good up to chance."""
+"""What is taken of the candidates: the best, and the consensus where it is as good up to chance."""
 
 import numpy as np
 import pytest
