@@ -1,11 +1,11 @@
-"""What is taken of the candidates: the best, and the consensus where it is as good up to chance."""
+"""What is taken of the candidates: the best, and the consensus where it is as good."""
 
 import numpy as np
 import pytest
 import torch
 
 from kscn.data import make_union_of_subspaces
-from kscn.estimators.candidates import Candidate
+from kscn.estimators.candidates import LAYOUT, Candidate
 from kscn.estimators.select import CONSENSUS, Scored, _taken, select
 from kscn.estimators.spaces import vector_spaces
 from kscn.metrics import clustering_accuracy
@@ -20,10 +20,13 @@ def entry(value, method="k-means", dim=0):
     return Scored(Candidate(np.zeros(N, int), "vectors", method), found, None, dim)
 
 
+@pytest.mark.parametrize("method", [CONSENSUS, LAYOUT])
 @pytest.mark.parametrize("share, common", [(0.9, True), (1.1, False)])
-def test_the_consensus_is_taken_where_it_is_as_good_up_to_chance(share, common):
+def test_what_several_have_in_common_is_taken_where_it_is_as_good_up_to_chance(
+    share, common, method
+):
     best = 0.8
-    below = entry(best - share * margin(best, N), CONSENSUS)
+    below = entry(best - share * margin(best, N), method)
     assert _taken([entry(best), below], N).common == common
 
 
@@ -37,9 +40,9 @@ def test_layouts_of_joint_graphs_are_tried_where_there_are_enough_samples():
     x, y, _ = make_union_of_subspaces(1000, 4, 12, 3, random_state=0)
     spaces, _ = vector_spaces(x, torch.device("cpu"))
     found = select(spaces, np.arange(len(x)), 4, 2, 0)
-    places = [one.candidate.space for one in found.tried if one.candidate.method == "layout"]
+    places = [one.candidate.space for one in found.tried if one.candidate.method == LAYOUT]
     assert sorted(places) == ["3 best", "all"]
     assert clustering_accuracy(y, found.labels) > 0.97
     fewer = [type(s)(s.name, s.features, s.wide, s.z[:500], s.lines, s.judges) for s in spaces]
     found = select(fewer, np.arange(500), 4, 2, 0)
-    assert all(one.candidate.kind != "layout" for one in found.tried)
+    assert all(one.candidate.kind != LAYOUT for one in found.tried)

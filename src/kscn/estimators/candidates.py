@@ -46,6 +46,7 @@ SWEEPS = 15
 # Dimension of local affine subspaces.
 LOCAL_DIM = 3
 KMEANS_STARTS = 3
+LAYOUT = "layout"
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def candidates(
 def laid_out(groups: Mapping[str, Sequence[Neighbours]], k: int, seed: int) -> list[Candidate]:
     """Clusters of layouts of the joint neighbour graphs of groups of spaces, by their names."""
     found = layout_clusters(list(groups.values()), k, seed)
-    return [Candidate(labels, name, "layout") for labels, name in zip(found, groups, strict=True)]
+    return [Candidate(labels, name, LAYOUT) for labels, name in zip(found, groups, strict=True)]
 
 
 def _spectral(

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kscn.estimators.candidates import Candidate, candidates, laid_out, neighbours_of
+from kscn.estimators.candidates import LAYOUT, Candidate, candidates, laid_out, neighbours_of
 from kscn.estimators.spaces import Space
 from kscn.neighbours import Neighbours, View, consensus, self_consistency
 from kscn.neighbours.consensus import margin
@@ -54,8 +54,8 @@ class Scored:
 
     @property
     def common(self) -> bool:
-        """Whether this is what all candidates have in common."""
-        return self.candidate.kind == CONSENSUS
+        """Whether this is what several candidates or spaces have in common."""
+        return self.candidate.kind in (CONSENSUS, LAYOUT)
 
 
 @dataclass(frozen=True)
@@ -132,10 +132,10 @@ def select(
 
 
 def _taken(tried: Sequence[Scored], n: int) -> Scored:
-    """The highest value, unless the consensus or subspaces are as good up to chance.
+    """The highest value, unless what several have in common or subspaces are as good up to chance.
 
-    What many candidates have in common is less of an accident than any one of them, and subspaces
-    carry on to other samples best.
+    The consensus of all candidates and layouts of joint graphs are less of an accident than a
+    clustering of one space, and subspaces carry on to other samples best.
     """
     best = tried[0]
     least = best.value - margin(best.value, n)
