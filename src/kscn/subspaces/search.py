@@ -12,10 +12,9 @@ clustering far more often than not. So this is where the effort goes. One *chain
    sample; sweep many such proposals together, cull, sweep on, keep the best if it is lower. This
    leaves local minima that plain restarts share.
 
-Chains are repeated. Those whose objective comes within half a percent of the lowest are tied for
-all practical purposes: differences that small say little about which clustering is right. Among
-them the one that agrees best with the others (mutual information) is taken, because independent
-searches repeat what the data supports and differ in their accidents.
+Chains are repeated. Those whose objective comes within half a percent of the lowest are tied:
+differences that small say little. Among them the one that agrees best with the others (mutual
+information) is taken: independent searches repeat what the data supports, not their accidents.
 """
 
 from __future__ import annotations
