@@ -34,7 +34,7 @@ def summary(selection: Any) -> dict[str, Any]:
     """A `Selection` of `KSCNPlus` as plain values, which checkpoints and runs can hold."""
     best, tried = selection.best, selection.tried
     others = [entry for entry in tried if entry.candidate.kind != best.candidate.kind]
-    spaces = {entry.candidate.space for entry in tried} - {_ALL}
+    spaces = {entry.candidate.space for entry in tried if not entry.common}
     return {
         **_row(best),
         "rival": _row(others[0]) if others else None,

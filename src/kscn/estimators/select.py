@@ -115,7 +115,7 @@ def select(
         return consensus(found, [entry.value for entry in tried], k, seed)
 
     if len(rows) >= LAID_OUT:
-        groups = {f"{AGREEING} best": _agreeing(near, in_common(), k), "all": near}
+        groups = {f"{AGREEING} best spaces": _agreeing(near, in_common(), k), "all spaces": near}
         tried += side_by_side(scored, laid_out(groups, k, seed), device)
     tried.append(scored(Candidate(in_common(), "all", CONSENSUS)))
 
