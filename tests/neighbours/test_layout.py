@@ -33,7 +33,7 @@ def test_long_groups_come_apart():
     z, y = strips()
     k_means = KMeans(2, n_init=5, random_state=0).fit_predict(z.numpy())
     assert clustering_accuracy(y, k_means) < 0.7
-    assert clustering_accuracy(y, layout_clusters([[nearest(z, 15)]], 2)[0]) > 0.99
+    assert clustering_accuracy(y, layout_clusters([nearest(z, 15)], [[0]], 2)[0]) > 0.99
 
 
 def test_linked_samples_end_near_each_other():
@@ -67,7 +67,9 @@ def test_weights_of_a_sample_add_up_to_the_logarithm_of_their_number():
 
 def test_scale_changes_nothing_and_the_seed_decides():
     z, _ = blobs()
-    first, same, larger = (layout_clusters([[nearest(x, 10)]], 3, seed=1)[0] for x in (z, z, 4 * z))
+    first, same, larger = (
+        layout_clusters([nearest(x, 10)], [[0]], 3, seed=1)[0] for x in (z, z, 4 * z)
+    )
     assert (first == same).all()
     assert clustering_accuracy(first, larger) == 1.0
 
@@ -77,7 +79,7 @@ def test_the_callers_random_numbers_stay_as_they_are():
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    layout_clusters([[nearest(z, 5)]], 3)
+    layout_clusters([nearest(z, 5)], [[0]], 3)
     assert torch.equal(torch.rand(1), expected)
 
 
@@ -94,7 +96,7 @@ def test_degenerate_samples_have_a_layout(z):
     near = nearest(z, 10)
     (places,) = layouts([membership_graph(near, near.index.shape[1])])
     assert np.isfinite(places).all()
-    assert layout_clusters([[near]], 2)[0].shape == (len(z),)
+    assert layout_clusters([near], [[0]], 2)[0].shape == (len(z),)
 
 
 def test_a_single_neighbour_is_enough():
@@ -106,7 +108,7 @@ def test_a_single_neighbour_is_enough():
 def test_graphs_beside_each_other_do_not_meet():
     z, y = blobs()
     far, other = z + 100, strips(150)[0]
-    first, second = layout_clusters([[nearest(far, 10)], [nearest(other, 10)]], 3)
+    first, second = layout_clusters([nearest(far, 10), nearest(other, 10)], [[0], [1]], 3)
     assert clustering_accuracy(y, first) == 1.0
     assert clustering_accuracy(y, second) < 0.6
     places = layouts([membership_graph(nearest(x, 10), 10) for x in (far, other)])
@@ -116,7 +118,7 @@ def test_graphs_beside_each_other_do_not_meet():
 def test_the_same_description_twice_is_that_description():
     z, _ = blobs()
     near = nearest(z, 10)
-    once, twice = (layout_clusters([several], 3)[0] for several in ([near], [near, near]))
+    once, twice = layout_clusters([near, near], [[0], [0, 1]], 3)
     assert clustering_accuracy(once, twice) == 1.0
 
 
@@ -124,5 +126,6 @@ def test_a_description_of_chance_among_others_does_no_harm():
     z, y = blobs()
     chance = torch.from_numpy(np.random.default_rng(1).normal(size=(300, 5))).float()
     several = [nearest(z, 10), nearest(2 * z + 1, 10), nearest(chance, 10)]
-    assert clustering_accuracy(y, layout_clusters([several], 3)[0]) > 0.97
-    assert clustering_accuracy(y, layout_clusters([several[2:]], 3)[0]) < 0.6
+    together, by_chance = layout_clusters(several, [range(3), [2]], 3)
+    assert clustering_accuracy(y, together) > 0.97
+    assert clustering_accuracy(y, by_chance) < 0.6

@@ -95,9 +95,11 @@ def candidates(
         yield Candidate(labels, space.name, f"local subspaces, dimension {LOCAL_DIM}")
 
 
-def laid_out(groups: Mapping[str, Sequence[Neighbours]], k: int, seed: int) -> list[Candidate]:
-    """Clusters of layouts of the joint neighbour graphs of groups of spaces, by their names."""
-    found = layout_clusters(list(groups.values()), k, seed)
+def laid_out(
+    near: Sequence[Neighbours], groups: Mapping[str, Sequence[int]], k: int, seed: int
+) -> list[Candidate]:
+    """Clusters of layouts of the joint neighbour graphs of named groups of spaces."""
+    found = layout_clusters(near, list(groups.values()), k, seed)
     return [Candidate(labels, name, LAYOUT) for labels, name in zip(found, groups, strict=True)]
 
 

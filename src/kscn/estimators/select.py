@@ -115,8 +115,9 @@ def select(
         return consensus(found, [entry.value for entry in tried], k, seed)
 
     if len(rows) >= LAID_OUT:
-        groups = {f"{AGREEING} best spaces": _agreeing(near, in_common(), k), "all spaces": near}
-        tried += side_by_side(scored, laid_out(groups, k, seed), device)
+        agreeing = _agreeing(near, in_common(), k)
+        groups = {f"{AGREEING} best spaces": agreeing, "all spaces": range(len(near))}
+        tried += side_by_side(scored, laid_out(near, groups, k, seed), device)
     tried.append(scored(Candidate(in_common(), "all", CONSENSUS)))
 
     def anew(entry: Scored) -> Scored:
@@ -172,10 +173,11 @@ def _flattest(
     return replace(tried[least], candidate=replace(found, method=f"{found.method}, flattest"))
 
 
-def _agreeing(near: Sequence[Neighbours], labels: NDArray, k: int) -> list[Neighbours]:
-    """Neighbours in the spaces in which most of them are of the same cluster."""
+def _agreeing(near: Sequence[Neighbours], labels: NDArray, k: int) -> list[int]:
+    """Numbers of the spaces in which most neighbours are of the same cluster."""
     now = torch.from_numpy(labels).long().to(near[0].index.device)
-    return sorted(near, key=lambda one: -neighbour_consistency(one.index, now, k))[:AGREEING]
+    share = [neighbour_consistency(one.index, now, k) for one in near]
+    return sorted(range(len(near)), key=lambda number: -share[number])[:AGREEING]
 
 
 def _on(views: Sequence[View], labels: NDArray) -> Tensor:

@@ -44,27 +44,28 @@ STARTS = 3
 
 
 def layout_clusters(
-    described: Sequence[Sequence[Neighbours]], k: int, seed: int = 0
+    described: Sequence[Neighbours], groups: Sequence[Sequence[int]], k: int, seed: int = 0
 ) -> list[NDArray]:
     """k clusters (n,) of each of several layouts of the same samples.
 
     Parameters
     ----------
-    described : sequence of sequences of Neighbours
-        For each layout the nearest of the samples by distance in one or more descriptions. The
-        weight of an edge is the mean over these: samples that are near each other in many of
-        them are drawn together most.
+    described : sequence of Neighbours
+        The nearest of the samples by distance, in one or more descriptions.
+    groups : sequence of sequences of int
+        For each layout the descriptions that it is of, by their numbers. The weight of an edge is
+        the mean over these: samples that are near each other in many are drawn together most.
     k : int
         How many clusters to find.
     seed : int
         Of everything that is drawn.
     """
-    graphs: dict[int, sparse.csr_array] = {}
-    for one in {id(one): one for several in described for one in several}.values():
-        n, known = one.index.shape
+    graphs = []
+    for neighbours in described:
+        n, known = neighbours.index.shape
         count = min(known, MOST, max(FEWEST, n // (SHARE * k)))
-        graphs[id(one)] = membership_graph(one, count)
-    joint = [sum(graphs[id(one)] for one in several) / len(several) for several in described]
+        graphs.append(membership_graph(neighbours, count))
+    joint = [sum(graphs[number] for number in group) / len(group) for group in groups]
     found = []
     for places in layouts([graph.tocsr() for graph in joint], seed):
         inside = np.clip(places, *np.quantile(places, [ENDS, 1 - ENDS], axis=0))
