@@ -345,3 +345,14 @@ def test_a_stopped_replacement_keeps_the_older_run(start, kscn, files, finished,
     assert kscn("info", run).exit_code == 0
     assert package.load_model(run / "model").n_clusters == 3
     assert (run / "labels.csv").read_bytes() == (finished / "labels.csv").read_bytes()
+
+
+def test_a_column_that_has_nearly_all_of_the_variance_is_named(kscn, tmp_path):
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(60, 3))
+    for name, factors in (("alike", (1, 1, 1)), ("unlike", (1, 1000, 1)), ("constant", (0, 0, 0))):
+        text = "\n".join(["a,grams,c", *(",".join(map(str, row)) for row in 1 + table * factors)])
+        (tmp_path / f"{name}.csv").write_text(text)
+        args = ("fit", tmp_path / f"{name}.csv", "-k", 2, "--method", "k-means")
+        said = kscn(*args, "-o", tmp_path / name).stderr
+        assert ("grams has 100.0% of the variance" in said) == (name == "unlike")

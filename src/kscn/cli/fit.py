@@ -14,7 +14,7 @@ from kscn.cli.encoding import resumed_encoder
 from kscn.cli.fitting import Choice, Done, fit_run, keeps_states, set_checkpoints, stopped
 from kscn.cli.interrupt import interruptible
 from kscn.cli.options import DIMENSIONS, PATH, folder_options, output_option
-from kscn.cli.rundata import data_again, open_data, say_left_out, say_photographs
+from kscn.cli.rundata import data_again, open_data, say_left_out, say_one_column, say_photographs
 from kscn.cli.rundir import CONFIG, MODEL, read_unfinished
 from kscn.cli.summary import next_lines, run_lines
 from kscn.cli.terminal import Terminal
@@ -200,6 +200,7 @@ def _begin(
     say_left_out(loaded)
     if "encoder" not in chosen:
         say_photographs(loaded)
+        say_one_column(loaded)
     return fit_run(loaded, data, choice, output, overwrite, copy=copy)
 
 

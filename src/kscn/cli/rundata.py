@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from kscn.data.images import Preparation
 
 _NAMED = 3  # files on the terminal
+# Samples that the spread of columns is looked at on, and the share of it that is too much for one.
+_LOOKED_AT, _ALMOST_ALL = 1000, 0.9
 
 
 def open_data(
@@ -84,6 +86,24 @@ def say_photographs(loaded: "Dataset") -> None:
         complain(
             "these are colour images: if they are photographs, clusters of their pixels go by "
             "colour and layout, not by what they show; pass a pretrained network by --encoder"
+        )
+
+
+def say_one_column(loaded: "Dataset") -> None:
+    """Say that distances go by one column of a table alone, where they do."""
+    import numpy as np
+
+    source = loaded.samples
+    if len(source.shape) != 1 or source.shape[0] < 2:
+        return
+    rows = np.random.default_rng(0).permutation(len(source))[:_LOOKED_AT]
+    spread = np.var(source.take(np.sort(rows)), axis=0, dtype=np.float64)
+    largest = int(spread.argmax())
+    if spread[largest] > _ALMOST_ALL * spread.sum():
+        complain(
+            f"{source.feature_names[largest]} has {spread[largest] / spread.sum():.1%} of the "
+            "variance, so that distances go by it almost alone; if columns have different units, "
+            "divide each by its standard deviation first"
         )
 
 
