@@ -97,7 +97,8 @@ def say_one_column(loaded: "Dataset") -> None:
     if len(source.shape) != 1 or source.shape[0] < 2:
         return
     rows = np.random.default_rng(0).permutation(len(source))[:_LOOKED_AT]
-    spread = np.var(source.take(np.sort(rows)), axis=0, dtype=np.float64)
+    with np.errstate(all="ignore"):  # numbers that are none are refused by the fit
+        spread = np.nan_to_num(np.var(source.take(np.sort(rows)), axis=0, dtype=np.float64))
     largest = int(spread.argmax())
     if spread[largest] > _ALMOST_ALL * spread.sum():
         complain(
