@@ -29,7 +29,7 @@ from kscn.cli.rundir import CHECKPOINTS, is_unfinished, read_run
 from kscn.errors import ModelFileError
 from kscn.experiments import methods
 from kscn.modelfile import read_model
-from kscn.training import checkpoint
+from kscn.runtime import checkpoint
 
 DATA, SAMPLES, CLUSTERS = "digits", 1797, 10
 KILLS_PER_RUN = 4

@@ -26,9 +26,9 @@ from torch import nn
 from kscn import KSCN, data
 from kscn.data import as_source
 from kscn.nn import ConvAutoencoder, IdentityLatent, InputScaling, NoAugmentation
-from kscn.training.latents import Encoder
-from kscn.training.minibatches import Minibatches
-from kscn.training.pretrain import Trainer
+from kscn.runtime.latents import Encoder
+from kscn.runtime.minibatches import Minibatches
+from kscn.stages.pretrain import Trainer
 
 BATCH = 256
 IMAGES = 60 * BATCH

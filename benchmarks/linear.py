@@ -24,10 +24,10 @@ from sklearn.cluster import KMeans
 
 from kscn import KSubspaces, data
 from kscn.data import as_source
+from kscn.runtime.blocks import Blocks
+from kscn.stages.lloyd import Lloyd
 from kscn.subspaces import Subspaces
 from kscn.subspaces.search import Problem, find_start
-from kscn.training.blocks import Blocks
-from kscn.training.lloyd import Lloyd
 
 CPU = torch.device("cpu")
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kscn.training.distributed import Group
+    from kscn.runtime.group import Group
 
 IMAGES, VECTORS = 12_000, 1_000_000
 BATCH = int(os.environ.get("KSCN_SCALE_BATCH", "256"))
@@ -88,7 +88,7 @@ def work(apart: bool) -> None:
     import torch
     import torch.distributed as dist
 
-    from kscn.training.distributed import ALONE, current_group
+    from kscn.runtime.group import ALONE, current_group
 
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
@@ -107,7 +107,7 @@ def rate(name: str, step: Callable[[], object], samples: int, steps: int) -> dic
     """
     import torch.distributed as dist
 
-    from kscn.training.distributed import current_group
+    from kscn.runtime.group import current_group
 
     step()
     fastest = least = float("inf")
@@ -128,11 +128,11 @@ def deep(group: Group) -> Callable[[], object]:
 
     from kscn.data import as_source
     from kscn.nn import ConvAutoencoder, InputScaling, RandomAffine, WhitenedLatent
+    from kscn.runtime.group import current_group
+    from kscn.runtime.minibatches import Minibatches
+    from kscn.stages.alternate import Alternation
+    from kscn.stages.pretrain import Trainer
     from kscn.subspaces import Subspaces
-    from kscn.training.alternate import Alternation
-    from kscn.training.distributed import current_group
-    from kscn.training.minibatches import Minibatches
-    from kscn.training.pretrain import Trainer
 
     pixels = np.random.default_rng(0).integers(0, 255, (IMAGES, 1, 28, 28), dtype=np.uint8)
     part = current_group().part(as_source(pixels))
@@ -184,10 +184,10 @@ def linear(group: Group) -> Callable[[], object]:
     import torch
 
     from kscn.data import as_source
+    from kscn.runtime.blocks import Blocks
+    from kscn.runtime.group import current_group
+    from kscn.stages.lloyd import Lloyd
     from kscn.subspaces import Subspaces
-    from kscn.training.blocks import Blocks
-    from kscn.training.distributed import current_group
-    from kscn.training.lloyd import Lloyd
 
     torch.manual_seed(0)
     samples = torch.randn(VECTORS, DIM)

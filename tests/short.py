@@ -8,8 +8,8 @@ choice itself finds is tested in `estimators/test_plus.py`, at full length.
 from importlib import import_module
 
 CONSTANTS = {
-    "kscn.estimators.candidates": {"NEIGHBOURS": (0.5,), "DIMS": (5,), "KMEANS_STARTS": 1},
-    "kscn.estimators.spaces": {"PLAIN": 20, "WHITENED": (15,)},
+    "kscn.stages.candidates": {"NEIGHBOURS": (0.5,), "DIMS": (5,), "KMEANS_STARTS": 1},
+    "kscn.stages.spaces": {"PLAIN": 20, "WHITENED": (15,)},
 }
 
 

@@ -1,8 +1,8 @@
 """Dependencies point one way, from the command line down to the mathematics, and imports are light.
 
-cli -> web -> experiments, report, export -> estimators, baselines -> model, training, neighbours ->
-nn, features, subspaces, data -> atomicfile, chosen, constraints, extras, metrics, modelfile,
-modelparts, parallel -> errors.
+cli -> web -> experiments, report, export -> estimators, baselines, stages -> model, neighbours,
+runtime -> nn, features, subspaces, data -> atomicfile, chosen, constraints, extras, metrics,
+modelfile, modelparts, parallel -> errors.
 """
 
 import ast
@@ -31,8 +31,8 @@ LAYERS = [
         "parallel",
     },
     {"nn", "features", "subspaces", "data"},
-    {"model", "training", "neighbours"},
-    {"estimators", "baselines"},
+    {"model", "runtime", "neighbours"},
+    {"estimators", "baselines", "stages"},
     {"experiments", "report", "export"},
     {"web"},
     {"cli"},
@@ -145,7 +145,7 @@ def test_estimators_have_few_parameters():
         assert len(getattr(kscn, name)().get_params()) <= count
 
 
-CORE = [file for file in FILES if part_of(file) in {"estimators", "training", "model"}]
+CORE = [file for file in FILES if part_of(file) in {"estimators", "stages", "runtime", "model"}]
 
 
 @pytest.mark.parametrize("file", CORE, ids=ids)
@@ -158,17 +158,25 @@ def test_modules_and_functions_of_the_core_are_short(file):
 
 
 def test_a_fit_can_be_followed_through_the_files_that_contributing_names():
-    walk = ["plus", "run", "choose", "select", "refine"]
+    walk = ["estimators/plus", "stages/run", "stages/choose", "stages/select", "stages/refine"]
     page = (ROOT.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    assert all(f"estimators/{name}.py" in page for name in walk)
-    reached = {"plus"}
+    assert all(f"{name}.py" in page for name in walk)
+    reached = {"estimators/plus"}
     for name in walk:
         assert name in reached
-        modules = imported_modules(ROOT / "estimators" / f"{name}.py")
-        reached |= {module.split(".")[-1] for module in modules if "estimators." in module}
+        modules = imported_modules(ROOT / f"{name}.py")
+        reached |= {module.removeprefix("kscn.").replace(".", "/") for module in modules}
 
 
-def test_stages_know_nothing_of_files():
-    for name in ("choose", "deepstages", "refine", "start"):
-        modules = imported_modules(ROOT / "estimators" / f"{name}.py")
-        assert not {"os", "pathlib", "kscn.modelfile", "kscn.atomicfile"} & set(modules)
+STAGES = [
+    file
+    for file in FILES
+    if part_of(file) == "stages" and file.stem not in {"network", "validation"}
+]
+
+
+@pytest.mark.parametrize("file", STAGES, ids=ids)
+def test_stages_know_nothing_of_files_or_estimators(file):
+    modules = set(imported_modules(file))
+    assert not {"os", "pathlib", "kscn.modelfile", "kscn.atomicfile"} & modules
+    assert not any(module.startswith("kscn.estimators") for module in modules)

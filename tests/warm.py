@@ -24,7 +24,7 @@ FORKS.set_forkserver_preload(
         "kscn.estimators.linear",
         "kscn.estimators.plus",
         "kscn.experiments.methods",
-        "kscn.training.joining",
+        "kscn.runtime.joining",
         "kscn.web.exploring",
         "kscn.web.server",
         "kscn.web.serving",

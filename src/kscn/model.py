@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from kscn.data import Source
 from kscn.features import FeatureChain
 from kscn.nn import IdentityLatent, InputScaling
+from kscn.runtime.blocks import Blocks, check_finite
+from kscn.runtime.device import placed
+from kscn.runtime.labels import Assignment, assign
+from kscn.runtime.latents import Encoder, encode
+from kscn.runtime.minibatches import Minibatches
 from kscn.subspaces import Subspaces
-from kscn.training.blocks import Blocks, check_finite
-from kscn.training.device import placed
-from kscn.training.labels import Assignment, assign
-from kscn.training.latents import Encoder, encode
-from kscn.training.minibatches import Minibatches
 
 if TYPE_CHECKING:
     from typing_extensions import Self

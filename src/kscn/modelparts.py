@@ -93,3 +93,14 @@ def shape_of(facts: Mapping[str, Any], name: str = "input_shape") -> tuple[int, 
     if math.prod(shape) > MOST_VALUES:
         raise ValueError(f"its samples have {math.prod(shape)} values")
     return shape
+
+
+def plain(value: Any) -> Any:
+    """Numpy's scalars and arrays, tuples and mappings as what JSON can hold."""
+    if value is None or isinstance(value, (str, bool)) or callable(value):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): plain(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(entry) for entry in value]
+    return np.asarray(value).tolist()

@@ -8,7 +8,7 @@ from kscn.baselines.layerwise import LayerInputs, LayerPair, pretrain_layers
 from kscn.data import as_source
 from kscn.errors import TrainingError
 from kscn.nn import DenseAutoencoder, InputScaling
-from kscn.training.minibatches import Minibatches
+from kscn.runtime.minibatches import Minibatches
 
 
 def samples(n=200, d=12):

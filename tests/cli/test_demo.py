@@ -15,7 +15,7 @@ from kscn.cli.summary import size_lines
 from kscn.cli.terminal import Terminal
 from kscn.cli.thumbnails import strip, thumbnail
 from kscn.data import load
-from kscn.estimators import refine
+from kscn.stages import refine
 
 COLOUR, BLOCKS, ASCII = (
     Terminal(True, True, 80),

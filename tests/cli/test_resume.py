@@ -74,7 +74,7 @@ def whole(kscn, fits, tmp_path_factory):
 WAITS = """
 import time
 from kscn.cli import interrupt, rundir
-from kscn.training import checkpoint
+from kscn.runtime import checkpoint
 checkpoint.SHARE = float("inf")
 interrupt.GRACE = 60
 seen = []

@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from kscn import KSCN, KSCNPlus, KSubspaces, load_model
-from kscn.training import checkpoint
+from kscn.runtime import checkpoint
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from warm import COMMAND
 
 from kscn.cli import cli
-from kscn.training.pretrain import Trainer
+from kscn.stages.pretrain import Trainer
 
 pytestmark = pytest.mark.timeout(1200)
 FIT = ("fit", "digits", "-k", 10, "--seed", 0, "--n-init", 1)
@@ -47,7 +47,7 @@ def test_a_dead_process_is_named_and_the_run_goes_on_in_another_number(
     assert told[0].startswith("kscn: lost process 1 (")
     assert f"pid {victim}) of 2; go on with `kscn fit --resume {run}`" in told[0]
     go_on = ["fit", "--resume", str(run)]
-    monkeypatch.setattr("kscn.training.pretrain.Trainer.epoch", stopping(Trainer.epoch))
+    monkeypatch.setattr("kscn.stages.pretrain.Trainer.epoch", stopping(Trainer.epoch))
     result = CliRunner().invoke(cli, go_on)  # in one process
     assert result.exit_code == 143
     records = [json.loads(line) for line in (run / ".unfinished" / "history.jsonl").open()]

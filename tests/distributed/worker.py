@@ -18,12 +18,12 @@ from kscn.errors import InputError
 from kscn.estimators.presets.derive import OPEN
 from kscn.features import VotedFeatures
 from kscn.nn import ConvAutoencoder, InputScaling, NoAugmentation, WhitenedLatent
+from kscn.runtime.checkpoint import STOP, Checkpoints, StoppedError
+from kscn.runtime.group import current_group
+from kscn.runtime.minibatches import Minibatches
+from kscn.stages.losses import ResidualLoss, SeparationLoss
+from kscn.stages.pretrain import Trainer
 from kscn.subspaces import Subspaces
-from kscn.training.checkpoint import STOP, Checkpoints, StoppedError
-from kscn.training.distributed import current_group
-from kscn.training.losses import ResidualLoss, SeparationLoss
-from kscn.training.minibatches import Minibatches
-from kscn.training.pretrain import Trainer
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `import short`
 

@@ -14,12 +14,13 @@ from torch import nn
 from kscn import KSCN
 from kscn.data import make_union_of_subspaces
 from kscn.errors import InputError, TrainingError
-from kscn.estimators import deepstages
 from kscn.estimators.presets.derive import OPEN
 from kscn.metrics import clustering_accuracy
 from kscn.nn import ConvAutoencoder, DenseAutoencoder, RandomAffine
+from kscn.runtime import latents
+from kscn.stages import alternate
+from kscn.stages import deep as deepstages
 from kscn.subspaces import principal_angles
-from kscn.training import alternate, latents
 
 N = 120
 pytestmark = pytest.mark.filterwarnings("ignore:.*clusters ended up empty")
@@ -160,7 +161,7 @@ def test_the_seed_that_was_used_is_recorded_and_repeats_the_fit(random_state):
 
 
 def test_latents_too_large_to_keep_are_passed_once_for_the_start(monkeypatch):
-    monkeypatch.setattr("kscn.training.latents.KEEP_BYTES", 0)
+    monkeypatch.setattr("kscn.runtime.latents.KEEP_BYTES", 0)
     X = digits()
     model = quick().fit(X)
     assert sum(record["stage"] == "start" for record in model.history_) == 1

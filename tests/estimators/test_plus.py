@@ -11,11 +11,11 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wi
 from kscn import KSCNPlus, load_model
 from kscn.data import as_source, make_union_of_subspaces
 from kscn.errors import InputError, KscnError, ModelFileError
-from kscn.estimators.choose import _doubt
 from kscn.metrics import clustering_accuracy
 from kscn.metrics import normalized_mutual_info as nmi
+from kscn.runtime.blocks import Blocks
+from kscn.stages.choose import _doubt
 from kscn.subspaces import Subspaces
-from kscn.training.blocks import Blocks
 
 K, N = 4, 400
 
@@ -153,7 +153,7 @@ def test_vectors_of_double_precision_are_taken_too(monkeypatch):
     model = quick().fit(X)
     assert clustering_accuracy(y, model.labels_) > 0.9
     np.testing.assert_array_equal(model.predict(X), model.labels_)
-    monkeypatch.setattr("kscn.estimators.choose.KEEP_BYTES", 0)
+    monkeypatch.setattr("kscn.stages.choose.KEEP_BYTES", 0)
     streamed = quick().fit(X)
     assert (streamed.predict(X) == streamed.labels_).mean() > 0.99  # of sums in other precision
 
@@ -161,7 +161,7 @@ def test_vectors_of_double_precision_are_taken_too(monkeypatch):
 @pytest.mark.usefixtures("short_choice")
 def test_features_too_large_to_keep_are_passed_once(monkeypatch):
     X, y = digits()
-    monkeypatch.setattr("kscn.estimators.choose.KEEP_BYTES", 0)
+    monkeypatch.setattr("kscn.stages.choose.KEEP_BYTES", 0)
     model = quick(refine=False).fit(X)
     assert clustering_accuracy(y, model.labels_) > 0.75
 
@@ -187,7 +187,7 @@ def test_clusters_that_are_no_subspaces_are_carried_on_by_an_encoder():
 @pytest.mark.usefixtures("short_choice")
 def test_a_refinement_that_makes_clusters_worse_is_not_kept(monkeypatch):
     X, _ = digits()
-    monkeypatch.setattr("kscn.estimators.refine.better", lambda *_: False)
+    monkeypatch.setattr("kscn.stages.refine.better", lambda *_: False)
     model = quick(epochs=1).fit(X)
     assert model.encoder_ is None
     np.testing.assert_array_equal(model.predict(X), model.labels_)

@@ -12,7 +12,7 @@ from kscn import KSCNPlus, load_model, metrics
 from kscn.errors import InputError, ModelFileError
 from kscn.features.encoders import encoder as encoder_module
 from kscn.features.encoders import load_encoder
-from kscn.training.checkpoint import STOP, StoppedError
+from kscn.runtime.checkpoint import STOP, StoppedError
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.usefixtures("short_choice")

@@ -5,9 +5,10 @@ import pytest
 from kscn import KSCN
 from kscn.data.catalog import NAMES
 from kscn.errors import InputError
-from kscn.estimators import network, presets
+from kscn.estimators import presets
 from kscn.estimators.presets import derive
 from kscn.nn import ConvAutoencoder, DenseAutoencoder
+from kscn.stages import network
 
 IMAGE, VECTOR = (28, 28), (784,)
 SHAPES = {"digits": (8, 8)}

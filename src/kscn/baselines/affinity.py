@@ -13,8 +13,8 @@ from kscn.baselines.cost import Cost, check_affordable
 from kscn.baselines.spectral import spectral_labels
 from kscn.constraints import Integer, parameter
 from kscn.data import Source
-from kscn.estimators import validation as check
-from kscn.training.blocks import working_dtype
+from kscn.runtime.blocks import working_dtype
+from kscn.stages import validation as check
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -21,12 +21,12 @@ from kscn.baselines.pretrained import CONSTANTS, Recipe, train_or_restore
 from kscn.constraints import Integer, parameter
 from kscn.data import Source
 from kscn.errors import InputError
-from kscn.estimators import network as networks
-from kscn.estimators import validation as check
 from kscn.nn import IdentityLatent, InputScaling
-from kscn.training.device import placed, seeded
-from kscn.training.latents import Encoder, encode, moments
-from kscn.training.minibatches import Minibatches
+from kscn.runtime.device import placed, seeded
+from kscn.runtime.latents import Encoder, encode, moments
+from kscn.runtime.minibatches import Minibatches
+from kscn.stages import network as networks
+from kscn.stages import validation as check
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -19,10 +19,10 @@ from torch import Tensor
 from kscn.constraints import Integer, check_parameters, parameter
 from kscn.data import Source
 from kscn.errors import InputError
-from kscn.estimators import validation as check
 from kscn.estimators.base import HistoryMixin, warn_of_empty
-from kscn.training.blocks import Blocks, check_finite, working_dtype
-from kscn.training.labels import canonical_order
+from kscn.runtime.blocks import Blocks, check_finite, working_dtype
+from kscn.runtime.labels import canonical_order
+from kscn.stages import validation as check
 
 if TYPE_CHECKING:
     from typing_extensions import Self

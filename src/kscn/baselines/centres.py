@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from kscn.baselines.base import ROWS, Baseline, largest_first
 from kscn.data import Source
 from kscn.data.source import OnDevice
-from kscn.training.blocks import Blocks, check_finite
-from kscn.training.device import CPU
+from kscn.runtime.blocks import Blocks, check_finite
+from kscn.runtime.device import CPU
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

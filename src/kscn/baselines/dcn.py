@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from kscn.baselines.autoencoder import LatentCentreBaseline
 from kscn.constraints import Integer, Number, parameter
 from kscn.errors import TrainingError
-from kscn.training.memory import kept_memory
-from kscn.training.minibatches import Minibatches
+from kscn.runtime.memory import kept_memory
+from kscn.runtime.minibatches import Minibatches
 
 # Samples that a centre of the start counts for: it yields to new ones soon, yet not to the first.
 START_COUNT = 100

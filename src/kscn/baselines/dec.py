@@ -19,13 +19,13 @@ from kscn.baselines.autoencoder import LatentCentreBaseline
 from kscn.constraints import Integer, Number, parameter
 from kscn.data import Source
 from kscn.errors import TrainingError
-from kscn.estimators import validation as check
 from kscn.nn import IdentityLatent
-from kscn.training.blocks import Blocks
-from kscn.training.device import seeded
-from kscn.training.latents import Encoder, encode
-from kscn.training.memory import kept_memory
-from kscn.training.minibatches import Minibatches
+from kscn.runtime.blocks import Blocks
+from kscn.runtime.device import seeded
+from kscn.runtime.latents import Encoder, encode
+from kscn.runtime.memory import kept_memory
+from kscn.runtime.minibatches import Minibatches
+from kscn.stages import validation as check
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -29,14 +29,14 @@ from kscn.baselines.pretrained import train_alone
 from kscn.constraints import POSITIVE, Integer, Number, check_value, parameter
 from kscn.data import Source
 from kscn.errors import InputError, TrainingError
-from kscn.estimators import validation as check
 from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling, NoAugmentation
+from kscn.runtime.blocks import Blocks
+from kscn.runtime.device import seeded
+from kscn.stages import validation as check
+from kscn.stages.losses import SubspaceLoss
+from kscn.stages.pretrain import Trainer
 from kscn.subspaces import ScatterSums, check_size
 from kscn.subspaces.bases import rows_times
-from kscn.training.blocks import Blocks
-from kscn.training.device import seeded
-from kscn.training.losses import SubspaceLoss
-from kscn.training.pretrain import Trainer
 
 # Latents that k-means sees at the start.
 POOL = 10_000

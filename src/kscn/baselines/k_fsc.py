@@ -29,12 +29,12 @@ from kscn.baselines.group_codes import Atoms, update_atoms
 from kscn.constraints import POSITIVE, Integer, Number, parameter
 from kscn.data import Source, as_source
 from kscn.errors import InputError
-from kscn.estimators import validation as check
 from kscn.estimators.linear import KSubspaces
+from kscn.runtime.blocks import Blocks, check_finite, working_dtype
+from kscn.runtime.labels import canonical_order
+from kscn.runtime.memory import kept_memory
+from kscn.stages import validation as check
 from kscn.subspaces import ScatterSums
-from kscn.training.blocks import Blocks, check_finite, working_dtype
-from kscn.training.labels import canonical_order
-from kscn.training.memory import kept_memory
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from kscn.baselines.base import all_samples, best_of
 from kscn.baselines.centres import CentreBaseline
 from kscn.constraints import Integer, Number, parameter
 from kscn.data import Source
-from kscn.training.device import CPU
+from kscn.runtime.device import CPU
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from kscn.nn import DenseAutoencoder, IdentityLatent, NoAugmentation
-from kscn.training.minibatches import Minibatches
-from kscn.training.pretrain import EpochLosses, Trainer, pretrain
+from kscn.runtime.minibatches import Minibatches
+from kscn.stages.pretrain import EpochLosses, Trainer, pretrain
 
 
 class LayerPair(nn.Module):

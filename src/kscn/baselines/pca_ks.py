@@ -14,7 +14,7 @@ from kscn.constraints import Integer, Number, parameter
 from kscn.data import Source, as_source
 from kscn.errors import InputError
 from kscn.estimators.linear import KSubspaces
-from kscn.training.device import CPU
+from kscn.runtime.device import CPU
 
 # Of the variance that components hold, when their number is not given, and most components then.
 SHARE = 0.9

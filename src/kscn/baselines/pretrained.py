@@ -25,11 +25,11 @@ from kscn.baselines.layerwise import pretrain_layers
 from kscn.data import Source
 from kscn.data.catalog import cache_dir
 from kscn.errors import ModelFileError
-from kscn.estimators import network as networks
 from kscn.modelfile import read_model, write_model
 from kscn.nn import DenseAutoencoder, IdentityLatent, NoAugmentation
-from kscn.training.minibatches import Minibatches
-from kscn.training.pretrain import EpochLosses, Trainer, pretrain
+from kscn.runtime.minibatches import Minibatches
+from kscn.stages import network as networks
+from kscn.stages.pretrain import EpochLosses, Trainer, pretrain
 
 KIND = "PretrainedAutoencoder"
 

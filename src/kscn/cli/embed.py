@@ -40,7 +40,7 @@ def command(
 
         from kscn.cli.progress import CountProgress
         from kscn.features.encoders import load_encoder
-        from kscn.training.device import chosen
+        from kscn.runtime.device import chosen
 
         loaded = load_encoder(encoder).to(chosen(device))
         images = open_data(data, skip_broken=skip_broken, any_size=True)

@@ -101,7 +101,7 @@ def _samples(run: Run, model: Any, data: str | None) -> "tuple[np.ndarray, Any, 
 
     from kscn import KSubspaces
     from kscn.report.survey import check_data
-    from kscn.training.blocks import working_dtype
+    from kscn.runtime.blocks import working_dtype
 
     shape, count = tuple(run.config["data"]["shape"]), run.config["data"]["samples"]
     linear = isinstance(model, KSubspaces)

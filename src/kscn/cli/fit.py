@@ -21,7 +21,7 @@ from kscn.cli.terminal import Terminal
 from kscn.errors import InputError, ModelFileError
 
 if TYPE_CHECKING:
-    from kscn.training.distributed import Group
+    from kscn.runtime.group import Group
 
 
 # Options that say how to open a folder of images.
@@ -161,7 +161,7 @@ def command(
 
 def _together(output: Path) -> "AbstractContextManager[Group]":
     """The processes that torchrun started, or this one alone."""
-    from kscn.training.joining import joined
+    from kscn.runtime.joining import joined
 
     return joined(f"go on with `kscn fit --resume {output}`, in any number of processes.")
 

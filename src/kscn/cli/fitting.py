@@ -115,7 +115,7 @@ def set_checkpoints(choice: Choice, output: Path) -> None:
         return
     directory: Any = output / CHECKPOINTS
     if choice.minutes is not None:
-        from kscn.training.checkpoint import CheckpointDirectory
+        from kscn.runtime.checkpoint import CheckpointDirectory
 
         directory = CheckpointDirectory(directory, choice.minutes)
     choice.model.set_params(checkpoint_dir=directory)
@@ -123,7 +123,7 @@ def set_checkpoints(choice: Choice, output: Path) -> None:
 
 def stopped() -> type[Exception]:
     """What a fit raises when a signal stopped it."""
-    from kscn.training.checkpoint import StoppedError
+    from kscn.runtime.checkpoint import StoppedError
 
     return StoppedError
 

@@ -59,7 +59,7 @@ class HistoryFile:
             self._file.close()
 
     def _try_to_write(self) -> None:
-        from kscn.training.checkpoint import CheckpointWarning
+        from kscn.runtime.checkpoint import CheckpointWarning
 
         self.begun = True
         try:

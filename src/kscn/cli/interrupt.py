@@ -36,7 +36,7 @@ def interruptible(can_stop: bool) -> Iterator[Interruption]:
     if threading.current_thread() is not threading.main_thread():  # signals are the main one's
         yield interruption
         return
-    from kscn.training.checkpoint import STOP
+    from kscn.runtime.checkpoint import STOP
 
     def stop(number: int, frame: FrameType | None) -> None:
         if interruption.signal is not None or not can_stop:

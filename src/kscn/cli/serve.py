@@ -83,7 +83,7 @@ def command(
         raise InputError("the token must be one or more printable ASCII characters; choose one.")
     require_web()
 
-    from kscn.training.device import chosen
+    from kscn.runtime.device import chosen
     from kscn.web import server
     from kscn.web.predicting import Predictor
     from kscn.web.serving import MEGABYTE, prediction_app

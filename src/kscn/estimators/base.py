@@ -24,13 +24,14 @@ from torch import Tensor, nn
 
 from kscn.constraints import Alternative
 from kscn.data import Source
-from kscn.estimators import network, saving
-from kscn.estimators import validation as check
+from kscn.estimators import saving
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
 from kscn.nn import InputScaling
+from kscn.runtime.group import Group
+from kscn.stages import network
+from kscn.stages import validation as check
 from kscn.subspaces import Subspaces
-from kscn.training.distributed import Group
 
 if TYPE_CHECKING:
     from typing_extensions import Self

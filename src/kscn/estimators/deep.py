@@ -14,24 +14,25 @@ from torch import Tensor, nn
 from kscn.constraints import Alternative, check_names
 from kscn.data import Source
 from kscn.errors import InputError
-from kscn.estimators import network, presets
-from kscn.estimators import validation as check
+from kscn.estimators import presets
 from kscn.estimators.base import SubspaceClusterer
-from kscn.estimators.deepstages import Alternate, FindStart, Pretrain, check_dims
 from kscn.estimators.presets.derive import AUTO, OPEN, check_settings
 from kscn.estimators.presets.derive import settings as derived
-from kscn.estimators.run import Fit
-from kscn.estimators.saving import facts_of, of_the_file, plain
+from kscn.estimators.saving import facts_of, of_the_file
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
-from kscn.training.device import placed, seeded
-from kscn.training.distributed import current_group, place, send_module
-from kscn.training.latents import block_rows, each_alone, evaluating
-from kscn.training.minibatches import Minibatches
+from kscn.modelparts import plain
+from kscn.runtime.device import placed, seeded
+from kscn.runtime.group import current_group, place, send_module
+from kscn.runtime.latents import block_rows, each_alone, evaluating
+from kscn.runtime.minibatches import Minibatches
+from kscn.stages import network
+from kscn.stages import validation as check
+from kscn.stages.deep import Alternate, FindStart, Pretrain, check_dims
+from kscn.stages.run import Fit
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
 
 # Settings without a parameter of their own.
 SELDOM_SET = (
@@ -99,7 +100,7 @@ class KSCN(SubspaceClusterer):
         than a second), and within longer ones. A fit that finds the state of the same fit there
         (same settings, same data) goes on from it, to the same result. The last state stays;
         remove the directory to begin anew.
-        `kscn.training.checkpoint.CheckpointDirectory(path, minutes=2)` asks for more states.
+        `kscn.runtime.checkpoint.CheckpointDirectory(path, minutes=2)` asks for more states.
     callbacks : sequence of callables, default=()
         Called as `callback(estimator, record)` with each history record; one that returns True
         ends the stage that it comes from.

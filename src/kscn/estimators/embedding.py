@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from kscn.errors import InputError, ModelFileError, reason
-from kscn.estimators import validation as check
 from kscn.features.encoders import Encoder, Preprocessing, load_encoder
 from kscn.features.encoders.pictures import Pictures
 from kscn.features.encoders.source import EmbeddedSource
-from kscn.training.checkpoint import STOP, StoppedError
-from kscn.training.distributed import Group, place
+from kscn.runtime.checkpoint import STOP, StoppedError
+from kscn.runtime.group import Group, place
+from kscn.stages import validation as check
 
 # Records of progress at most, however many images there are.
 _RECORDS = 100

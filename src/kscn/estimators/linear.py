@@ -15,18 +15,18 @@ from torch import Tensor
 from kscn.constraints import Alternative, Array, Integer, Number
 from kscn.data import Source
 from kscn.errors import InputError
-from kscn.estimators import validation as check
 from kscn.estimators.base import SubspaceClusterer, warn_of_empty
-from kscn.estimators.run import Fit
 from kscn.estimators.saving import of_the_file, params_of_fit
-from kscn.estimators.start import StartSearch, SubspaceStage
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
 from kscn.modelparts import check_array
+from kscn.runtime.blocks import Blocks
+from kscn.runtime.group import ALONE, Group, current_group, place
+from kscn.runtime.labels import assign
+from kscn.stages import validation as check
+from kscn.stages.run import Fit
+from kscn.stages.start import StartSearch, SubspaceStage
 from kscn.subspaces import ScatterSums, Subspaces, check_size
-from kscn.training.blocks import Blocks
-from kscn.training.distributed import ALONE, Group, current_group, place
-from kscn.training.labels import assign
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -80,7 +80,7 @@ class KSubspaces(SubspaceClusterer):
         Where the state of a fit is written while it goes on. A fit that finds the state of the
         same fit there (same settings, same data) goes on from it, to the same result. The last
         state stays; remove the directory to begin anew.
-        `kscn.training.checkpoint.CheckpointDirectory(path, minutes=2)` asks for more states.
+        `kscn.runtime.checkpoint.CheckpointDirectory(path, minutes=2)` asks for more states.
     callbacks : sequence of callables, default=()
         Called as `callback(estimator, record)` with each history record; one that returns True
         ends the fit after that iteration.

@@ -15,21 +15,21 @@ from torch import Tensor
 from kscn.constraints import POSITIVE, Alternative, Integer
 from kscn.data import Source
 from kscn.errors import InputError
-from kscn.estimators import network
-from kscn.estimators import validation as check
 from kscn.estimators.base import SubspaceClusterer
-from kscn.estimators.choose import Choose
 from kscn.estimators.embedding import checked_about, encoded_for_fit, encoded_for_use
-from kscn.estimators.refine import REFINEMENT, Refine
-from kscn.estimators.run import Fit
-from kscn.estimators.saving import facts_of, plain
+from kscn.estimators.saving import facts_of
 from kscn.features import FeatureChain
 from kscn.features.encoders import Encoder as PretrainedEncoder
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
-from kscn.modelparts import integer, number
+from kscn.modelparts import integer, number, plain
 from kscn.nn import ConvEncoder
-from kscn.training.distributed import Group, current_group, place
+from kscn.runtime.group import Group, current_group, place
+from kscn.stages import network
+from kscn.stages import validation as check
+from kscn.stages.choose import Choose
+from kscn.stages.refine import REFINEMENT, Refine
+from kscn.stages.run import Fit
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -86,7 +86,7 @@ class KSCNPlus(SubspaceClusterer):
         finds the state of the same fit there (same settings, same data) goes on from it, to the
         same result; the search for a start is begun anew if it was not done. The last state stays;
         remove the directory to begin anew.
-        `kscn.training.checkpoint.CheckpointDirectory(path, minutes=2)` asks for more states.
+        `kscn.runtime.checkpoint.CheckpointDirectory(path, minutes=2)` asks for more states.
     callbacks : sequence of callables, default=()
         Called as `callback(estimator, record)` with each history record; one that returns True
         during the refinement ends it.

@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from kscn.errors import InputError, ModelFileError
-from kscn.estimators import network
 from kscn.estimators.embedding import plain_encoder
 from kscn.features import FeatureChain
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile, write_model
-from kscn.modelparts import FLOATS, check_array, integer, number, shape_of
+from kscn.modelparts import FLOATS, check_array, integer, number, plain, shape_of
 from kscn.nn import (
     ConvEncoder,
     IdentityLatent,
@@ -32,8 +31,9 @@ from kscn.nn import (
     UnitLatent,
     WhitenedLatent,
 )
+from kscn.runtime.checkpoint import OF_THE_RUN
+from kscn.stages import network
 from kscn.subspaces import Subspaces
-from kscn.training.checkpoint import OF_THE_RUN
 
 EstimatorType = TypeVar("EstimatorType")
 # Samples enough for any parameters.
@@ -119,17 +119,6 @@ def params_of_fit(estimator: Any) -> dict[str, Any]:
 def without_run(params: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters without those of a run."""
     return {name: value for name, value in params.items() if name not in NOT_IN_FILES}
-
-
-def plain(value: Any) -> Any:
-    """Numpy's scalars and arrays, tuples and mappings as what JSON can hold."""
-    if value is None or isinstance(value, (str, bool)) or callable(value):
-        return value
-    if isinstance(value, Mapping):
-        return {str(name): plain(entry) for name, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(entry) for entry in value]
-    return np.asarray(value).tolist()
 
 
 # Reading ------------------------------------------------------------------------------------------

@@ -29,10 +29,10 @@ from torch import Tensor
 from kscn.data import as_source
 from kscn.errors import InputError
 from kscn.experiments.scaninput import checked_grid, components
+from kscn.runtime.device import chosen
 from kscn.subspaces import ScatterSums, Subspaces
 from kscn.subspaces.dimension import CLEAR_DROP, ENOUGH, energy_dims
 from kscn.subspaces.search import Effort, Problem, run_chain
-from kscn.training.device import chosen
 
 COARSE_K = (2, 3, 4, 5, 6, 8, 10, 12, 14, 17, 20, 24, 30, 40, 50)
 COARSE_P = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 30)

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kscn.nn import IdentityLatent, WhitenedLatent
+from kscn.runtime.latents import Encoder, each_alone, encode, evaluating
 from kscn.subspaces import ScatterSums, Subspaces
-from kscn.training.latents import Encoder, each_alone, encode, evaluating
 
 
 class SampleSpace:

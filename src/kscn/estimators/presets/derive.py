@@ -16,8 +16,9 @@ from numbers import Integral
 from typing import Any
 
 from kscn.constraints import POSITIVE, Alternative, Array, Integer, Number, check_table
-from kscn.estimators import network, presets
+from kscn.estimators import presets
 from kscn.nn import DenseAutoencoder
+from kscn.stages import network
 
 AUTO = "auto"
 

@@ -1,0 +1,1 @@
+"""The steps of a fit, and the driver that runs them."""

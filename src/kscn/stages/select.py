@@ -1,0 +1,219 @@
+"""One clustering out of many candidates, by how well samples find back to their cluster.
+
+Candidates are weighted by their self-consistency (`kscn.neighbours.consistency`), and what they
+have in common is one more candidate. The best of them all are then assigned anew by subspaces that
+each sample had no part in, of growing dimension: where clusters are near subspaces that mends them,
+and where they are not it shows in the measure. What has the highest self-consistency is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kscn.neighbours import Neighbours, View, consensus, self_consistency
+from kscn.neighbours.consensus import margin
+from kscn.neighbours.consistency import Consistency, neighbour_consistency
+from kscn.neighbours.heldout import FOLDS, energies, random_rank, unexplained
+from kscn.parallel import side_by_side
+from kscn.stages.candidates import LAYOUT, Candidate, candidates, laid_out, neighbours_of
+from kscn.stages.spaces import Space
+
+CONSENSUS = "consensus"
+# Single candidates that go to the last round beside the consensus: the best of each kind.
+FINALISTS = 2
+# Joint graphs are laid out of all spaces, and of the few in which most neighbours agree with what
+# the other candidates have in common. Layouts of fewer samples take longer than all the rest and
+# were no better than the spectrum of the graph on any of seven small sets.
+AGREEING, LAID_OUT = 3, 1000
+# Dimensions double up to a third of the space, or until clusters have so many members for each.
+FIRST_DIM, SHARE, MEMBERS_PER_DIM, PASSES = 8, 3, 10, 2
+# Clusters are flat if subspaces of up to so many dimensions, among the leading ones, leave less
+# than this share of what those of the best candidate leave.
+FLAT_DIM, LEADING, FLATTER, ROUNDING = 3, 20, 0.25, 1e-6
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A candidate, what it scores, and the space in which that shows best."""
+
+    candidate: Candidate
+    found: Consistency
+    space: Space
+    subspace_dim: int = 0  # of the subspaces that its labels come from, if they do
+
+    @property
+    def value(self) -> float:
+        """Self-consistency, from 0 to 1."""
+        return self.found.value
+
+    @property
+    def common(self) -> bool:
+        """Whether this is what several candidates or spaces have in common."""
+        return self.candidate.kind in (CONSENSUS, LAYOUT)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What was taken, and all that was tried, best first."""
+
+    best: Scored
+    tried: list[Scored]
+    rows: NDArray  # numbers of the samples that all this is about
+
+    @property
+    def labels(self) -> NDArray:
+        """Clusters of the sample (m,)."""
+        return self.best.candidate.labels
+
+
+def select(
+    spaces: Sequence[Space],
+    rows: NDArray,
+    k: int,
+    starts: int,
+    seed: int,
+    on_record: Callable[[dict[str, Any]], object] = lambda _: None,
+) -> Selection:
+    """The clustering of the sample whose members find back best."""
+    device = spaces[0].z.device
+    near = list(side_by_side(lambda space: neighbours_of(space, k), spaces, device))
+    judges = [space for space in spaces if space.judges]
+    views = [
+        View(space.z, one.index) for space, one in zip(spaces, near, strict=True) if space.judges
+    ]
+
+    def scored(one: Candidate, dim: int = 0, place: Space | None = None) -> Scored:
+        found = self_consistency(views, _on(views, one.labels), k, seed)
+        where = max(found.views, key=lambda number: found.views[number])
+        return Scored(one, found, place or judges[where], dim)
+
+    def found_in(number: int) -> list[Scored]:
+        return [scored(one) for one in candidates(spaces[number], near[number], k, starts, seed)]
+
+    tried: list[Scored] = []
+    everywhere = side_by_side(found_in, range(len(spaces)), device)
+    for number, found in enumerate(everywhere, start=1):
+        tried += found
+        on_record(
+            {
+                "stage": "search",
+                "round": number,
+                "rounds": len(spaces),
+                "candidates": len(tried),
+                "consistency": max(entry.value for entry in tried),
+            }
+        )
+
+    def in_common() -> NDArray:
+        found = [entry.candidate.labels for entry in tried]
+        return consensus(found, [entry.value for entry in tried], k, seed)
+
+    if len(rows) >= LAID_OUT:
+        agreeing = _agreeing(near, in_common(), k)
+        groups = {f"{AGREEING} best spaces": agreeing, "all spaces": range(len(near))}
+        tried += side_by_side(scored, laid_out(near, groups, k, seed), device)
+    tried.append(scored(Candidate(in_common(), "all", CONSENSUS)))
+
+    def anew(entry: Scored) -> Scored:
+        space, candidate = _where(spaces, entry), entry.candidate
+        labels, dim = settled(space.z, candidate.labels, k, seed)
+        method = f"{candidate.method}, settled"
+        return scored(replace(candidate, labels=labels, method=method), dim, space)
+
+    tried += list(side_by_side(anew, _finalists(tried), device))
+    tried.sort(key=lambda entry: -entry.value)
+    best = _taken(tried, len(rows))
+    return Selection(_flattest(spaces, tried, best, k, seed), tried, rows)
+
+
+def _taken(tried: Sequence[Scored], n: int) -> Scored:
+    """The highest value, unless what several have in common or subspaces are as good up to chance.
+
+    The consensus of all candidates and layouts of joint graphs are less of an accident than a
+    clustering of one space, and subspaces carry on to other samples best.
+    """
+    best = tried[0]
+    least = best.value - margin(best.value, n)
+    good = [entry for entry in tried if entry.value >= least]
+    return max(good, key=lambda entry: (entry.common, entry.subspace_dim > 0, entry.value))
+
+
+def _flattest(
+    spaces: Sequence[Space], tried: Sequence[Scored], best: Scored, k: int, seed: int
+) -> Scored:
+    """The candidate whose clusters are by far nearest to low-dimensional affine subspaces, if any.
+
+    Neighbours and Gaussians are content with any compact groups. Where some clusters lie in
+    subspaces so flat that hardly anything is left, such as points that move with one body, that
+    is no accident.
+    """
+    place = next((space for space in spaces if not space.lines), None)
+    flat = min(FLAT_DIM, place.z.shape[1] // 2) if place else 0
+    if place is None or not flat:
+        return best
+    z = place.z[:, :LEADING]
+    fold = random_rank(len(z), seed, z.device) % FOLDS
+
+    def left(entry: Scored) -> Tensor:
+        labels = torch.from_numpy(entry.candidate.labels).long().to(z.device)
+        return unexplained(z, labels, k, fold, flat) + ROUNDING
+
+    usual = left(best)
+    shares = [float((left(entry) / usual).min()) for entry in tried]
+    least = shares.index(min(shares))
+    if shares[least] >= FLATTER:
+        return best
+    found = tried[least].candidate
+    return replace(tried[least], candidate=replace(found, method=f"{found.method}, flattest"))
+
+
+def _agreeing(near: Sequence[Neighbours], labels: NDArray, k: int) -> list[int]:
+    """Numbers of the spaces in which most neighbours are of the same cluster."""
+    now = torch.from_numpy(labels).long().to(near[0].index.device)
+    share = [neighbour_consistency(one.index, now, k) for one in near]
+    return sorted(range(len(near)), key=lambda number: -share[number])[:AGREEING]
+
+
+def _on(views: Sequence[View], labels: NDArray) -> Tensor:
+    return torch.from_numpy(labels).long().to(views[0].z.device)
+
+
+def _finalists(tried: Sequence[Scored]) -> list[Scored]:
+    """The consensus and the best of each kind of method."""
+    kinds: dict[str, list[Scored]] = {}
+    for entry in sorted(tried, key=lambda entry: -entry.value):
+        kinds.setdefault(entry.candidate.kind, []).append(entry)
+    return [
+        entry
+        for kind, found in kinds.items()
+        for entry in found[: FINALISTS if kind == "k-subspaces" else 1]
+    ]
+
+
+def _where(spaces: Sequence[Space], entry: Scored) -> Space:
+    """Where subspaces grow: in all components of what the best space is made of."""
+    if not entry.space.lines or entry.space.name.endswith("lines"):
+        return entry.space
+    kind = entry.space.name.split(",")[0]
+    return next(space for space in spaces if space.name == f"{kind}, components")
+
+
+def settled(z: Tensor, labels: NDArray, k: int, seed: int) -> tuple[NDArray, int]:
+    """Labels by subspaces of growing dimension, each sample by those it had no part in."""
+    m, d = z.shape
+    last = max(1, min(d // SHARE, m // (MEMBERS_PER_DIM * k)))
+    dim = min(FIRST_DIM, last)
+    fold = random_rank(m, seed, z.device) % FOLDS
+    now = torch.from_numpy(labels).long().to(z.device)
+    while True:
+        for _ in range(PASSES):
+            now = energies(z, now, k, fold, dim).argmax(dim=1)
+        if dim >= last:
+            return now.cpu().numpy(), dim
+        dim = min(2 * dim, last)

@@ -1,0 +1,380 @@
+"""k-subspaces on samples of any kind: where it starts, and the iterations from there.
+
+`kscn.subspaces.search` does the searching, on a subsample; here is decided what it searches, and
+for what. `kscn.stages.lloyd` does the iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kscn.data import Source
+from kscn.errors import InputError
+from kscn.runtime.blocks import Blocks, check_finite, working_dtype
+from kscn.runtime.checkpoint import State
+from kscn.runtime.group import ALONE, Group, own_rows, place
+from kscn.runtime.labels import in_order
+from kscn.stages import validation as check
+from kscn.stages.lloyd import Iteration, Lloyd
+from kscn.stages.run import Fit, Stage
+from kscn.subspaces import ScatterSums, Subspaces
+from kscn.subspaces.dimension import energy_dims
+from kscn.subspaces.search import Candidates, Problem, find_start
+
+# Arithmetic of one sweep of one candidate over the subsample of the search, at the most.
+SWEEP_COST = 2e9
+# Dimensions chosen per cluster differ from the usual one by this factor at most: a subspace that is
+# much larger than the others is near everything and takes in their samples.
+SPREAD = 1.6
+# What races in a search: starts drawn by this method, and starts from this graph.
+RACED: dict[str, tuple[str | None, str | None]] = {
+    "auto": ("k-means", "neighbours"),
+    "neighbours": (None, "neighbours"),
+    "ensemble": (None, "ensemble"),
+    "k-means": ("k-means", None),
+    "neighbourhood": ("neighbourhood", None),
+    "farthest": ("farthest", None),
+    "random": ("random", None),
+}
+
+Report = Callable[[int, int, int, float], None]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A subsample, in the coordinates and the precision that the whole fit should use.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (m,)
+        Which samples they are.
+    z : Tensor, shape (m, d)
+        The samples less `shift`, on the device of the fit.
+    shift : Tensor, shape (d,), optional
+        Their mean, which becomes the origin; affine subspaces only.
+    """
+
+    rows: NDArray
+    z: Tensor
+    shift: Tensor | None
+
+
+@dataclass(frozen=True)
+class StartSearch:
+    """The settings of `KSubspaces` that decide where it starts, and the steps that do so.
+
+    Parameters
+    ----------
+    n_clusters, subspace_dim, affine, trim, init, n_init
+        As in `KSubspaces`.
+    seed : int
+        Of the subsample and of the search.
+    group : Group
+        The processes that hold all samples together. All search the same subsample.
+    """
+
+    n_clusters: int
+    subspace_dim: int | Sequence[int] | str
+    affine: bool
+    trim: float
+    init: str | NDArray
+    n_init: int
+    seed: int
+    group: Group = ALONE
+
+    def draw_pool(self, blocks: Blocks) -> Pool:
+        """The subsample that the search works on; `blocks` are not shifted yet."""
+        _, n = place(blocks.source)
+        k, name = self.n_clusters, blocks.source.name
+        p = 8 if isinstance(self.subspace_dim, str) else int(np.max(self.subspace_dim))
+        fair = max(2048, 200 * k, 20 * k * p)
+        affordable = max(4 * k, int(SWEEP_COST / (4 * blocks.dim * k * p)))
+        size = min(n, fair, affordable)
+        rows = np.arange(n)
+        if size < n:
+            rows = np.sort(np.random.default_rng(self.seed).choice(n, size, replace=False))
+        z = self.group.gather(blocks.take(own_rows(blocks.source, rows)))
+        if not z.square().sum(dim=1).median().isfinite():
+            z = z.double()  # all samples are that large, not one that is amiss
+        check_finite(z.square().sum(dim=1), z, name)
+        if (z == z[0]).all() and not self.group.any(
+            any(bool((block != z[0]).any()) for _, block in blocks)
+        ):
+            raise InputError(f"All {n} samples of {name} are equal; there is nothing to cluster.")
+        z = _with_squares(z, name)
+        shift = z.mean(dim=0) if self.affine else None
+        return Pool(rows, z if shift is None else z - shift, shift)
+
+    def find(
+        self, blocks: Blocks, pool: Pool, weights: Tensor | None, report: Report = lambda *_: None
+    ) -> Subspaces:
+        """The subspaces to begin with: given, or found by the search on `pool`.
+
+        `blocks` are shifted like the pool and `weights` (n,) are those of all samples. `report` is
+        called with rounds done, rounds at most, candidates and the lowest objective in units of
+        the data.
+        """
+        generator = torch.Generator().manual_seed(self.seed)
+        # The search may run in float32 whatever the data: it only has to find the right valley.
+        # Scaling to unit mean square keeps it clear of overflow.
+        scale = float(pool.z.square().sum(dim=1).mean().sqrt()) or 1.0
+        z = (pool.z / scale).float()
+        picked = None if weights is None else weights[pool.rows].to(z)
+        problem = Problem(z, picked, self._dims(z, generator), self.affine, self.trim, generator)
+        if not isinstance(self.init, str):
+            return self._given(blocks, problem.dims, weights)
+
+        def in_units_of_the_data(done: int, most: int, starts: int, objective: float) -> None:
+            report(done, most, starts, objective * scale**2)
+
+        drawn, graph = RACED[self.init] if self.n_clusters > 1 else ("k-means", None)
+        given = None if graph is None else self._from_graph(problem, graph)
+        found = find_start(problem, drawn, self.n_init, in_units_of_the_data, given)
+        found = self.group.agree_on(found)
+        if isinstance(self.subspace_dim, str):
+            found = self._adapt_dims(z, found)
+        offsets = None if found.offsets is None else found.offsets * scale
+        return Subspaces(found.bases, offsets)
+
+    def _from_graph(self, problem: Problem, kind: str) -> Candidates:
+        from kscn.neighbours.starts import graph_starts  # and with it all of scikit-learn
+
+        return graph_starts(problem, kind)
+
+    def _dims(self, z: Tensor, generator: torch.Generator) -> Tensor:
+        """Dimensions to search for, shape (k,).
+
+        "auto" reads them off the clusters of the neighbour graph, which are purer than any that
+        k-subspaces finds before it knows the dimensions. Twice, since the second graph is better.
+        """
+        k = self.n_clusters
+        if not isinstance(self.subspace_dim, str):
+            dims = torch.as_tensor(np.broadcast_to(self.subspace_dim, (k,)).copy())
+            return dims.long()
+        if k == 1:
+            return self._own_dims(z, torch.zeros(len(z), dtype=torch.long, device=z.device)).cpu()
+        from kscn.neighbours.starts import graph_rows, neighbour_clusters
+
+        part = z[torch.randperm(len(z), generator=generator)[: graph_rows(k)].to(z.device)]
+        usual = None
+        for _ in range(2):
+            labels = neighbour_clusters(part, k, usual, affine=self.affine, seed=self.seed % 2**31)
+            dims = self._own_dims(part, torch.from_numpy(labels).long().to(z.device)).cpu()
+            usual = int(dims.median())
+        return dims
+
+    def _adapt_dims(self, z: Tensor, found: Subspaces) -> Subspaces:
+        """Give each subspace the dimension that the spectrum of its members speaks for."""
+        labels, distance = found.assign(z)
+        members = check.trimmed(labels, distance, self.trim, found.n_clusters)
+        sums = self._sums(z, members)
+        dims = self._own_dims(z, members)
+        dims = torch.where(sums.weight > found.dims, dims, found.dims)  # too few members to tell
+        return sums.subspaces(dims).to(torch.float32)
+
+    def _own_dims(self, z: Tensor, members: Tensor) -> Tensor:
+        """The dimension (k,) that the spectrum of each cluster's members speaks for."""
+        varying, more = self._without_constants(z)
+        sums = self._sums(varying, members)
+        dims, known = energy_dims(sums.spectra()), sums.weight > 1
+        usual = float(dims[known].double().quantile(0.5)) if known.any() else 1.0
+        dims = torch.where(known, dims, round(usual))
+        return dims.clamp(max(1, round(usual / SPREAD)), max(1, round(usual * SPREAD))) + more
+
+    def _sums(self, z: Tensor, members: Tensor) -> ScatterSums:
+        sums = ScatterSums(self.n_clusters, z.shape[1], self.affine, z.device)
+        sums.add(z, members)
+        return sums
+
+    def _without_constants(self, z: Tensor) -> tuple[Tensor, int]:
+        """The columns in which samples differ, and how many dimensions the others take.
+
+        Constants say nothing about clusters, but their energy would hide that of all else. A linear
+        subspace needs one dimension for them; an affine one has them in its offset.
+        """
+        varying = (z != z[0]).any(dim=0)
+        if varying.all() or varying.sum() < 2:
+            return z, 0
+        return z[:, varying], int(not self.affine and bool(z[0, ~varying].any()))
+
+    def _given(self, blocks: Blocks, dims: Tensor, weights: Tensor | None) -> Subspaces:
+        """The start that `init` holds as labels or bases."""
+        first, n = place(blocks.source)
+        given = check.given_start(self.init, n, self.n_clusters, blocks.dim, dims)
+        if given.ndim == 1:
+            sums = ScatterSums(self.n_clusters, blocks.dim, self.affine, blocks.device)
+            for where, z in blocks:
+                check_finite(z.square().sum(dim=1), z, blocks.source.name)
+                part = slice(first + where, first + where + len(z))
+                sums.add(z.double(), given[part], None if weights is None else weights[part])
+            return self.group.whole(sums, sums).subspaces(dims)
+        used = torch.arange(given.shape[2]) < dims[:, None]
+        bases = torch.linalg.qr(given.double()).Q * used[:, None]
+        if not self.affine:
+            return Subspaces(bases)
+        return Subspaces(bases, torch.zeros(bases.shape[:2], dtype=torch.float64))
+
+
+def _with_squares(z: Tensor, name: str) -> Tensor:
+    """z in float64 if float32 does not hold its squares; refuse z if float64 does not either."""
+    if not _squares_fit(z) and z.dtype == torch.float32:
+        z = z.double()
+    if not _squares_fit(z):
+        raise InputError(
+            f"Input {name} holds values around {float(z.abs().max()):.0e}, whose squares cannot be "
+            "represented; multiply all samples by a constant first."
+        )
+    return z
+
+
+def _squares_fit(z: Tensor) -> bool:
+    """Whether squared lengths are numbers, with room below for the distances to a subspace."""
+    limits = torch.finfo(z.dtype)
+    mean = float(z.square().sum(dim=1).mean())
+    return limits.tiny / limits.eps < mean < float("inf") or not z.any()
+
+
+class SubspaceStage(Stage):
+    """k-subspaces: a start found on a subsample, then iterations over all samples.
+
+    Parameters
+    ----------
+    search : StartSearch
+        How to start.
+    source : Source
+        The samples of this process.
+    max_iter, tol, batch_size
+        As in `KSubspaces`.
+    weights : Tensor, shape (n,), optional
+        Of the samples of all processes.
+    records : str
+        The stage that iterations are recorded under.
+
+    Attributes
+    ----------
+    found : Numbered
+        Subspaces and labels, once the stage has run.
+    sums : ScatterSums
+        Of the members of the clusters.
+    blocks : Blocks
+        The samples, in the coordinates of the subspaces.
+    """
+
+    name = "k-subspaces"
+
+    def __init__(
+        self,
+        search: StartSearch,
+        source: Source,
+        *,
+        max_iter: int = 100,
+        tol: float = 1e-4,
+        batch_size: int | None = None,
+        weights: Tensor | None = None,
+        records: str = "fit",
+    ) -> None:
+        self.search, self.source, self.weights = search, source, weights
+        self.max_iter, self.tol, self.batch_size = max_iter, tol, batch_size
+        self.records = records
+        self.loop: Lloyd | None = None
+
+    def run(self, fit: Fit) -> None:
+        """Search, or go on where the iterations were."""
+        start, pool = self.start(fit)
+        first, _ = place(self.source)
+        weights = self.weights
+        self.loop = Lloyd(
+            self.blocks,
+            start,
+            trim=self.search.trim,
+            weights=None if weights is None else weights[first : first + len(self.source)],
+            pool=pool.z,
+            generator=torch.Generator().manual_seed(self.search.seed),
+            group=fit.group,
+            safe_points=fit.safe_points,
+        )
+        if self.loaded is not None:
+            self.loop.load_state_dict(self.loaded)
+        fit.safe_points.reached()
+        result = self.loop.run(self.max_iter, self.tol, partial(self._on_iteration, fit))
+        self.loop = None  # bookkeeping per sample, before the final assignment makes its own
+        self.found = in_order(self.blocks, result.subspaces, fit.group, weights=weights)
+        self.sums = result.sums.reordered(self.found.order)
+
+    def start(self, fit: Fit) -> tuple[Subspaces, Pool]:
+        """The subspaces to begin with, and the subsample that they were found on."""
+        dtype = working_dtype(self.source.dtype)
+        unshifted = Blocks(self.source, dtype, fit.device, batch_size=self.batch_size)
+        pool = self.search.draw_pool(unshifted)
+        shifted = Blocks(self.source, pool.z.dtype, fit.device, pool.shift, self.batch_size)
+        self.blocks = shifted
+        if self.loaded is not None:
+            found = Subspaces(self.loaded.tensors["bases"], self.loaded.tensors.get("offsets"))
+        else:
+            report = partial(self._on_round, fit, len(pool.z))
+            found = self.search.find(shifted, pool, self.weights, report)
+        return found.to(shifted.dtype, fit.device), pool
+
+    def state_dict(self) -> State | None:
+        """That of the iterations; a search is begun anew."""
+        return None if self.loop is None else self.loop.state_dict()
+
+    def _on_round(
+        self, fit: Fit, samples: int, turn: int, rounds: int, starts: int, objective: float
+    ) -> None:
+        fit.record(
+            {
+                "stage": "search",
+                "round": turn,
+                "rounds": rounds,
+                "starts": starts,
+                "samples": samples,
+                "objective": objective,
+            }
+        )
+
+    def _on_iteration(self, fit: Fit, iteration: Iteration) -> bool:
+        return fit.record(
+            {
+                "stage": self.records,
+                "iteration": iteration.number,
+                "max_iter": self.max_iter,
+                "objective": iteration.objective,
+                "changed": iteration.changed,
+                "evaluated": iteration.evaluated,
+            }
+        )
+
+
+def subspaces_of(
+    source: Source,
+    labels: NDArray,
+    n_clusters: int,
+    subspace_dim: int | Sequence[int] | str,
+    device: torch.device,
+    group: Group,
+) -> Subspaces:
+    """The subspaces of given clusters: one iteration from their labels, and nothing more."""
+    search = StartSearch(
+        n_clusters, subspace_dim, affine=False, trim=0.0, init=labels, n_init=1, seed=0, group=group
+    )
+    blocks = Blocks(group.part(source), working_dtype(source.dtype), device)
+    pool = search.draw_pool(blocks)
+    loop = Lloyd(
+        blocks,
+        search.find(blocks, pool, None).to(blocks.dtype, device),
+        trim=0.0,
+        weights=None,
+        pool=pool.z,
+        generator=torch.Generator().manual_seed(0),
+        group=group,
+    )
+    found = loop.run(1, 0.0, lambda _: None).subspaces
+    return in_order(blocks, found, group).subspaces

@@ -1,1 +1,0 @@
-"""Loops over batches: what turns the mathematics into a fit on data of any size."""

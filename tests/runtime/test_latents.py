@@ -1,0 +1,167 @@
+"""Latents of a data set: each sample's own, whichever others are encoded with it."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from kscn.data import Source, as_source
+from kscn.errors import TrainingError
+from kscn.nn import ConvAutoencoder, DenseAutoencoder, IdentityLatent, InputScaling, WhitenedLatent
+from kscn.runtime import latents as module
+from kscn.runtime.latents import (
+    Encoder,
+    block_rows,
+    each_alone,
+    encode,
+    evaluating,
+    moments,
+)
+from kscn.runtime.minibatches import Minibatches
+
+
+class Own(nn.Module):
+    """A user's module, of plain layers."""
+
+    n_features = 13
+
+    def __init__(self):
+        super().__init__()
+        self.down, self.up = nn.Sequential(nn.Linear(13, 21), nn.Linear(21, 8)), nn.Linear(8, 13)
+
+    def encode(self, x):
+        return self.down(x)
+
+    def forward(self, x):
+        return self.up(self.down(x))
+
+
+def rand(*shape, seed=0):
+    return np.random.default_rng(seed).random(shape, dtype=np.float32)
+
+
+def batches(X, shape):
+    return Minibatches(
+        as_source(X), InputScaling(torch.zeros(()), 1.0), shape, 16, torch.device("cpu")
+    )
+
+
+def networks():
+    torch.manual_seed(0)
+    return {
+        "paper": (ConvAutoencoder((1, 28, 28)), IdentityLatent()),
+        "batch norm": (ConvAutoencoder((1, 12, 12), batch_norm=True), IdentityLatent()),
+        "colour": (ConvAutoencoder((3, 9, 14), [8, 6], [5, 3]), WhitenedLatent(72, 7)),
+        "dense": (DenseAutoencoder(17, [31, 64], 5), WhitenedLatent(5, 3)),
+        # Widths at which plain matrix products round by the place of a row.
+        "narrow": (DenseAutoencoder(6, [8, 21], 8), WhitenedLatent(8, 5)),
+        "own": (Own(), IdentityLatent()),
+    }
+
+
+def case(name):
+    network, latent = networks()[name]
+    shape = tuple(getattr(network, "shape", None) or (network.n_features,))
+    return network, latent, shape
+
+
+@pytest.mark.parametrize("name", ["paper", "batch norm", "colour", "dense", "narrow", "own"])
+def test_a_sample_has_the_same_latent_to_the_bit_in_any_company(name):
+    network, latent, shape = case(name)
+    X = rand(700, *shape)
+    network.train()
+    network(torch.from_numpy(X[:64]))  # statistics of BatchNorm that are not the initial ones
+    given, encoder = batches(X, shape), Encoder(network, latent)
+    whole = encode(given, encoder)[:]
+    assert whole.dtype == np.float32
+    for rows in ([0], [699], [3, 1, 2], [650, 5], np.random.default_rng(0).permutation(700)):
+        alone = encode(batches(X[rows], shape), encoder)[:]
+        np.testing.assert_array_equal(alone, whole[rows])
+
+
+@pytest.mark.parametrize("name", ["paper", "batch norm", "dense"])
+def test_latents_are_what_the_network_says_in_evaluation_mode(name):
+    network, latent, shape = case(name)
+    X = rand(40, *shape)
+    found = encode(batches(X, shape), Encoder(network.train(), latent))[:]
+    assert network.training
+    with torch.no_grad():
+        expected = latent(network.eval().encode(torch.from_numpy(X)))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_latents_too_large_to_keep_are_encoded_whenever_read(monkeypatch):
+    network, latent, shape = case("colour")
+    X = rand(600, *shape)
+    given, encoder = batches(X, shape), Encoder(network, latent)
+    kept = encode(given, encoder)
+    monkeypatch.setattr(module, "KEEP_BYTES", 0)
+    lazy = encode(given, encoder)
+    assert isinstance(lazy, module.LatentSource)
+    assert isinstance(lazy, Source)
+    assert (len(lazy), lazy.shape, lazy.dtype) == (600, kept.shape, np.float32)
+    assert "the latent of X" in lazy.name
+    rows = np.array([599, 0, 17, 17, 300])
+    for one, other in (
+        (lazy[:], kept[:]),
+        (lazy[510:530], kept[510:530]),
+        (lazy[::7], kept[::7]),
+        (lazy.take(rows), kept.take(rows)),
+        (lazy.take(np.arange(600)[::-1]), kept[:][::-1]),
+        (np.concatenate([b for _, b in lazy.batches(37)]), kept[:]),
+    ):
+        np.testing.assert_array_equal(one, other)
+    with torch.no_grad():
+        network.encoder[0].bias += 1  # as training would
+    assert not np.array_equal(lazy[:5], kept[:5])
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows"),
+    [((1, 28, 28), 512), ((784,), 512), ((10,), 512), ((3, 64, 64), 64), ((3, 224, 224), 16)],
+)
+def test_blocks_of_large_images_have_fewer_rows(shape, rows):
+    assert block_rows(shape) == rows
+
+
+def test_a_network_sees_blocks_of_one_size_only():
+    seen = []
+
+    def double(batch):
+        seen.append(len(batch))
+        return 2 * batch
+
+    for n in (1, 511, 512, 1000):
+        x = torch.from_numpy(rand(n, 3))
+        assert torch.equal(each_alone(double, x), 2 * x)
+    assert set(seen) == {512}
+
+
+def test_moments_are_numpys():
+    z = rand(300, 5) + 3
+    mean, covariance = moments(as_source(z))
+    np.testing.assert_allclose(mean, z.mean(axis=0, dtype=np.float64), rtol=1e-6)
+    np.testing.assert_allclose(covariance, np.cov(z.T, bias=True), rtol=1e-4, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("z", "words"),
+    [
+        (np.zeros((9, 4), dtype=np.float32), "the latent collapsed"),
+        (np.full((9, 4), 1e3, dtype=np.float32), "the latent collapsed"),
+        (np.full((9, 4), np.nan, dtype=np.float32), "no longer finite after pretraining"),
+        (np.full((9, 4), np.inf, dtype=np.float32), "no longer finite after pretraining"),
+    ],
+)
+def test_codes_that_carry_nothing_are_refused(z, words):
+    with pytest.raises(TrainingError, match=words):
+        moments(as_source(z))
+
+
+def test_evaluation_ends_even_when_something_fails():
+    network, other = nn.Linear(2, 2).train(), nn.Linear(2, 2).eval()
+    with pytest.raises(KeyError), evaluating(network, other):
+        assert not network.training
+        raise KeyError
+    assert network.training
+    assert not other.training

@@ -1,0 +1,286 @@
+"""Samples as a network's input: every sample once per epoch, scaled and shaped."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from kscn.data import Source, as_source, load, shuffle
+from kscn.data.arrays import MappedSource
+from kscn.errors import DataError, InputError
+from kscn.nn import InputScaling
+from kscn.runtime import minibatches
+from kscn.runtime.minibatches import Minibatches
+
+CPU = torch.device("cpu")
+
+
+def randn(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def batches(X, batch_size=4, shape=None, scaling=None):
+    source = as_source(X)
+    scaling = scaling or InputScaling(torch.zeros(()), 1.0)
+    return Minibatches(source, scaling, shape or source.shape, batch_size, CPU)
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize(
+    ("n", "batch_size", "sizes"),
+    [
+        (10, 4, [4, 4, 2]),
+        (8, 4, [4, 4]),
+        (9, 4, [4, 5]),  # one sample alone joins the batch before
+        (5, 4, [5]),
+        (4, 4, [4]),
+        (3, 4, [3]),
+        (1, 4, [1]),
+        (3, 1, [1, 1, 1]),
+        (3, 2, [3]),
+        (2, 1, [1, 1]),
+    ],
+)
+def test_an_epoch_has_every_sample_once_in_batches_of_the_size_asked_for(n, batch_size, sizes):
+    X = randn(n, 3)
+    given = batches(X, batch_size)
+    seen, found = [], []
+    for indices, batch in given.shuffled(seeded()):
+        np.testing.assert_array_equal(batch, X[indices.numpy()].astype(np.float32))
+        seen += indices.tolist()
+        found.append(len(batch))
+    assert sorted(seen) == list(range(n))
+    assert found == sizes
+    assert given.per_epoch == len(sizes)
+
+
+def test_the_order_is_the_generators():
+    given = batches(randn(10, 3))
+    order = torch.cat([indices for indices, _ in given.shuffled(seeded(5))])
+    assert torch.equal(order, torch.randperm(10, generator=seeded(5)))
+    generator = seeded(5)
+    first, second = (
+        torch.cat([indices for indices, _ in given.shuffled(generator)]) for _ in range(2)
+    )
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["f2", "f4", "f8", "g", ">f4", ">f8", "u1", "i1", "u2", ">i2", "i4", "u8", "?"]
+)
+def test_every_number_type_arrives_as_float32(dtype):
+    X = np.arange(24).reshape(6, 2, 2).astype(dtype)
+    given = batches(X, shape=(1, 2, 2))
+    expected = X.astype(np.float32).reshape(6, 1, 2, 2)
+    for found in (given.read(0, 6), given.take(np.arange(6)), *(b for _, b in given.blocks(6))):
+        assert found.dtype == torch.float32
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_scaling_is_applied_before_the_network_sees_anything():
+    X = randn(30, 2, 3) * 3 + 5
+    scaling = InputScaling.of(as_source(X), image=False)
+    given = batches(X, shape=(6,), scaling=scaling)
+    expected = (X - X.mean(axis=0)).reshape(30, 6)
+    expected /= np.sqrt((expected**2).mean())
+    np.testing.assert_allclose(given.read(0, 30), expected, atol=1e-5)
+    np.testing.assert_array_equal(given.take(np.array([7, 3])), given.read(0, 30)[[7, 3]])
+
+
+def test_blocks_come_in_order_and_may_begin_anywhere():
+    X = randn(10, 3)
+    found = list(batches(X).blocks(4, 1, 8))
+    assert [first for first, _ in found] == [1, 5]
+    np.testing.assert_array_equal(torch.cat([b for _, b in found]), X[1:8].astype(np.float32))
+
+
+def test_read_only_and_strided_samples_are_neither_copied_nor_written_to():
+    X = randn(12, 5)
+    X.flags.writeable = False
+    given = batches(X[::2, ::-1])
+    np.testing.assert_array_equal(given.read(0, 6), X[::2, ::-1].astype(np.float32))
+    given.read(0, 6).zero_()
+    np.testing.assert_array_equal(X, randn(12, 5))
+
+
+@pytest.mark.parametrize(("value", "words"), [(np.nan, "NaN"), (np.inf, "infinity")])
+def test_samples_that_are_no_numbers_are_refused_when_read(value, words):
+    X = randn(8, 3)
+    X[5, 1] = value
+    given = batches(X)
+    for read in (
+        lambda: given.read(4, 8),
+        lambda: given.take(np.array([5])),
+        lambda: list(given.blocks(2)),
+    ):
+        with pytest.raises(InputError, match=f"Input X contains {words}"):
+            read()
+    given.read(0, 5)
+
+
+def test_pages_of_a_mapped_file_are_given_back_while_reading_in_order(tmp_path, monkeypatch):
+    X = randn(64, 16).astype(np.float32)
+    np.save(tmp_path / "x.npy", X)
+    released = np.zeros(64, dtype=bool)
+
+    def release(self, start, stop):
+        released[start:stop] = True
+
+    monkeypatch.setattr(MappedSource, "_release", release)
+    given = batches(np.load(tmp_path / "x.npy", mmap_mode="r"))
+    np.testing.assert_array_equal(torch.cat([b for _, b in given.blocks(8)]), X)
+    assert released.all()
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The same samples in every kind of file that is read in batches."""
+    h5py, pa = pytest.importorskip("h5py"), pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    X = randn(1000, 16)
+    np.save(tmp_path / "x.npy", X)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("X", data=X, chunks=(30, 16))
+    table = pa.table({f"c{i:02}": X[:, i] for i in range(16)})
+    parquet.write_table(table, tmp_path / "x.parquet", row_group_size=70)
+    (tmp_path / "set").mkdir()
+    for number, part in enumerate(np.split(X, [100, 450, 451])):
+        np.save(tmp_path / "set" / f"{number}.npy", part)
+    return X, [load(tmp_path / name).samples for name in ("x.npy", "x.h5", "x.parquet", "set")]
+
+
+def reader_threads():
+    return [t for t in threading.enumerate() if t.name.startswith("kscn-read")]
+
+
+def test_small_files_come_in_the_same_order_as_arrays(files):
+    X, sources = files
+    expected = list(batches(X, 64).shuffled(seeded(3)))
+    for source in sources:
+        found = list(batches(source, 64).shuffled(seeded(3)))
+        for (indices, batch), (other_indices, other) in zip(found, expected, strict=True):
+            assert torch.equal(indices, other_indices)
+            assert torch.equal(batch, other)
+
+
+def test_large_files_are_shuffled_in_windows_and_memory_never_is(files, monkeypatch):
+    X, sources = files
+    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 200 * 128)
+    monkeypatch.setattr("kscn.data.base.STRETCH_BYTES", 20 * 128)
+    for source in sources:
+        given = batches(source, 64)
+        seen = []
+        for indices, batch in given.shuffled(seeded(4)):
+            np.testing.assert_array_equal(batch, X[indices.numpy()].astype(np.float32))
+            seen.append(indices)
+        assert [len(indices) for indices in seen] == [64] * 15 + [40]
+        order = torch.cat(seen)
+        assert torch.equal(order.sort().values, torch.arange(1000))
+        again = torch.cat([indices for indices, _ in given.shuffled(seeded(4))])
+        assert torch.equal(again, order)
+        assert not torch.equal(order, torch.randperm(1000, generator=seeded(4)))
+    order = torch.cat([indices for indices, _ in batches(X, 64).shuffled(seeded(4))])
+    assert torch.equal(order, torch.randperm(1000, generator=seeded(4)))
+
+
+def test_the_order_is_fixed_when_the_epoch_begins(files, monkeypatch):
+    """What others draw from the generator meanwhile does not matter, so an epoch can be redone."""
+    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 100 * 128)
+    for source in files[1]:
+        generator = seeded(9)
+        state = generator.get_state()
+        calm = [indices for indices, _ in batches(source, 64).shuffled(generator)]
+        generator.set_state(state)
+        disturbed = []
+        for indices, _ in batches(source, 64).shuffled(generator):
+            torch.rand(5, generator=generator)
+            disturbed.append(indices)
+        assert torch.equal(torch.cat(calm), torch.cat(disturbed))
+
+
+class Failing(Source):
+    """A file of 1000 samples whose second half cannot be read."""
+
+    on_disk = True
+
+    def __init__(self):
+        super().__init__("bad.npy", 1000, (16,), np.dtype(np.float64))
+
+    def stretches(self):
+        return np.arange(0, 1001, 10)
+
+    def _read(self, start, stop):
+        if stop > 500:
+            raise DataError("bad.npy is damaged")
+        return np.zeros((stop - start, 16))
+
+    def _gather(self, rows):
+        return self._read(rows.min(), rows.max() + 1)
+
+
+def test_errors_of_the_background_reach_the_loop(monkeypatch):
+    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 20 * 128)
+    monkeypatch.setattr(minibatches, "READ_BYTES", 100 * 128)
+    with pytest.raises(DataError, match="damaged"):
+        list(batches(Failing()).shuffled(seeded()))
+    firsts = []
+    with pytest.raises(DataError, match="damaged"):
+        for first, _ in batches(Failing()).blocks(50):
+            firsts.append(first)
+    assert firsts == list(range(0, 500, 50))
+    assert not reader_threads()
+
+
+@pytest.mark.parametrize("read", ["shuffled", "blocks"])
+def test_leaving_an_epoch_early_leaves_no_thread(files, monkeypatch, read):
+    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 100 * 128)
+    monkeypatch.setattr(minibatches, "READ_BYTES", 100 * 128)
+    for source in files[1]:
+        given = batches(source)
+        for _ in given.shuffled(seeded()) if read == "shuffled" else given.blocks(4):
+            assert len(reader_threads()) == 1
+            break
+        assert not reader_threads()
+
+
+def test_arrays_in_memory_need_no_thread():
+    given = batches(randn(100, 3))
+    for _ in given.shuffled(seeded()):
+        assert not reader_threads()
+    for _ in given.blocks(4):
+        assert not reader_threads()
+
+
+@pytest.mark.parametrize("rows", [7, 64, 300, 2000])
+def test_blocks_that_are_read_ahead_are_the_blocks_asked_for(files, monkeypatch, rows):
+    X, sources = files
+    monkeypatch.setattr(minibatches, "READ_BYTES", 150 * 128)
+    for source in sources:
+        for start, stop in ((0, None), (3, 997), (-50, -1), (5, 5)):
+            found = list(batches(source).blocks(rows, start, stop))
+            low, high, _ = slice(start, stop).indices(1000)
+            assert [first for first, _ in found] == list(range(low, high, rows))
+            joined = torch.cat([torch.empty(0, 16), *(block for _, block in found)])
+            np.testing.assert_array_equal(joined, X[start:stop].astype(np.float32))
+
+
+def resident_mb():
+    with open("/proc/self/status") as status:
+        return int(next(line for line in status if line.startswith("VmRSS")).split()[1]) / 1024
+
+
+@pytest.mark.skipif("not __import__('pathlib').Path('/proc/self/status').exists()")
+def test_an_epoch_of_a_large_file_keeps_memory_flat(tmp_path, monkeypatch):
+    # Sparse: 256 MB that cost no disk, but would all become resident when read.
+    np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.uint8, (250_000, 1024))
+    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 8 * 2**20)
+    given = batches(load(tmp_path / "x.npy").samples, 500)
+    before, peak = resident_mb(), 0.0
+    for _, batch in given.shuffled(seeded()):
+        assert not batch.any()
+        peak = max(peak, resident_mb() - before)
+    assert peak < 100

@@ -1,0 +1,357 @@
+"""The alternation: subspaces follow by SVD or by gradient, and a broken network is noticed."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from kscn.data import as_source, make_union_of_subspaces
+from kscn.errors import TrainingError
+from kscn.metrics import clustering_accuracy
+from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling, NoAugmentation
+from kscn.runtime import latents as latents_module
+from kscn.runtime.blocks import Blocks
+from kscn.runtime.minibatches import Minibatches
+from kscn.stages.alternate import Alternation, assign
+from kscn.stages.losses import ResidualLoss
+from kscn.stages.pretrain import Trainer
+from kscn.subspaces import ScatterSums, Subspaces, principal_angles
+from kscn.subspaces.grassmann import descend
+
+CPU = torch.device("cpu")
+K, D, P, N = 3, 8, 2, 100
+
+
+class Same(nn.Module):
+    """An autoencoder whose latent is the sample itself, as long as it is not trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def encode(self, x):
+        return x * self.scale
+
+    def decode(self, z):
+        return z / self.scale
+
+
+def union(noise=0.1, seed=0):
+    return make_union_of_subspaces(N, K, D, P, noise=noise, random_state=seed)[:2]
+
+
+def network():
+    torch.manual_seed(0)
+    return DenseAutoencoder(D, [12], 6)
+
+
+def start(d=D, p=P, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return Subspaces(torch.linalg.qr(torch.randn(K, d, p, generator=generator)).Q)
+
+
+def alternation(module, X, subspaces=None, **settings):
+    batches = Minibatches(
+        as_source(X),
+        InputScaling(torch.zeros(()), 1.0),
+        (D,),
+        settings.pop("batch_size", 32),
+        CPU,
+    )
+    trainer = Trainer(
+        module,
+        settings.pop("latent", IdentityLatent()),
+        batches,
+        epochs=5,
+        learning_rate=settings.pop("learning_rate", 0.0),
+        schedule="constant",
+        augment=NoAugmentation(),
+        generator=torch.Generator().manual_seed(0),
+        stage="the alternation",
+    )
+    settings = {
+        "update": "svd",
+        "loss": "residual",
+        "weight": 0.1,
+        "trim": 0.0,
+        "temperature": 0.1,
+        "balance": 0.0,
+    } | settings
+    made = Alternation(trainer, subspaces or start(), **settings)
+    made.begin()
+    return made
+
+
+def run(given, epochs=1, tol=-1.0):
+    records = []
+    given.run(epochs, tol, records.append)
+    return records
+
+
+def projectors(bases):
+    bases = torch.as_tensor(bases).double()
+    return bases @ bases.mT
+
+
+# SVD ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trim", [0.0, 0.1, 0.3])
+def test_one_update_is_numpys_svd_of_the_kept_members(trim):
+    X, _ = union(noise=0.5)
+    given = alternation(network(), X, start(6), trim=trim, learning_rate=1e-2, batch_size=16)
+    before = given.subspaces.bases.double().numpy()
+    run(given)
+    z = np.asarray(given.latents, dtype=np.float64)  # those that the trained network gives
+    distance = np.stack([((z - z @ basis @ basis.T) ** 2).sum(axis=1) for basis in before], axis=1)
+    labels = distance.argmin(axis=1)
+    expected = []
+    for i in range(K):
+        members = np.flatnonzero(labels == i)
+        dropped = int(trim * len(members))
+        assert len(members) - dropped > P
+        nearest = members[np.argsort(distance[members, i])[: len(members) - dropped]]
+        expected.append(np.linalg.svd(z[nearest].T)[0][:, :P])
+    torch.testing.assert_close(
+        projectors(given.subspaces.bases), projectors(np.stack(expected)), rtol=0, atol=1e-4
+    )
+
+
+def test_labels_and_distances_are_those_of_the_updated_subspaces():
+    X, _ = union()
+    given = alternation(network(), X, start(6), learning_rate=1e-2)
+    run(given, 2)
+    labels, distance = given.subspaces.assign(torch.from_numpy(given.latents[:]))
+    assert torch.equal(given.labels, labels)
+    torch.testing.assert_close(given.distance, distance)
+
+
+@pytest.mark.parametrize("update", ["svd", "grassmann"])
+def test_with_the_network_held_the_objective_never_rises(update):
+    X, _ = union(noise=0.3)
+    given = alternation(Same(), X, update=update)
+    objective = [float(given.distance.sum())]
+    objective += [record.objective for record in run(given, 10)]
+    assert (np.diff(objective) <= 1e-5 * objective[0]).all()
+    assert objective[-1] < 0.8 * objective[0]
+
+
+@pytest.mark.parametrize("update", ["svd", "grassmann"])
+def test_well_separated_subspaces_are_found(update):
+    X, y = union(noise=0.01)
+    rough = y.copy()
+    rough[::5] = (rough[::5] + 1) % K
+    sums = ScatterSums(K, D, affine=False)
+    sums.add(torch.from_numpy(X).double(), torch.from_numpy(rough))
+    begin = sums.subspaces(torch.full((K,), P)).to(torch.float32)
+    given = alternation(Same(), X, begin, update=update)
+    records = run(given, 30, tol=0.0)
+    assert clustering_accuracy(y, given.labels.numpy()) == 1
+    assert records[-1].changed == 0
+    assert len(records) < 30
+
+
+@pytest.mark.parametrize("update", ["svd", "grassmann"])
+def test_an_empty_cluster_gets_a_new_subspace_and_members(update):
+    X, _ = union(noise=0.05)
+    X = np.pad(X, ((0, 0), (0, 3)))[:, 3:]  # the last three features are zero for everyone
+    bases = start().bases.clone()
+    bases[2] = torch.eye(D)[:, -P:]
+    given = alternation(Same(), X, Subspaces(bases), update=update)
+    assert torch.bincount(given.labels, minlength=K)[2] == 0
+    records = run(given, 2)
+    assert min(records[-1].sizes) > 0
+
+
+# Grassmann ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.1])
+@pytest.mark.parametrize("together", [1, 40, 4096])
+def test_an_epoch_gathers_the_gradient_of_all_samples_and_takes_one_step(
+    weight, together, monkeypatch
+):
+    monkeypatch.setattr("kscn.stages.alternate.GATHER_TOGETHER", together)
+    X, _ = union(noise=0.5)
+    given = alternation(Same(), X, update="grassmann", weight=weight)
+    before = given.subspaces
+    sums = ScatterSums(K, D, affine=False)
+    z = torch.from_numpy(X)
+    sums.add(z.double(), before.assign(z)[0])
+    expected = descend(sums.second, before.bases.double())
+    record = run(given)[0]
+    torch.testing.assert_close(
+        projectors(given.subspaces.bases), projectors(expected), rtol=0, atol=1e-5
+    )
+    assert record.angle > 0.1
+    assert given.gather_seconds < record.update_seconds < record.seconds
+    assert float(given.sums.second.abs().sum()) == 0  # the next epoch begins anew
+
+
+@pytest.mark.parametrize(
+    ("update_every", "steps"), [(None, 1), (1, 4), (2, 2), (3, 2), (4, 1), (100, 1)]
+)
+def test_steps_are_taken_every_so_many_batches_and_for_the_rest(update_every, steps, monkeypatch):
+    taken = []
+    monkeypatch.setattr(
+        Alternation,
+        "_grassmann_step",
+        lambda self, step=Alternation._grassmann_step: (taken.append(self.gathered), step(self)),
+    )
+    X, _ = union(noise=0.5)  # four batches of 32 or less
+    given = alternation(Same(), X, update="grassmann", update_every=update_every)
+    run(given)
+    assert len(taken) == steps
+    assert sum(taken) == 4
+
+
+def test_the_loss_follows_subspaces_that_move_within_an_epoch():
+    X, _ = union(noise=0.5)
+    given = alternation(Same(), X, update="grassmann", update_every=1)
+    run(given)
+    assert given.current_loss.subspaces is given.subspaces
+    assert given.gathered == 0
+
+
+def test_the_gradient_step_leaves_nobody_out():
+    X, _ = union(noise=0.5)
+    ends = [
+        run(alternation(Same(), X, update="grassmann", trim=trim))[0].objective
+        for trim in (0.0, 0.3)
+    ]
+    assert ends[0] == ends[1]
+
+
+# Both ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("update", ["svd", "grassmann"])
+@pytest.mark.parametrize("loss", ["residual", "separation"])
+def test_records_tell_what_happened(update, loss):
+    X, _ = union(noise=0.5)
+    given = alternation(
+        network(), X, start(6), update=update, loss=loss, learning_rate=1e-2, trim=0.1
+    )
+    labels, bases = given.labels, given.subspaces.bases
+    for number, record in enumerate(run(given, 3), start=1):
+        assert record.number == number
+        assert sum(record.sizes) == N
+        assert 0 <= record.changed <= 1
+        assert 0 <= record.angle <= 90
+        assert 0 <= record.relative <= 1
+        assert 0 <= record.update_seconds <= record.seconds
+        assert min(record.objective, record.reconstruction, record.subspace) > 0
+    given = alternation(
+        network(), X, start(6), update=update, loss=loss, learning_rate=1e-2, trim=0.1
+    )
+    record = run(given)[0]
+    assert record.changed == float((given.labels != labels).double().mean())
+    assert record.sizes == torch.bincount(given.labels, minlength=K).tolist()
+    assert record.objective == pytest.approx(float(given.distance.sum()), rel=1e-5)
+    z = torch.from_numpy(given.latents[:]).double()
+    assert record.relative == pytest.approx(record.objective / float(z.square().sum()), rel=1e-4)
+    turned = principal_angles(bases, given.subspaces.bases).max().rad2deg()
+    assert record.angle == pytest.approx(float(turned), rel=1e-3, abs=1e-3)
+
+
+def test_the_angle_of_subspaces_of_several_dimensions_ignores_missing_columns():
+    X, _ = union(noise=0.01)
+    begin = start()
+    bases = begin.bases.clone()
+    bases[0, :, 1:] = 0
+    given = alternation(Same(), X, Subspaces(bases))
+    records = run(given, 8)
+    assert given.subspaces.dims.tolist() == [1, 2, 2]
+    assert records[-1].angle < 1  # it has come to rest
+
+
+def test_the_run_ends_at_the_tolerance_and_when_told_to():
+    X, _ = union()
+    assert len(run(alternation(Same(), X), 20, tol=1.0)) == 1
+    numbers = []
+    alternation(Same(), X).run(9, -1.0, lambda r: (numbers.append(r.number), r.number == 3)[1])
+    assert numbers == [1, 2, 3]
+    assert run(alternation(Same(), X), 0) == []
+
+
+def test_trimmed_samples_teach_the_separation_loss_nothing():
+    X, _ = union(noise=0.5)
+    given = alternation(network(), X, start(6), loss="separation", trim=0.2)
+    labels = given._targets()
+    for i in range(K):
+        members = (given.labels == i).nonzero().flatten()
+        out = members[labels[members] == -1]
+        kept = members[labels[members] == i]
+        assert len(out) == int(0.2 * len(members))
+        assert len(out) + len(kept) == len(members)
+        if len(out):
+            assert given.distance[out].min() >= given.distance[kept].max()
+    assert isinstance(alternation(network(), X, start(6))._make_loss(), ResidualLoss)
+
+
+@pytest.mark.parametrize("update", ["svd", "grassmann"])
+def test_latents_that_are_not_kept_give_the_same_result(update, monkeypatch):
+    X, _ = union(noise=0.5)
+    ends = []
+    for most in (latents_module.KEEP_BYTES, 0):
+        monkeypatch.setattr(latents_module, "KEEP_BYTES", most)
+        given = alternation(network(), X, start(6), update=update, learning_rate=1e-2, trim=0.1)
+        run(given, 2)
+        ends.append((given.subspaces.bases, given.labels))
+    assert torch.equal(ends[0][0], ends[1][0])
+    assert torch.equal(ends[0][1], ends[1][1])
+
+
+def test_assignment_counts_what_it_says():
+    z = np.array([[2, 0, 0], [0, 0, 3], [0, 0, 0], [1, 0, 1]], dtype=np.float32)
+    lines = Subspaces(torch.eye(3)[[0, 2]][:, :, None])
+    found = assign(Blocks(as_source(z), torch.float32, CPU, batch_size=3), lines)
+    assert found.labels.tolist() == [0, 1, 0, 0]  # ties go to the first
+    assert found.distance.tolist() == [0, 0, 0, 1]
+    assert found.relative == pytest.approx(1 / 15)
+    assert found.zeros == 0.25
+
+
+# Breakdown ----------------------------------------------------------------------------------------
+
+
+def breaking(value, at):
+    """A callback that sets the network's weight after epoch `at`."""
+
+    def callback(given):
+        def on_epoch(record):
+            if record.number == at:
+                with torch.no_grad():
+                    given.trainer.autoencoder.scale.fill_(value)
+
+        return on_epoch
+
+    return callback
+
+
+@pytest.mark.parametrize("update", ["svd", "grassmann"])
+def test_a_latent_that_collapses_to_zero_ends_the_fit(update):
+    class Dead(Same):
+        def decode(self, z):
+            return z + 0 * self.scale
+
+    given = alternation(Dead(), union()[0], update=update)
+    words = "the latent collapsed by epoch 2 of the alternation: 100% of the samples"
+    with pytest.raises(TrainingError, match=words):
+        given.run(5, -1.0, breaking(0.0, at=1)(given))
+
+
+@pytest.mark.parametrize("update", ["svd", "grassmann"])
+def test_weights_that_are_no_numbers_are_named_by_step_and_epoch(update):
+    given = alternation(Same(), union()[0], update=update, update_every=1)
+    with pytest.raises(TrainingError, match="became nan in step 1 of epoch 3 of the alternation"):
+        given.run(5, -1.0, breaking(float("nan"), at=2)(given))
+
+
+@pytest.mark.parametrize("update", ["svd", "grassmann"])
+def test_a_last_step_that_goes_too_far_is_noticed_as_well(update):
+    given = alternation(network(), union()[0], start(6), update=update, batch_size=N)
+    for group in given.trainer.optimizer.param_groups:
+        group["lr"] = 1e30
+    with pytest.raises(TrainingError, match="no longer finite after epoch 1 of the alternation"):
+        run(given)

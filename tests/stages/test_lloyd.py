@@ -1,0 +1,246 @@
+"""The loop: it descends, and its accelerations change nothing but the work."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from kscn.data import as_source, make_union_of_subspaces
+from kscn.errors import InputError
+from kscn.runtime import blocks as blocks_module
+from kscn.runtime.blocks import Blocks, working_dtype
+from kscn.stages import lloyd as lloyd_module
+from kscn.stages.lloyd import Lloyd
+from kscn.subspaces import Subspaces, principal_angles
+
+K, D, P = 5, 10, 2
+
+
+@pytest.fixture(autouse=True)
+def short_stretches(monkeypatch):
+    """Many stretches to skip on little data."""
+    monkeypatch.setattr(blocks_module, "READ", 256)
+
+
+def overlapping(n=2000, *, affine=False, seed=0, dtype=np.float32):
+    """Samples so noisy that many lie between clusters and the loop needs many iterations."""
+    X, _, _ = make_union_of_subspaces(
+        n, K, D, P, noise=0.35, affine=affine, random_state=seed, dtype=dtype
+    )
+    return X
+
+
+def random_start(dims=P, *, affine=False, seed=0, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(seed)
+    dims = torch.tensor(dims).expand(K)
+    p = int(dims.max())
+    bases = torch.linalg.qr(torch.randn(K, D, p, generator=generator, dtype=torch.float64)).Q
+    bases = bases * (torch.arange(p) < dims[:, None])[:, None]
+    offsets = None
+    if affine:
+        offsets = torch.randn(K, D, generator=generator, dtype=torch.float64)
+        offsets = offsets - (bases @ (bases.mT @ offsets[:, :, None])).squeeze(-1)
+    return Subspaces(bases, offsets).to(dtype)
+
+
+def loop_over(X, start, *, batch_size=256, weights=None, **kwargs):
+    dtype = working_dtype(np.dtype(X.dtype))
+    blocks = Blocks(as_source(X), dtype, torch.device("cpu"), batch_size=batch_size)
+    return Lloyd(
+        blocks,
+        start.to(dtype),
+        trim=kwargs.pop("trim", 0.0),
+        weights=None if weights is None else torch.tensor(weights),
+        pool=torch.tensor(np.asarray(X[:500])).to(dtype),
+        generator=torch.Generator().manual_seed(0),
+        **kwargs,
+    )
+
+
+def run(loop, max_iter=60, tol=0.0):
+    return loop.run(max_iter, tol, lambda _: None)
+
+
+VARIANTS = {
+    "linear": {},
+    "affine": {"affine": True},
+    "float64": {"dtype": np.float64},
+    "affine float64": {"affine": True, "dtype": np.float64},
+    "weights": {"weights": True},
+    "affine weights": {"weights": True, "affine": True},
+    "trim": {"trim": 0.1},
+    "affine trim weights": {"trim": 0.1, "affine": True, "weights": True},
+    "mixed dimensions": {"dims": [1, 2, 3, 2, 1]},
+    "affine mixed dimensions": {"dims": [1, 2, 3, 2, 1], "affine": True},
+}
+
+
+def prepared(variant, seed=0, n=2000):
+    options = dict(VARIANTS[variant])
+    affine = options.get("affine", False)
+    X = overlapping(n, affine=affine, seed=seed, dtype=options.get("dtype", np.float32))
+    weights = np.random.default_rng(seed).uniform(0.2, 3, n) if options.get("weights") else None
+    start = random_start(options.get("dims", P), affine=affine, seed=seed)
+    return X, start, {"weights": weights, "trim": options.get("trim", 0.0)}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_accelerated_and_plain_loop_take_the_same_path(variant):
+    X, start, options = prepared(variant)
+    fast = loop_over(X, start, **options)
+    plain = loop_over(X, start, accelerate=False, **options)
+    a, b = run(fast), run(plain)
+    assert len(a.iterations) == len(b.iterations) > 5
+    assert torch.equal(fast.labels, plain.labels)
+    assert [i.changed for i in a.iterations] == [i.changed for i in b.iterations]
+    np.testing.assert_allclose(
+        [i.objective for i in a.iterations], [i.objective for i in b.iterations], rtol=1e-9
+    )
+    torch.testing.assert_close(a.sums.weight, b.sums.weight)
+    torch.testing.assert_close(a.sums.centred(), b.sums.centred(), rtol=0, atol=1e-8)
+
+
+def test_margins_for_some_of_the_samples_change_nothing(monkeypatch):
+    X, start, options = prepared("affine")
+    all_covered = loop_over(X, start, **options)
+    run(all_covered)
+    monkeypatch.setattr(lloyd_module, "MARGIN_ENTRIES", 600 * K + 3)
+    some = loop_over(X, start, **options)
+    result = run(some)
+    assert len(some.margins) == 600
+    assert torch.equal(some.labels, all_covered.labels)
+    assert result.iterations[-1].evaluated >= 2 / 3
+
+
+@cache
+def plain_run(variant):
+    """The start of a run, and what came of it."""
+    X, start, options = prepared(variant)
+    return start, run(loop_over(X, start, **options))
+
+
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if "trim" not in name])
+def test_the_objective_never_rises(variant):
+    _, result = plain_run(variant)
+    objective = np.array([i.objective for i in result.iterations])
+    assert (np.diff(objective) <= 1e-12 * objective[0]).all()
+    assert objective[-1] < 0.9 * objective[0]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_subspaces_stay_orthonormal(variant):
+    start, result = plain_run(variant)
+    assert result.subspaces.fault(1e-5) is None
+    assert result.subspaces.dims.tolist() == start.dims.tolist()
+
+
+@pytest.mark.parametrize("variant", ["linear", "affine", "weights"])
+def test_the_objective_is_that_of_the_labels_and_the_updated_subspaces(variant):
+    X, start, options = prepared(variant)
+    loop = loop_over(X, start, **options)
+    result = run(loop, max_iter=3)
+    residual = result.subspaces.to(torch.float64).residuals(torch.tensor(X).double())
+    own = residual[torch.arange(len(X)), loop.labels.long()].numpy()
+    weights = np.ones(len(X)) if options["weights"] is None else options["weights"]
+    assert result.iterations[-1].objective == pytest.approx((own * weights).sum(), rel=1e-4)
+
+
+def test_fewer_and_fewer_samples_are_evaluated():
+    X, _, _ = make_union_of_subspaces(3000, K, D, P, noise=0.1, random_state=0)
+    result = run(loop_over(X, random_start()))
+    evaluated = [i.evaluated for i in result.iterations]
+    assert evaluated[0] == 1
+    assert evaluated[-1] < 0.3
+    plain = run(loop_over(X, random_start(), accelerate=False))
+    assert {i.evaluated for i in plain.iterations} == {1.0}
+
+
+def test_the_loop_ends_when_no_label_changes():
+    X, start, _ = prepared("linear")
+    loop = loop_over(X, start)
+    result = run(loop, max_iter=500)
+    assert len(result.iterations) < 500
+    again = loop_over(X, result.subspaces)
+    run(again, max_iter=1)
+    assert torch.equal(again.labels, loop.labels)
+
+
+def test_the_loop_ends_when_the_objective_stands_still():
+    X, start, _ = prepared("linear")
+    patient, hasty = (run(loop_over(X, start), tol=tol).iterations for tol in (0.0, 1e-2))
+    assert len(hasty) < len(patient)
+    objective = [i.objective for i in hasty]
+    assert objective[-2] - objective[-1] < 1e-2 * objective[-2]
+
+
+def test_the_loop_ends_at_max_iter_and_when_told_to():
+    X, start, _ = prepared("linear")
+    assert len(run(loop_over(X, start), max_iter=3).iterations) == 3
+    heard = []
+    stopped = loop_over(X, start).run(60, 0.0, lambda i: heard.append(i.number) or i.number == 2)
+    assert heard == [1, 2]
+    assert len(stopped.iterations) == 2
+
+
+@pytest.mark.parametrize("variant", ["linear", "float64", "affine trim weights"])
+def test_batch_size_and_memory_maps_change_no_label(variant, tmp_path):
+    X, start, options = prepared(variant, n=1000)
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    reference = loop_over(X, start, **options)
+    expected = run(reference)
+    for data in (X, mapped):
+        for batch_size in (37, 300, 10**6):
+            loop = loop_over(data, start, batch_size=batch_size, **options)
+            result = run(loop)
+            assert torch.equal(loop.labels, reference.labels)
+            torch.testing.assert_close(result.subspaces.bases, expected.subspaces.bases)
+
+
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("accelerate", [False, True])
+def test_an_empty_cluster_gets_a_new_place(accelerate, affine):
+    X, y, bases = make_union_of_subspaces(
+        1500, 3, D, P, noise=0.02, affine=affine, random_state=0, dtype=np.float64
+    )
+    # The third subspace is a copy of the first, so that no sample is nearest to it.
+    start = torch.tensor(bases)[[0, 1, 0]]
+    offsets = None
+    if affine:
+        offsets = torch.stack([torch.tensor(X[y == i].mean(axis=0)) for i in (0, 1, 0)])
+        offsets = offsets - (start @ (start.mT @ offsets[:, :, None])).squeeze(-1)
+    loop = loop_over(X, Subspaces(start, offsets), accelerate=accelerate)
+    result = run(loop)
+    assert (loop.labels.numpy() == y).mean() > 0.995
+    assert principal_angles(result.subspaces.bases[2], torch.tensor(bases[2])).max() < 0.05
+
+
+def test_clusters_that_stay_empty_are_given_up():
+    X = np.repeat(np.eye(2, D), 20, axis=0)  # two directions, five clusters
+    result = run(loop_over(X, random_start(1)), max_iter=100)
+    assert len(result.iterations) < 100
+    assert result.subspaces.fault() is None
+    assert result.iterations[-1].objective < 1e-20
+
+
+def test_trimming_leaves_out_the_farthest_of_each_cluster():
+    X, start, _ = prepared("linear")
+    loop = loop_over(X, start, trim=0.1)
+    result = run(loop, max_iter=4)
+    sizes = np.bincount(loop.labels, minlength=K)
+    kept = sizes - (0.1 * sizes).astype(int)
+    np.testing.assert_array_equal(result.sums.weight, kept)
+    np.testing.assert_array_equal(np.bincount(loop.counted + 1)[1:], kept)
+    for i in range(K):
+        mine = loop.labels == i
+        beyond = mine & (loop.counted < 0)
+        assert loop.distance[beyond].min() >= loop.distance[mine & ~beyond].max()
+
+
+@pytest.mark.parametrize(("value", "words"), [(np.nan, "NaN"), (np.inf, "infinity")])
+def test_values_that_are_not_numbers_are_found_wherever_they_are(value, words):
+    X, start, _ = prepared("linear")
+    X[-1, -1] = value
+    with pytest.raises(InputError, match=f"Input X contains {words}"):
+        run(loop_over(X, start))

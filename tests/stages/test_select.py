@@ -1,0 +1,48 @@
+"""What is taken of the candidates: the best, and the consensus where it is as good."""
+
+import numpy as np
+import pytest
+import torch
+
+from kscn.data import make_union_of_subspaces
+from kscn.metrics import clustering_accuracy
+from kscn.neighbours.consensus import margin
+from kscn.neighbours.consistency import Consistency
+from kscn.stages.candidates import LAYOUT, Candidate
+from kscn.stages.select import CONSENSUS, Scored, _taken, select
+from kscn.stages.spaces import vector_spaces
+
+N = 400
+
+
+def entry(value, method="k-means", dim=0):
+    found = Consistency(value, {0: value})
+    return Scored(Candidate(np.zeros(N, int), "vectors", method), found, None, dim)
+
+
+@pytest.mark.parametrize("method", [CONSENSUS, LAYOUT])
+@pytest.mark.parametrize("share, common", [(0.9, True), (1.1, False)])
+def test_what_several_have_in_common_is_taken_where_it_is_as_good_up_to_chance(
+    share, common, method
+):
+    best = 0.8
+    below = entry(best - share * margin(best, N), method)
+    assert _taken([entry(best), below], N).common == common
+
+
+def test_subspaces_are_taken_before_others_that_are_as_good():
+    near = 0.8 - 0.5 * margin(0.8, N)
+    assert _taken([entry(0.8), entry(near, dim=3), entry(near)], N).subspace_dim == 3
+    assert _taken([entry(0.8), entry(near, dim=3), entry(near, CONSENSUS)], N).common
+
+
+def test_layouts_of_joint_graphs_are_tried_where_there_are_enough_samples():
+    x, y, _ = make_union_of_subspaces(1000, 4, 12, 3, random_state=0)
+    spaces, _ = vector_spaces(x, torch.device("cpu"))
+    found = select(spaces, np.arange(len(x)), 4, 2, 0)
+    places = [one.candidate.space for one in found.tried if one.candidate.method == LAYOUT]
+    assert sorted(places) == ["3 best spaces", "all spaces"]
+    assert clustering_accuracy(y, found.labels) > 0.97
+    fewer = [type(s)(s.name, s.features, s.wide, s.z[:500], s.lines, s.judges) for s in spaces]
+    found = select(fewer, np.arange(500), 4, 2, 0)
+    assert all(one.candidate.kind != LAYOUT for one in found.tried)

@@ -1,0 +1,108 @@
+"""Where a fit starts: the subsample it is looked for on, at whatever scale the data are."""
+
+import numpy as np
+import pytest
+import torch
+
+from kscn import KSubspaces, load_model
+from kscn.data import as_source, make_union_of_subspaces
+from kscn.errors import InputError
+from kscn.runtime.blocks import Blocks
+from kscn.stages.start import StartSearch
+
+
+def search(**params):
+    defaults = {"n_clusters": 3, "subspace_dim": 2, "affine": False, "trim": 0.0}
+    return StartSearch(**defaults | {"init": "k-means", "n_init": 2, "seed": 0} | params)
+
+
+def blocks(X, batch_size=16384):
+    dtype = torch.float32 if X.dtype == np.float32 else torch.float64
+    return Blocks(as_source(X), dtype, torch.device("cpu"), batch_size=batch_size)
+
+
+def union(n=300, affine=False, dtype=np.float32):
+    return make_union_of_subspaces(
+        n, 3, 8, 2, noise=0.3, affine=affine, random_state=0, dtype=dtype
+    )[0]
+
+
+def quick(**params):
+    return KSubspaces(
+        **{"n_clusters": 3, "subspace_dim": 2, "n_init": 2, "random_state": 0} | params
+    )
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_the_pool_is_all_of_few_samples_and_some_of_many(affine):
+    for n, expected in ((300, 300), (5000, 2048)):
+        X = union(n)
+        pool = search(affine=affine).draw_pool(blocks(X))
+        assert len(pool.rows) == len(pool.z) == expected
+        assert len(np.unique(pool.rows)) == expected
+        chosen = X[pool.rows]
+        if affine:
+            torch.testing.assert_close(pool.shift, torch.from_numpy(chosen.mean(axis=0)))
+            chosen = chosen - pool.shift.numpy()
+        else:
+            assert pool.shift is None
+        np.testing.assert_array_equal(pool.z, chosen)
+
+
+def test_samples_that_only_look_equal_are_not_refused():
+    X = np.ones((5000, 4))
+    pool = search().draw_pool(blocks(X + np.eye(5000, 4)))
+    other = np.setdiff1d(np.arange(5000), pool.rows)[0]
+    X[other] = 2  # outside the subsample
+    for batch_size in (1, 5000):
+        assert len(search().draw_pool(blocks(X, batch_size)).rows) == 2048
+
+
+# Scale --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("exponent", [-83, 60], ids=["1e-25", "1e18"])
+def test_single_precision_whose_squares_are_out_of_range_is_computed_in_double(affine, exponent):
+    X = union(affine=affine)
+    factor = 2.0**exponent
+    scaled = X * np.float32(factor)
+    expected = quick(affine=affine).fit(X.astype(np.float64))
+    model = quick(affine=affine).fit(scaled)
+    np.testing.assert_array_equal(model.labels_, expected.labels_)
+    np.testing.assert_array_equal(model.predict(scaled), expected.labels_)
+    np.testing.assert_array_equal(model.predict_proba(scaled).argmax(axis=1), expected.labels_)
+    np.testing.assert_allclose(model.predict_proba(scaled), expected.predict_proba(X), rtol=1e-6)
+    assert model.inertia_ == pytest.approx(expected.inertia_ * factor**2)
+
+
+def test_a_stream_and_a_saved_model_keep_the_precision(tmp_path):
+    X = union(600)
+    tiny = X * np.float32(2.0**-83)
+    model = quick().partial_fit(tiny[:300]).partial_fit(tiny[300:])
+    expected = quick().partial_fit(X[:300].astype(np.float64)).partial_fit(X[300:])
+    np.testing.assert_array_equal(model.labels_, expected.labels_)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load_model(tmp_path / "model").predict(tiny), model.predict(tiny))
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+def test_single_precision_stays_single_at_ordinary_scales(scale):
+    X = (scale * union()).astype(np.float32)
+    assert quick(n_init=1).fit(X).subspaces_.dtype == np.float32
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_samples_whose_squares_vanish_in_any_precision_are_refused(method):
+    X = 1e-200 * union(dtype=np.float64)
+    with pytest.raises(InputError, match=r"Input X holds values around \de-200.* multiply all"):
+        getattr(quick(), method)(X)
+
+
+def test_a_subsample_of_zeros_is_no_reason_to_refuse():
+    X = np.zeros((5000, 4), dtype=np.float32)
+    rows = search().draw_pool(blocks(X + np.eye(5000, 4, dtype=np.float32))).rows
+    X[np.setdiff1d(np.arange(5000), rows)[0]] = 1
+    pool = search().draw_pool(blocks(X))
+    assert not pool.z.any()
+    assert pool.z.dtype == torch.float32
