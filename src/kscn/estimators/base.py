@@ -202,11 +202,6 @@ class SubspaceClusterer(
         check_is_fitted(self, "subspaces_")
         saving.write(self, path)
 
-    @classmethod
-    def _from_model(cls, model: ModelFile, **given: Any) -> Self:
-        """Rebuild a fitted estimator; `labels_` and `history_` belong to the run, not the model."""
-        return saving.read(cls, model, **given)
-
     def _facts(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """What a model file holds beside the model: plain values and arrays."""
         return {}, {}
