@@ -47,7 +47,7 @@ LEAN = {
     "constraints": {"numpy", "kscn.errors"},
     "extras": {"kscn.errors"},
     "metrics": {"numpy", "scipy", "sklearn", "kscn.errors"},
-    "modelfile": {"numpy", "safetensors", "kscn.errors", "kscn.modelparts"},
+    "modelfile": {"numpy", "safetensors", "kscn.errors", "kscn.atomicfile"},
     "modelparts": {"numpy"},
     "subspaces": {"torch", "kscn.errors", "kscn.subspaces"},
 }
