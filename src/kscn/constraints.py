@@ -77,7 +77,7 @@ T = TypeVar("T")
 
 def parameter(default: T, *alternatives: Alternative) -> T:
     """A field of a dataclass; a default that is None or a word is an alternative by itself."""
-    if default is None or isinstance(default, str):
+    if default not in alternatives and (default is None or isinstance(default, str)):
         alternatives = (default, *alternatives)
     return field(default=default, metadata={"alternatives": alternatives})
 

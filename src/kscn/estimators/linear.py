@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils import Tags
 from torch import Tensor
 
-from kscn.constraints import Alternative, Array, Integer, Number
+from kscn.constraints import Array, Integer, Number, parameter
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators.base import SubspaceClusterer, warn_of_empty
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class KSubspaces(SubspaceClusterer):
     """Cluster samples by the k low-dimensional subspaces that they lie near.
 
@@ -118,46 +119,16 @@ class KSubspaces(SubspaceClusterer):
     1.0
     """
 
-    _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {
-        "affine": [bool],
-        "trim": [Number(0, 0.5)],
-        "init": [*RACED, Array("labels or bases")],
-        "n_init": [Integer(1)],
-        "max_iter": [Integer(1)],
-        "tol": [Number(0)],
-        "batch_size": [Integer(1)],
-    }
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        subspace_dim: int | Sequence[int] | str = "auto",
-        affine: bool = False,
-        trim: float = 0.0,
-        init: str | NDArray = "auto",
-        n_init: int = 2,
-        max_iter: int = 100,
-        tol: float = 1e-4,
-        batch_size: int = 16384,
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        checkpoint_dir: str | os.PathLike[str] | None = None,
-        callbacks: Iterable[Callable[[Any, dict[str, Any]], object]] = (),
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.subspace_dim = subspace_dim
-        self.affine = affine
-        self.trim = trim
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.batch_size = batch_size
-        self.device = device
-        self.random_state = random_state
-        self.checkpoint_dir = checkpoint_dir
-        self.callbacks = callbacks
+    subspace_dim: int | Sequence[int] | str = "auto"
+    affine: bool = parameter(False, bool)
+    trim: float = parameter(0.0, Number(0, 0.5))
+    init: str | NDArray = parameter(  # noqa: RUF009 - a field
+        "auto", *RACED, Array("labels or bases")
+    )
+    n_init: int = parameter(2, Integer(1))
+    max_iter: int = parameter(100, Integer(1))
+    tol: float = parameter(1e-4, Number(0))
+    batch_size: int = parameter(16384, Integer(1))
 
     # Fitting ------------------------------------------------------------------------------------
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
@@ -13,18 +11,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_feature_names
 from torch import Tensor
 
-from kscn.constraints import Alternative, Integer, check_table
+from kscn.constraints import check_parameters, check_table
 from kscn.data import Source, as_source
 from kscn.errors import InputError
 from kscn.runtime.device import chosen
 from kscn.runtime.group import Group, place
 
 BLOCK = 256  # samples that are compared at once
-# What all estimators have in common.
-COMMON: dict[str, Sequence[Alternative]] = {
-    "n_clusters": [Integer(1)],
-    "checkpoint_dir": [None, str, os.PathLike],
-}
 
 device = chosen  # of all arguments, the one that names where to compute
 
@@ -51,8 +44,8 @@ def open_samples(estimator: Any, X: Any, reset: bool) -> Source:
 
 def parameters(estimator: Any, n_samples: int, least: int = 1) -> None:
     """Refuse impossible parameters, and too few samples, before any work is done."""
-    values = estimator.get_params(deep=False)
-    check_table(values, COMMON | estimator._parameter_constraints)
+    check_parameters(estimator)
+    check_table(estimator.get_params(deep=False), estimator._parameter_constraints)
     callbacks(estimator.callbacks)
     device(estimator.device)
     k = estimator.n_clusters
