@@ -51,6 +51,11 @@ class Rules:
     whitened: tuple[int, ...] = (30, 60, 300)
     samples_per_component: int = 4  # whitening with fewer describes chance
     small_mean: float = 0.01  # share of the mean square below which a mean makes no difference
+    # Columns have different units if distances go by fewer than this many of them in effect, and
+    # their deviations differ by this factor, and they are correlated: principal components are not.
+    few_columns: float = 2.0
+    apart: float = 10.0
+    correlated: float = 0.01
     # Neighbours in a graph, as shares of the root of the members of a usual cluster.
     neighbours: tuple[float, ...] = (0.5, 0.9)
     # More coordinates than clusters, as a share of k, damped by this power of their eigenvalues:
@@ -102,17 +107,25 @@ def image_spaces(images: NDArray, device: torch.device) -> Described:
 
 
 def vector_spaces(vectors: NDArray, device: torch.device) -> Described:
-    """Spaces of vectors (m, d): of their components, of the distances, of lines to the origin."""
-    scaled = ScaledFeatures().to(device).fit(vectors)
+    """Spaces of vectors (m, d): of their components, of the distances, of lines to the origin.
+
+    Columns of a table that have different units are divided by their deviations first.
+    """
+    kind, scaled = "vectors", ScaledFeatures().to(device).fit(vectors)
     at_scale = scaled.transform(vectors)
-    found = _component_spaces("vectors", scaled, at_scale, device)
+    if different_units(at_scale):
+        spread = torch.from_numpy(at_scale.std(axis=0, dtype="f8"))
+        kind, scaling = "standardised columns", scaled.scaling_.per_column(spread)
+        scaled = ScaledFeatures.of_fitted(scaling, scaled.sample_shape_).to(device)
+        at_scale = scaled.transform(vectors)
+    found = _component_spaces(kind, scaled, at_scale, device)
     widest = _most_components(RULES.plain, at_scale)
 
     def space(name: str, first: FeatureMap, rows: NDArray, lines: bool, **params: Any) -> Space:
         last = PCAFeatures(widest, **params).to(device).fit(rows)
         chain = FeatureChain.of_fitted([first, last])
         z = torch.from_numpy(last.transform(rows)).float().to(device)
-        return Space(f"vectors, {name}", chain, chain, z, lines)
+        return Space(f"{kind}, {name}", chain, chain, z, lines)
 
     found.append(space("distances", scaled, at_scale, False, unit_norm=False, constant=1.0))
     # The same factor, but no shift: subspaces through the origin stay subspaces.
@@ -122,6 +135,24 @@ def vector_spaces(vectors: NDArray, device: torch.device) -> Described:
     if float((about.mean(axis=0) ** 2).sum()) > RULES.small_mean * mean_square:
         found.append(space("lines", origin, about, True, centre=False))
     return found, {}  # a first step that only scales is soon done again
+
+
+def different_units(vectors: NDArray) -> bool:
+    """Whether the columns of vectors (m, d) are numbers that cannot be compared as they are.
+
+    Such as a mass in grams beside lengths in millimetres: distances are then those of the masses,
+    and so is every cluster. The effective number of columns is that of equal variances which would
+    have the same sum and sum of squares.
+    """
+    varying = vectors[:, vectors.std(axis=0) > 0].astype("f8")
+    variance = varying.var(axis=0)
+    if len(variance) <= RULES.few_columns or variance.max() < RULES.apart**2 * variance.min():
+        return False
+    if variance.sum() ** 2 >= RULES.few_columns * (variance**2).sum():
+        return False
+    squared = np.corrcoef(varying, rowvar=False) ** 2
+    chance = 1 / len(varying)  # of the square of a correlation
+    return float(squared[~np.eye(len(squared), dtype=bool)].mean()) > RULES.correlated + chance
 
 
 def _component_spaces(
