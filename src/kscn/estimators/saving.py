@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,18 +24,11 @@ from kscn.features import FeatureChain
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile, write_model
 from kscn.modelparts import check_array, integer, number, plain, shape_of
-from kscn.nn import (
-    ConvEncoder,
-    IdentityLatent,
-    InputScaling,
-    UnitLatent,
-    WhitenedLatent,
-)
+from kscn.nn import ConvEncoder, IdentityLatent, InputScaling, UnitLatent, WhitenedLatent
 from kscn.runtime.checkpoint import OF_THE_RUN
 from kscn.stages import network
 from kscn.subspaces import Subspaces
 
-EstimatorType = TypeVar("EstimatorType")
 # Samples enough for any parameters.
 MANY = 2**62
 # A file that holds parameters of a run could write where its author likes once the model is fitted
@@ -125,9 +118,7 @@ def without_run(params: Mapping[str, Any]) -> dict[str, Any]:
 # Reading ------------------------------------------------------------------------------------------
 
 
-def read(
-    cls: type[EstimatorType], file: ModelFile, autoencoder: nn.Module | None = None
-) -> EstimatorType:
+def read(cls: Any, file: ModelFile, autoencoder: nn.Module | None = None) -> Any:
     """A fitted estimator from its file, after checking that its parts fit together."""
     with _described(file):
         fitted = facts_of(file)
@@ -143,11 +134,10 @@ def read(
             "n_features_in_": n_features,
             "random_state_": params["random_state"],
             **_feature_names(fitted, n_features),
-            **cls._from_facts(file, built),  # type: ignore[attr-defined]
+            **cls._from_facts(file, built),
         }
-        former = cls._former_params  # type: ignore[attr-defined]
-        params = {name: value for name, value in params.items() if name not in former}
-        estimator: Any = cls._from_flat(**params)  # type: ignore[attr-defined]
+        params = {name: params[name] for name in params if name not in cls._former_params}
+        estimator = cls._from_flat(**params)
         vars(estimator).update(state, _params_of_fit=params)
         if not built.temperature:  # older files do not say it
             built.temperature = estimator._temperature()

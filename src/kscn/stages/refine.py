@@ -222,22 +222,11 @@ def better(features: Source, new: NDArray, old: NDArray, k: int, fit: Fit) -> bo
 class Refinement(Alternation):
     """An alternation that begins with given clusters and goes on by co-training.
 
-    Parameters
-    ----------
-    trainer : Trainer
-        An encoder without reconstruction, its weights averaged over time.
-    subspaces : Subspaces
-        In the latent space; the network moves towards them.
-    labels, doubt : Tensor, shape (n,)
-        The clusters to begin with, of the samples of this process, and how unsure each is.
-    view : callable () -> FeatureView
-        The other view; called when it is wanted first, because features may take long.
-    hold, every : int
-        Epochs for which the given clusters are kept, and between two looks at the other view.
-    trim, temperature, balance : float
-        As in `Alternation` with the separation loss.
-    shares : Tensor, shape (k,)
-        The share of all samples that each cluster had at the start, and should keep.
+    The trainer has an encoder without reconstruction, its weights averaged over time, which moves
+    towards the subspaces. The samples of this process have the clusters `labels` (n,) for the
+    first `hold` epochs, each as unsure as `doubt` (n,) says. Then `view`, which is made when it is
+    wanted because features may take long, is looked at once in `every` epochs. Clusters should
+    keep the `shares` (k,) of all samples that they had at the start.
     """
 
     def __init__(

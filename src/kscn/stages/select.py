@@ -21,14 +21,7 @@ from kscn.neighbours.consensus import margin
 from kscn.neighbours.consistency import Consistency, neighbour_consistency
 from kscn.neighbours.heldout import FOLDS, energies, random_rank, unexplained
 from kscn.parallel import side_by_side
-from kscn.stages.candidates import (
-    LAYOUT,
-    Candidate,
-    Space,
-    candidates,
-    laid_out,
-    neighbours_of,
-)
+from kscn.stages.candidates import LAYOUT, Candidate, Space, candidates, laid_out, neighbours_of
 from kscn.stages.grow import GROWTH, dimensions
 
 CONSENSUS = "consensus"
