@@ -106,6 +106,11 @@ class Fit:
         self.safe_points.reached()
         self.safe_points.release()
 
+    @property
+    def stage(self) -> Stage:
+        """The stage that runs."""
+        return self.stages[self.number]
+
     def record(self, record: dict[str, Any]) -> bool:
         """Put a record into the history and call the callbacks; whether one asks to stop."""
         self.estimator.n_iter_ += record["stage"] == "fit"
