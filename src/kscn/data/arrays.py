@@ -40,15 +40,10 @@ class ArraySource(Source):
 
 
 class MappedSource(ArraySource):
-    """Samples in a memory-mapped file; pages already read are given back while streaming.
+    """Samples in a memory map or a view of one; pages already read are given back.
 
-    Parameters
-    ----------
-    array : numpy.ndarray
-        The samples: a memory map or any view of one.
-    mapping : numpy.memmap
-        The shared map beneath `array`. A private (copy-on-write) map must not come here, because
-        giving its pages back would lose what was written to them.
+    `mapping` is the map beneath. It must not be a private (copy-on-write) one, because giving its
+    pages back would lose what was written to them.
     """
 
     on_disk = True
@@ -63,13 +58,11 @@ class MappedSource(ArraySource):
         """Even cuts: neighbours share pages, and a disk likes to read on."""
         return even_cuts(len(self), self.row_bytes)
 
-    def batches(
-        self, batch_size: int, start: int = 0, stop: int | None = None
-    ) -> Iterator[tuple[int, np.ndarray]]:
-        """Consecutive blocks in order; the pages of those already used are given back."""
-        kept = end = slice(start, stop).indices(len(self))[0]
+    def _blocks(self, start: int, stop: int, size: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Blocks in order; the pages of those already used are given back."""
+        kept = end = start
         try:
-            for first, block in super().batches(batch_size, start, stop):
+            for first, block in super()._blocks(start, stop, size):
                 yield first, block
                 end = first + len(block)
                 if (end - kept) * self.row_bytes >= _RELEASE_BYTES:

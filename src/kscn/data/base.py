@@ -89,8 +89,11 @@ class Source(ABC):
         if batch_size < 1:
             raise InputError(f"batch_size is {batch_size}; it must be at least 1.")
         first, last, _ = slice(start, stop).indices(len(self))
-        for low in range(first, last, batch_size):
-            yield low, self._read(low, min(low + batch_size, last))
+        return self._blocks(first, last, batch_size)
+
+    def _blocks(self, start: int, stop: int, size: int) -> Iterator[tuple[int, np.ndarray]]:
+        for low in range(start, stop, size):
+            yield low, self._read(low, min(low + size, stop))
 
     @property
     def feature_names(self) -> list[str]:
