@@ -52,28 +52,26 @@ class MappedSource(ArraySource):
         # A plain ndarray slices several times faster than the memmap subclass.
         super().__init__(np.asarray(array), name)
         self._mmap: mmap.mmap = mapping._mmap  # type: ignore[attr-defined]
-        self._origin = np.frombuffer(self._mmap, dtype=np.uint8).ctypes.data
 
     def stretches(self) -> np.ndarray | None:
         """Even cuts: neighbours share pages, and a disk likes to read on."""
         return even_cuts(len(self), self.row_bytes)
 
-    def _blocks(self, start: int, stop: int, size: int) -> Iterator[tuple[int, np.ndarray]]:
-        """Blocks in order; the pages of those already used are given back."""
-        kept = end = start
-        try:
-            for first, block in super()._blocks(start, stop, size):
-                yield first, block
-                end = first + len(block)
-                if (end - kept) * self.row_bytes >= _RELEASE_BYTES:
-                    self._release(kept, end)
-                    kept = end
-        finally:
-            self._release(kept, end)
-
     def take(self, indices: Any) -> np.ndarray:
         """The rows `indices`, in that order, read from front to back."""
         return Source.take(self, indices)
+
+    def _blocks(self, start: int, stop: int, size: int) -> Iterator[tuple[int, np.ndarray]]:
+        held = 0
+        try:
+            for first, block in super()._blocks(start, stop, size):
+                yield first, block
+                held += block.nbytes
+                if held >= _RELEASE_BYTES:
+                    self._release()
+                    held = 0
+        finally:
+            self._release()
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         out = np.empty((len(rows), *self.shape), dtype=self.dtype)
@@ -82,27 +80,11 @@ class MappedSource(ArraySource):
         resident = np.cumsum(np.minimum(gaps, _FAULT_BYTES + self.row_bytes))
         cuts = np.flatnonzero(np.diff(resident // _RELEASE_BYTES)) + 1
         for part in np.split(np.arange(len(rows)), cuts):
-            if len(part):
-                out[part[0] : part[-1] + 1] = self._array[rows[part]]
-                self._release(rows[part[0]], rows[part[-1]] + 1)
+            out[part] = self._array[rows[part]]
+            self._release()
         return out
 
-    def _release(self, start: int, stop: int) -> None:
-        """Give back the pages of rows `start` to `stop`; a later access reads them again."""
-        if stop <= start or not hasattr(mmap, "MADV_DONTNEED"):
-            return
-        low, high = _byte_bounds(self._array[start:stop])
-        # Neighbours that faults mapped along are given back too, or scattered reads pile them up.
-        first = max(0, low - self._origin - _FAULT_BYTES) // mmap.PAGESIZE * mmap.PAGESIZE
-        length = min(len(self._mmap), high - self._origin + _FAULT_BYTES) - first
-        if length > 0:
-            self._mmap.madvise(mmap.MADV_DONTNEED, first, length)
-
-
-def _byte_bounds(array: np.ndarray) -> tuple[int, int]:
-    """First and last-plus-one address of an array's values, for any strides."""
-    low = high = array.ctypes.data
-    for length, stride in zip(array.shape, array.strides, strict=True):
-        reach = (length - 1) * stride
-        low, high = low + min(reach, 0), high + max(reach, 0)
-    return low, high + array.itemsize
+    def _release(self) -> None:
+        """Give all pages back; a later access reads them again from the page cache or the disk."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._mmap.madvise(mmap.MADV_DONTNEED)
