@@ -238,7 +238,7 @@ def test_h5_that_promises_more_labels_than_it_can_hold_is_refused(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("X", shape=(2**40, 2), dtype="f4", chunks=(1024, 2))
         file.create_dataset("y", shape=(2**40,), dtype="i8", chunks=(1024,))
-    with pytest.raises(DataError, match="array /y .* more than 0 packed bytes can hold"):
+    with pytest.raises(DataError, match=r"array /y .* more than 0 packed bytes can hold"):
         load(tmp_path / "x.h5")
 
 

@@ -122,8 +122,7 @@ def get(name: str, progress: Progress | None = None) -> Path:
     missing = {
         file: known
         for file, known in files.items()
-        if not known.is_at(folder / file)
-        or sha256_of(folder / file).hexdigest() != known.sha256
+        if not known.is_at(folder / file) or sha256_of(folder / file).hexdigest() != known.sha256
     }
     if missing:
         _fetch(missing, folder, progress)

@@ -101,7 +101,7 @@ def read_rgb(
         if least is not None:
             image.draft(None, (least, least))
         if values is None and _is_deep(image.mode):
-            values = value_range([Look(file, *image.size, image.mode, _extent(file, image))])
+            values = value_range([Look(file, 0, 0, image.mode, _extent(file, image))])
         return _solid(image, "RGB", values)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Lock
 from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
@@ -106,7 +106,10 @@ class ImageSource(Source):
         self.preparation = preparation
         self.left_out: dict[str, str] = {}
         self._folder = folder
-        self._kept = None if preparation is None else _Scratch()
+        if preparation is not None:
+            self._scratch = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this
+            self._places = {file: place for place, file in enumerate(files)}
+            self._kept = np.zeros(len(files), dtype=bool)
 
     def leave_out(self, broken: Mapping[Path, str]) -> None:
         """Go on without some files, for the reasons given."""
@@ -125,13 +128,17 @@ class ImageSource(Source):
 
     def pixels(self, file: Path) -> np.ndarray:
         """The sample in a file."""
-        if self._kept is None:
+        if self.preparation is None:
             return self._decode(file)
-        kept = self._kept.get(file)
-        if kept is not None:
+        scratch, place = self._scratch.fileno(), self._places[file]
+        if self._kept[place]:
+            kept = os.pread(scratch, self.row_bytes, place * self.row_bytes)
             return np.frombuffer(kept, dtype=np.uint8).reshape(self.shape)
-        pixels = self._decode(file)
-        self._kept.put(file, pixels.tobytes())
+        pixels = self.preparation.read(file)
+        # Not by a memory map: a write to one that finds the disk full ends the process.
+        with suppress(OSError):
+            written = os.pwrite(scratch, pixels.tobytes(), place * self.row_bytes)
+            self._kept[place] = written == self.row_bytes
         return pixels
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
@@ -144,42 +151,10 @@ class ImageSource(Source):
         return out
 
     def _decode(self, file: Path) -> np.ndarray:
-        if self.preparation is not None:
-            return self.preparation.read(file)
         pixels = _channels_first(read_plain(file, "L" if len(self.shape) == 2 else "RGB"))
         if pixels.shape != self.shape:
             raise DataError(f"{file} changed its size since it was opened; open the folder again.")
         return pixels
-
-
-class _Scratch:
-    """What was put under a file's name, in a temporary file; safe to use from several threads.
-
-    Where the disk is full, what does not fit is not kept.
-    """
-
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this
-        self._places: dict[Path, tuple[int, int]] = {}
-        self._end = 0
-        self._lock = Lock()
-
-    def get(self, key: Path) -> bytes | None:
-        if key not in self._places:
-            return None
-        start, length = self._places[key]
-        return os.pread(self._file.fileno(), length, start)
-
-    def put(self, key: Path, content: bytes) -> None:
-        with self._lock:
-            try:
-                # Not by a memory map: a write to one that finds the disk full ends the process.
-                written = os.pwrite(self._file.fileno(), content, self._end)
-            except OSError:
-                return
-            if written == len(content):
-                self._places[key] = self._end, written
-                self._end += written
 
 
 def open_image_folder(

@@ -44,8 +44,9 @@ def _map(path: Path) -> np.memmap:
     if dtype.hasobject:  # in a map these would be wild pointers
         check_dtype(str(path), dtype)
     check_found(path, math.prod(shape) * dtype.itemsize, path.stat().st_size - offset)
-    order = "F" if fortran else "C"
-    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape, order=order)
+    return np.memmap(
+        path, dtype=dtype, mode="r", offset=offset, shape=shape, order="F" if fortran else "C"
+    )
 
 
 def npy_header(stream: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.dtype, int]:

@@ -297,10 +297,7 @@ def _read_by_pyarrow(path: Path, layout: _Layout) -> _Table | None:
 
 
 class _Table:
-    """Rows that come block by block.
-
-    Numbers stay in memory, or go to a temporary file if there are many. Of equal labels one is kept.
-    """
+    """Rows that come block by block: in memory, or in a temporary file if there are many."""
 
     def __init__(self, width: int, name: str) -> None:
         self._width, self._name = width, name
