@@ -67,17 +67,14 @@ def load(
     other way, are unpacked to memory. A file that would unpack to more than 4 GiB at once is
     refused; the environment variable KSCN_MAX_BYTES sets another limit.
     """
-    preparation = None
-    if size is not None or any_size:
-        preparation = Preparation(
-            _SHOWN if size is None else size, grey=False if any_size else None
-        )
-    decode = size is not None and not any_size
-    found = _open(
-        name_or_path,
-        progress,
-        partial(open_image_folder, preparation=preparation, decode=decode, skip_broken=skip_broken),
+    side = _SHOWN if any_size and size is None else size
+    open_images = partial(
+        open_image_folder,
+        preparation=None if side is None else Preparation(side, grey=False if any_size else None),
+        decode=size is not None and not any_size,
+        skip_broken=skip_broken,
     )
+    found = _open(name_or_path, progress, open_images)
     if (size is not None or skip_broken) and not isinstance(found.samples, ImageSource):
         raise DataError(
             f"{name_or_path} is no folder of images, and only those are brought to one size or may "

@@ -40,18 +40,14 @@ class ArraySource(Source):
 
 
 class MappedSource(ArraySource):
-    """Samples in a memory map or a view of one; pages already read are given back.
-
-    `mapping` is the map beneath. It must not be a private (copy-on-write) one, because giving its
-    pages back would lose what was written to them.
-    """
+    """Samples in a memory map or a view of one; pages already read are given back."""
 
     on_disk = True
 
-    def __init__(self, array: np.ndarray, mapping: np.memmap, name: str) -> None:
+    def __init__(self, array: np.ndarray, name: str) -> None:
         # A plain ndarray slices several times faster than the memmap subclass.
         super().__init__(np.asarray(array), name)
-        self._mmap: mmap.mmap = mapping._mmap  # type: ignore[attr-defined]
+        self._mmap = shared_mapping(array)
 
     def stretches(self) -> np.ndarray | None:
         """Even cuts: neighbours share pages, and a disk likes to read on."""
@@ -86,5 +82,18 @@ class MappedSource(ArraySource):
 
     def _release(self) -> None:
         """Give all pages back; a later access reads them again from the page cache or the disk."""
-        if hasattr(mmap, "MADV_DONTNEED"):
+        if self._mmap is not None and hasattr(mmap, "MADV_DONTNEED"):
             self._mmap.madvise(mmap.MADV_DONTNEED)
+
+
+def shared_mapping(array: Any) -> mmap.mmap | None:
+    """The file mapping beneath an array or view, unless it is private (copy-on-write).
+
+    Giving the pages of a private one back would lose what was written to them.
+    """
+    while isinstance(array, np.ndarray):
+        mapping: mmap.mmap | None = getattr(array, "_mmap", None)
+        if isinstance(array, np.memmap) and mapping is not None:
+            return None if array.mode == "c" else mapping
+        array = array.base
+    return None

@@ -26,6 +26,7 @@ from kscn.data.origins import Origin, OriginError, origins
 from kscn.errors import DataError, InputError, reason
 from kscn.modelfile import sha256_of
 
+# Called as progress(file, done_bytes, total_bytes) while a file is written.
 Progress = Callable[[str, int, int], None]
 
 
@@ -100,20 +101,7 @@ def describe() -> list[Entry]:
 
 
 def get(name: str, progress: Progress | None = None) -> Path:
-    """Fetch a data set into the cache, unless it is there, and return where it is.
-
-    Parameters
-    ----------
-    name : str
-        One of `NAMES`.
-    progress : callable, optional
-        Called as ``progress(file, done_bytes, total_bytes)`` while a file is written.
-
-    Raises
-    ------
-    DataError
-        If no source has the data set; the message lists what was tried.
-    """
+    """Fetch a data set into the cache, unless it is there, and return where it is."""
     if name == "digits":
         import sklearn.datasets
 

@@ -81,21 +81,11 @@ def read_rgb(
     least: int | None = None,
     content: BinaryIO | None = None,
 ) -> Any:
-    """An image file at its own size, as an upright RGB image of Pillow.
+    """An image file at its own size, as an upright RGB image of Pillow, on white.
 
-    Parameters
-    ----------
-    file : Path
-        BMP, GIF (its first frame), JPEG, PNG, PPM, TIFF or WebP, of any mode. What is transparent
-        becomes white.
-    values : tuple of float, optional
-        The values that become black and white if it has 16 or 32 bits; by default a range that is
-        found for this file alone.
-    least : int, optional
-        Pixels a side that are enough: a large JPEG image is decoded at a fraction of its size that
-        has as many, which is many times as fast.
-    content : stream, optional
-        What the file holds, if it does not come from the disk.
+    An image of 16 or 32 bits is scaled by `values`, or by a range that is found for it alone. With
+    `least` pixels a side that are enough, a large JPEG image is decoded at a fraction of its size,
+    which is many times as fast. `content` is what the file holds, if that is not on the disk.
     """
     with _opened(file, content) as image:
         if least is not None:

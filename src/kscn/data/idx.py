@@ -38,8 +38,7 @@ def idx_source(path: Path) -> Source:
     """Samples of an idx file: mapped where it is plain, unpacked to memory where gzipped."""
     if _is_gzipped(path):
         return ArraySource(_unpack(path), str(path))
-    mapping = _map(path)
-    return MappedSource(mapping, mapping, str(path))
+    return MappedSource(_map(path), str(path))
 
 
 def read_idx(path: Path) -> np.ndarray:

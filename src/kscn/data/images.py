@@ -167,20 +167,10 @@ def open_image_folder(
 ) -> Dataset:
     """All images in a folder, in alphabetical order, or a single one.
 
-    Parameters
-    ----------
-    folder : Path
-        One image file, or a folder of either the images themselves (no labels) or sub-folders of
-        them, one per class. Hidden files, files of other kinds and links to folders, which may run
-        in circles, are passed over.
-    preparation : Preparation, optional
-        How to bring images to one shape; without it they must have one.
-    names : sequence of str, optional
-        The files to open, as they are called from the folder, instead of looking for them.
-    decode : bool
-        Decode all of them now, so that broken ones are known before any is needed.
-    skip_broken : bool
-        Leave those out, instead of refusing the folder.
+    A folder has either the images themselves (no labels) or sub-folders of them, one per class;
+    `names` are those to open, instead of looking for them. Without a `preparation` they must have
+    one shape. With `decode` all are decoded now, so that broken ones are known before any is
+    needed; with `skip_broken` those are left out, instead of refusing the folder.
     """
     require("PIL.Image", "images", "reading images")  # or else every single file would seem broken
     title = folder.resolve().name
@@ -293,7 +283,7 @@ def is_image_name(path: Path) -> bool:
 def find_images(folder: Path) -> list[Path]:
     """Files that are named like images, in a folder and in those below it, in alphabetical order.
 
-    Not by `os.walk`: hidden folders are passed over, and pipes that are named like images.
+    Hidden files, pipes and links to folders, which may run in circles, are passed over.
     """
     found, waiting = [], [folder]
     while waiting:

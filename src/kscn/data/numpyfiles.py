@@ -29,8 +29,7 @@ def open_npy(path: Path) -> Dataset:
 
 def npy_source(path: Path) -> MappedSource:
     """Samples of a .npy file, mapped: nothing is read yet."""
-    mapping = _map(path)
-    return MappedSource(mapping, mapping, str(path))
+    return MappedSource(_map(path), str(path))
 
 
 def read_npy(path: Path) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kscn.data.arrays import ArraySource, MappedSource
+from kscn.data.arrays import ArraySource, MappedSource, shared_mapping
 from kscn.data.base import NotNumbersError, Source, even_cuts, length_and_shape
 from kscn.data.limits import readable
 from kscn.errors import InputError
@@ -184,8 +184,8 @@ def _array_source(X: Any, name: str) -> Source:
         raise NotNumbersError(
             f"{name} holds objects that are not numbers ({error}); convert it to floats."
         ) from error
-    mapping = _shared_mapping(X)
-    return ArraySource(array, name) if mapping is None else MappedSource(array, mapping, name)
+    kind = ArraySource if shared_mapping(array) is None else MappedSource
+    return kind(array, name)
 
 
 def _check_mask(array: Any, name: str) -> None:
@@ -208,15 +208,6 @@ def _tensor_source(tensor: Any, name: str) -> Source:
     if tensor.device.type == "cpu" and tensor.dtype != torch.bfloat16:
         return ArraySource(tensor.resolve_neg().numpy(), name)
     return TensorSource(tensor, name)
-
-
-def _shared_mapping(array: Any) -> np.memmap | None:
-    """The file mapping beneath an array or view, unless its pages hold private changes."""
-    while isinstance(array, np.ndarray):
-        if isinstance(array, np.memmap) and array._mmap is not None:  # type: ignore[attr-defined]
-            return None if array.mode == "c" else array
-        array = array.base
-    return None
 
 
 def _is(module: str, kind: str, X: Any) -> bool:

@@ -55,16 +55,13 @@ def make_union_of_subspaces(
         Orthonormal columns; a subspace of smaller dimension is padded with zero columns.
     """
     dtype = np.dtype(dtype)
-    for name, value, possible, expected in (
-        ("n_clusters", n_clusters, n_clusters >= 1, "it must be at least 1"),
-        ("n_samples", n_samples, n_samples >= n_clusters, f"{n_clusters} clusters need as many"),
-        ("noise", noise, 0 <= noise < np.inf, "give a standard deviation of at least 0"),
-        ("outliers", outliers, 0 <= outliers < 1, "give a share of at least 0 and below 1"),
-        ("missing", missing, 0 <= missing < 1, "give a share of at least 0 and below 1"),
-        ("dtype", dtype, dtype in (np.float32, np.float64), "use float32 or float64"),
-    ):
-        if not possible:
-            raise InputError(f"{name} is {value}; {expected}.")
+    share = "give a share of at least 0 and below 1"
+    _check("n_clusters", n_clusters, n_clusters >= 1, "it must be at least 1")
+    _check("n_samples", n_samples, n_samples >= n_clusters, f"{n_clusters} clusters need as many")
+    _check("noise", noise, 0 <= noise < np.inf, "give a standard deviation of at least 0")
+    _check("outliers", outliers, 0 <= outliers < 1, share)
+    _check("missing", missing, 0 <= missing < 1, share)
+    _check("dtype", dtype, dtype in (np.float32, np.float64), "use float32 or float64")
     dims = _dimensions(subspace_dim, n_clusters, ambient_dim - affine)
     if isinstance(random_state, np.random.RandomState):
         random_state = random_state.randint(2**31)
@@ -100,14 +97,17 @@ def _draw(
     return samples, labels, bases
 
 
+def _check(name: str, value: Any, possible: bool, expected: str) -> None:
+    if not possible:
+        raise InputError(f"{name} is {value}; {expected}.")
+
+
 def _dimensions(subspace_dim: Any, n_clusters: int, highest: int) -> list[int]:
     """The dimension of each subspace."""
     given = np.asarray(subspace_dim)
     fits = given.shape in ((), (n_clusters,)) and given.dtype.kind in "iu"
-    if not fits or given.min() < 1 or given.max() > highest:
-        raise InputError(
-            f"subspace_dim is {subspace_dim}; give an integer from 1 to {highest}, or one for each "
-            f"of {n_clusters} clusters."
-        )
+    fits = fits and given.min() >= 1 and given.max() <= highest
+    expected = f"give an integer from 1 to {highest}, or one for each of {n_clusters} clusters"
+    _check("subspace_dim", subspace_dim, fits, expected)
     dims: list[int] = np.broadcast_to(given, n_clusters).tolist()
     return dims

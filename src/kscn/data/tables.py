@@ -332,7 +332,7 @@ class _Table:
             return ArraySource(values.reshape(shape), self._name)
         self._file.flush()
         mapping = np.memmap(self._file, dtype=np.float64, mode="r", shape=shape)
-        return MappedSource(mapping, mapping, self._name)
+        return MappedSource(mapping, self._name)
 
     def unfit_label(self, named: bool) -> str | None:
         """A label that does not go with the others, if there is one.
