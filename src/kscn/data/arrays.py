@@ -47,7 +47,10 @@ class MappedSource(ArraySource):
     def __init__(self, array: np.ndarray, name: str) -> None:
         # A plain ndarray slices several times faster than the memmap subclass.
         super().__init__(np.asarray(array), name)
-        self._mmap = shared_mapping(array)
+        mapping = shared_mapping(array)
+        assert mapping is not None, "no map, or one whose pages must not be given back"
+        self._mmap = mapping
+        self._origin = np.frombuffer(mapping, dtype=np.uint8).ctypes.data
 
     def stretches(self) -> np.ndarray | None:
         """Even cuts: neighbours share pages, and a disk likes to read on."""
@@ -58,16 +61,16 @@ class MappedSource(ArraySource):
         return Source.take(self, indices)
 
     def _blocks(self, start: int, stop: int, size: int) -> Iterator[tuple[int, np.ndarray]]:
-        held = 0
+        kept = end = start
         try:
             for first, block in super()._blocks(start, stop, size):
                 yield first, block
-                held += block.nbytes
-                if held >= _RELEASE_BYTES:
-                    self._release()
-                    held = 0
+                end = first + len(block)
+                if (end - kept) * self.row_bytes >= _RELEASE_BYTES:
+                    self._release(kept, end)
+                    kept = end
         finally:
-            self._release()
+            self._release(kept, end)
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         out = np.empty((len(rows), *self.shape), dtype=self.dtype)
@@ -76,14 +79,33 @@ class MappedSource(ArraySource):
         resident = np.cumsum(np.minimum(gaps, _FAULT_BYTES + self.row_bytes))
         cuts = np.flatnonzero(np.diff(resident // _RELEASE_BYTES)) + 1
         for part in np.split(np.arange(len(rows)), cuts):
-            out[part] = self._array[rows[part]]
-            self._release()
+            if len(part):
+                out[part[0] : part[-1] + 1] = self._array[rows[part]]
+                self._release(rows[part[0]], rows[part[-1]] + 1)
         return out
 
-    def _release(self) -> None:
-        """Give all pages back; a later access reads them again from the page cache or the disk."""
-        if self._mmap is not None and hasattr(mmap, "MADV_DONTNEED"):
-            self._mmap.madvise(mmap.MADV_DONTNEED)
+    def _release(self, start: int, stop: int) -> None:
+        """Give back the pages of rows `start` to `stop`; a later access reads them again.
+
+        Only theirs: looking for pages in all of the map takes time that grows with its size.
+        """
+        if stop <= start or not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        low, high = _byte_bounds(self._array[start:stop])
+        # Neighbours that faults mapped along are given back too, or scattered reads pile them up.
+        first = max(0, low - self._origin - _FAULT_BYTES) // mmap.PAGESIZE * mmap.PAGESIZE
+        length = min(len(self._mmap), high - self._origin + _FAULT_BYTES) - first
+        if length > 0:
+            self._mmap.madvise(mmap.MADV_DONTNEED, first, length)
+
+
+def _byte_bounds(array: np.ndarray) -> tuple[int, int]:
+    """First and last-plus-one address of an array's values, for any strides."""
+    low = high = array.ctypes.data
+    for length, stride in zip(array.shape, array.strides, strict=True):
+        reach = (length - 1) * stride
+        low, high = low + min(reach, 0), high + max(reach, 0)
+    return low, high + array.itemsize
 
 
 def shared_mapping(array: Any) -> mmap.mmap | None:
