@@ -9,17 +9,31 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 from numpy.typing import NDArray
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from pydantic import BaseModel, Field
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kscn import __version__
-from kscn.web import refusals
 from kscn.web.batching import MicroBatcher
 from kscn.web.bodies import parts_of
-from kscn.web.counters import Counters
-from kscn.web.hosts import is_address, named_host
-from kscn.web.limits import RateLimit, Room, read_body, same, throw_away
 from kscn.web.predicting import Predictor
+from kscn.web.requests import (
+    Guard,
+    RateLimit,
+    RefusalError,
+    Room,
+    install_refusals,
+    is_address,
+    named_host,
+    read_body,
+    same,
+)
 
 MEGABYTE = 2**20
 # Rows of an answer that are written while everybody else waits.
@@ -29,6 +43,7 @@ _PATHS = ("/predict", "/health", "/metrics", "/openapi.json")
 _TOGETHER = 256 * MEGABYTE
 # Open without a token: whether the service is up, and how to talk to it.
 _OPEN = ("/health", "/openapi.json")
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
 class Prediction(BaseModel):
@@ -60,8 +75,34 @@ class Sentence(BaseModel):
     error: str
 
 
-class Guard:
-    """Around everything: counts, limits the rate of each client, and asks for the token.
+class Counters:
+    """Requests by path and status, their times, and the batches they were computed in."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # a second series for each of these
+        self.registry = own = CollectorRegistry()
+        self.requests = Counter(
+            "kscn_requests", "Requests answered.", ("path", "status"), registry=own
+        )
+        self.seconds = Histogram(
+            "kscn_request_seconds",
+            "Time from the request to its answer.",
+            buckets=_SECONDS,
+            registry=own,
+        )
+        self._batches = Counter("kscn_batches", "Batches computed.", registry=own)
+        self._batched = Counter("kscn_batched_requests", "Requests in them.", registry=own)
+        self._samples = Counter("kscn_samples", "Samples in them.", registry=own)
+
+    def batch(self, requests: int, samples: int) -> None:
+        """Count a batch that goes to the model."""
+        self._batches.inc()
+        self._batched.inc(requests)
+        self._samples.inc(samples)
+
+
+class ServiceGuard(Guard):
+    """Counts, limits the rate of each client, and asks for the token.
 
     Without a token, only requests that name this host by its address or by `host` are answered.
     """
@@ -69,17 +110,14 @@ class Guard:
     def __init__(
         self, app: ASGIApp, token: str | None, host: str, rate: float, counters: Counters
     ) -> None:
-        self._app = app
+        super().__init__(app)
         self._token = token
         self._hosts = ("localhost", host.lower())
         self._limit = RateLimit(rate)
         self._counters = counters
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or refuse it."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+        """Take a request, and count it."""
         began, status = time.perf_counter(), 500
 
         async def note(message: Message) -> None:
@@ -88,22 +126,19 @@ class Guard:
                 status = message["status"]
             await send(message)
 
-        path = scope["path"] if scope["path"] in _PATHS else "other"
         try:
-            try:
-                self._check(Request(scope), path)
-            except refusals.RefusalError as refusal:
-                await throw_away(receive)
-                await refusal.response()(scope, receive, note)
-            else:
-                await self._app(scope, receive, note)
+            await super().__call__(scope, receive, note)
         finally:
-            self._counters.request(path, status, time.perf_counter() - began)
+            if scope["type"] == "http":
+                path = scope["path"] if scope["path"] in _PATHS else "other"
+                self._counters.requests.labels(path, str(status)).inc()
+                self._counters.seconds.observe(time.perf_counter() - began)
 
-    def _check(self, request: Request, path: str) -> None:
-        host = named_host(request)
+    def check(self, request: Request) -> None:
+        """Refuse other hosts, too many requests, and wrong tokens."""
+        host, path = named_host(request), request.scope["path"]
         if self._token is None and host not in self._hosts and not is_address(host):
-            raise refusals.RefusalError(
+            raise RefusalError(
                 421,
                 f"this service has no token and does not answer for {host[:80]}; ask for it by "
                 "its address, such as 127.0.0.1, or start it with --token.",
@@ -116,7 +151,7 @@ class Guard:
             return
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not same(given.strip(), self._token):
-            raise refusals.RefusalError(
+            raise RefusalError(
                 401,
                 "the token is missing or wrong; send the header Authorization: Bearer TOKEN.",
                 {"WWW-Authenticate": "Bearer"},
@@ -158,7 +193,8 @@ class Service:
 
     async def metrics(self) -> PlainTextResponse:
         """All counts."""
-        return PlainTextResponse(self.counters.text(), media_type="text/plain; version=0.0.4")
+        text = generate_latest(self.counters.registry).decode()
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
 
 def prediction_app(
@@ -197,8 +233,8 @@ def prediction_app(
         docs_url=None,  # those pages load scripts from elsewhere
         redoc_url=None,
     )
-    refusals.install(app)
-    app.add_middleware(Guard, token=token, host=host, rate=rate, counters=service.counters)
+    install_refusals(app)
+    app.add_middleware(ServiceGuard, token=token, host=host, rate=rate, counters=service.counters)
     app.post(
         "/predict",
         response_model=Predictions,
