@@ -19,27 +19,13 @@ _SMALLEST = 1e-100  # what is less is nothing
 
 @dataclass(frozen=True)
 class Series:
-    """One measure over the course of a fit.
-
-    Attributes
-    ----------
-    title : str
-        What is measured.
-    unit : str
-        "%" draws shares as percentages; anything else is only named.
-    steps : tuple of str
-        What each value belongs to: "pretraining 3", "epoch 5".
-    values : tuple of float
-        Finite.
-    break_at : int or None
-        Where a second stage begins.
-    """
+    """One measure over the course of a fit."""
 
     title: str
-    unit: str
-    steps: tuple[str, ...]
-    values: tuple[float, ...]
-    break_at: int | None = None
+    unit: str  # "%" draws shares as percentages; anything else is only named
+    steps: tuple[str, ...]  # what each value belongs to: "pretraining 3", "epoch 5"
+    values: tuple[float, ...]  # finite
+    break_at: int | None = None  # where a second stage begins
 
     def told(self, value: float) -> str:
         """A value as text."""
@@ -86,14 +72,7 @@ def line(series: Series) -> Markup:
 def spectrum(values: Sequence[float], dim: int, colour: str) -> Markup:
     """Eigenvalues as shares of their sum on a logarithmic scale; the first `dim` are the subspace.
 
-    Parameters
-    ----------
-    values : sequence of float
-        Descending and not all zero.
-    dim : int
-        Dimension of the subspace.
-    colour : str
-        Of the cluster.
+    They are descending and not all zero; those of the subspace have the colour of the cluster.
     """
     total = sum(values)
     shares = [value / total for value in values[: max(2 * dim + 4, 16)]]
