@@ -62,8 +62,9 @@ def collect(
 ) -> SimpleNamespace:
     """Look at the samples of a run and work out everything that its report says.
 
-    What the template asks for is an attribute, None or empty where a run has no such thing. True classes (n,), numbers or words, score the result and name the clusters; `threads` are for
-    t-SNE. Samples that are not those of the run raise `DataError`.
+    What the template asks for is an attribute, None or empty where a run has no such thing. True
+    classes (n,), numbers or words, score the result and name the clusters; `threads` are for t-SNE.
+    Samples that are not those of the run raise `DataError`.
     """
     result = run.history[-1]
     tried = (result.get("chosen") or {}).get("tried", [])
