@@ -27,16 +27,9 @@ Answers = tuple[NDArray, ...]
 class MicroBatcher:
     """Answers of `run`, computed for many requests at once.
 
-    Parameters
-    ----------
-    run : callable
-        From samples (n, ...) to a tuple of arrays of length n, each row independent of the others.
-    most_rows : int
-        Samples computed at once; a single request may hold more.
-    wait : float
-        Seconds that the first request waits for others.
-    on_batch : callable
-        Called with the numbers of requests and of samples in every batch.
+    `run` goes from samples (n, ...) to arrays of length n, each row independent of the others.
+    `most_rows` are computed at once, though a single request may hold more; the first request waits
+    `wait` seconds for others; `on_batch` is told the requests and the samples of every batch.
     """
 
     def __init__(

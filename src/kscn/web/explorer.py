@@ -6,7 +6,7 @@ import csv
 import io
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,24 +46,9 @@ _FORMULA = re.compile(r"(^|;)(?=\s*[=+\-@])")
 class Explorer:
     """Everything that the page of `kscn explore` asks for; safe to call from several threads.
 
-    The run is never written to: edits are in `explore/edits.jsonl` beside it.
-
-    Parameters
-    ----------
-    path : Path
-        The run directory.
-    config : mapping
-        The tables of its config.toml.
-    labels : ndarray of shape (n,)
-        Its labels; -1 for none.
-    n_clusters : int
-        How many clusters it has.
-    model : estimator or None
-        Its model, where the method leaves one.
-    data : Dataset
-        Its samples.
-    note : str
-        What the run says about its clusters.
+    `path` is the run directory, with its config.toml, labels (-1 for none), number of clusters,
+    model (None where the method leaves none), samples, and what it says about its clusters. The
+    run is never written to: edits are in `explore/edits.jsonl` beside it.
     """
 
     def __init__(
@@ -285,47 +270,43 @@ class Explorer:
 
         An apostrophe before a name that looks like a formula keeps spreadsheets from running it.
         """
-        labels, names, flags = self._frozen()
-        names = {cluster: _FORMULA.sub(r"\1'", name) for cluster, name in names.items()}
-        file = [] if self._source.names is None else ["file"]
-        yield (",".join(["index", *file, "original", "flagged", "name", "label"]) + "\n").encode()
-        for start in range(0, len(labels), _ROWS_AT_ONCE):
+        columns = self._columns(lambda name: _FORMULA.sub(r"\1'", name))
+        columns["flagged"] = columns["flagged"].astype(int)
+        yield (",".join(columns) + "\n").encode()
+        for start in range(0, len(self._labels), _ROWS_AT_ONCE):
             text = io.StringIO()
-            rows = csv.writer(text, lineterminator="\n")
-            for index in range(start, min(start + _ROWS_AT_ONCE, len(labels))):
-                label, flag = int(labels[index]), int(flags[index])
-                called = [_FORMULA.sub(r"\1'", self._source.called(index))] if file else []
-                row = [index, *called, self._labels[index], flag, names.get(label, ""), label]
-                rows.writerow(row)
+            cells = [column[start : start + _ROWS_AT_ONCE] for column in columns.values()]
+            csv.writer(text, lineterminator="\n").writerows(zip(*cells, strict=True))
             yield text.getvalue().encode()
 
     def parquet(self) -> bytes:
         """The same as a Parquet file."""
         pyarrow = require("pyarrow", "parquet", "writing Parquet")
         require("pyarrow.parquet", "parquet", "writing Parquet")
-        labels, names, flags = self._frozen()
-        known = np.array(sorted(names), dtype=np.int64)
-        words = pyarrow.DictionaryArray.from_arrays(
-            pyarrow.array(
-                np.searchsorted(known, labels), pyarrow.int32(), mask=~np.isin(labels, known)
-            ),
-            pyarrow.array([names[cluster] for cluster in known.tolist()], pyarrow.string()),
-        )
-        columns: dict[str, Any] = {"index": np.arange(len(labels))}
-        if self._source.names is not None:
-            columns["file"] = [self._source.called(row) for row in range(len(labels))]
-        columns |= {"original": self._labels, "flagged": flags, "name": words, "label": labels}
+        columns = self._columns(str)
+        columns["name"] = pyarrow.array(columns["name"], pyarrow.string()).dictionary_encode()
         file = io.BytesIO()
         pyarrow.parquet.write_table(pyarrow.table(columns), file)
         return file.getvalue()
 
-    def _frozen(self) -> tuple[NDArray, dict[int, str], NDArray]:
-        """Labels, names and flags as they are at this moment."""
+    def _columns(self, written: Callable[[str], str]) -> dict[str, Any]:
+        """The columns of an export as they are at this moment, with names as they are written."""
         with self._lock:
             grouping = self._editor.grouping
-            flags = np.zeros(len(self._labels), dtype=bool)
+            labels = grouping.labels.copy()
+            names = {cluster: written(name) for cluster, name in grouping.names.items()}
+            flags = np.zeros(len(labels), dtype=bool)
             flags[sorted(grouping.flagged)] = True
-            return grouping.labels.copy(), dict(grouping.names), flags
+        columns: dict[str, Any] = {"index": np.arange(len(labels))}
+        if self._source.names is not None:
+            columns["file"] = [written(self._source.called(row)) for row in range(len(labels))]
+        called = [names.get(label) for label in labels.tolist()]
+        return columns | {
+            "original": self._labels,
+            "flagged": flags,
+            "name": called,
+            "label": labels,
+        }
 
 
 def _nearest(

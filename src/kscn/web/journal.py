@@ -24,19 +24,10 @@ _MOST_BYTES, _MOST_BRACKETS = 256 * 2**20, 256
 
 
 class Journal:
-    """Entries about one thing, in the order they were made.
+    """Entries about one thing, in the order they were made; a file about another is refused.
 
-    Parameters
-    ----------
-    path : Path
-        The file; it and its directory are made when the first entry is written.
-    about : mapping
-        What the entries are about; a file that is about something else is refused.
-
-    Attributes
-    ----------
-    entries : list of dict
-        Those that were in the file when it was opened.
+    The file and its directory are made when the first entry is written. `entries` are those that
+    were in it when it was opened.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:

@@ -21,19 +21,11 @@ _SMALL = 32 * 1024
 
 
 class Predictor:
-    """Answers for samples of one shape.
+    """Answers of a fitted model for samples of one shape.
 
-    Parameters
-    ----------
-    model : KSCN, KSCNPlus or KSubspaces
-        The fitted model.
-    shape : tuple of int
-        Of one sample.
-    white : float, optional
-        The value of a white pixel in the data of the model, for images that come as files: by
-        default the largest value that a network was fitted on, or 255.
-    preparation : Preparation, optional
-        How the images of the run were brought to one size, as those that come as files are then.
+    For images that come as files, `white` is the value of a white pixel in the data of the model,
+    by default the largest value that a network was fitted on, or 255; and `preparation` is how the
+    images of the run were brought to one size, if they were, as these are then.
     """
 
     def __init__(

@@ -118,33 +118,45 @@ class _Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """What is done ten times per second."""
-        now = asyncio.get_running_loop().time()
         for one in list(self.server_state.connections):
             assert isinstance(one, _Connection)
-            if one.awaited is not None and now - one.since > SECONDS[one.awaited]:
+            awaited, since = one.look()
+            if awaited is not None and one.loop.time() - since > SECONDS[awaited]:
                 one.transport.abort()  # `close` would wait for a client that does not read
         return await super().on_tick(counter)
 
 
 class _Connection(H11Protocol):
-    """A connection that knows what the client is to do, `awaited`, and `since` when by the loop.
+    """A connection that knows what the server waits for, and since when."""
 
-    `awaited` is a key of `SECONDS`, or None while the request is answered.
-    """
+    _state: tuple[Any, str | None] | None = None
+    _since = 0.0
 
-    awaited: str | None = None
-    since = 0.0
-    _unread = False
+    def look(self) -> tuple[str | None, float]:
+        """What the client is to do, a key of `SECONDS`, and since when by the clock of the loop.
+
+        That is None while its request is answered.
+        """
+        if self.cycle is None or self.cycle.response_complete:
+            awaited: str | None = "request"
+        elif self.flow.write_paused:
+            awaited = "answer"
+        else:
+            awaited = "body" if self.cycle.more_body else None
+        # Another request or another thing to wait for: single bytes do not count as progress.
+        if self._state != (self.cycle, awaited):
+            self._state, self._since = (self.cycle, awaited), self.loop.time()
+        return awaited, self._since
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, in place of the one that was waited for longest if there are too many."""
         super().connection_made(transport)
-        self._look()
+        self.look()
         if len(self.connections) > most_connections():
             _warn("too many connections at a time; those that idle longest are closed.")
             own: set[Any] = self.connections
-            waited = [one for one in own if one.awaited is not None]
-            longest = min(waited, key=lambda one: one.since)  # this one if all others are answered
+            waited = [one for one in own if one.look()[0] is not None]
+            longest = min(waited, key=lambda one: one.look()[1])  # this one if none else is
             self.connections.discard(longest)  # it is gone soon; the next must find another
             longest.transport.abort()
 
@@ -154,35 +166,6 @@ class _Connection(H11Protocol):
             super().data_received(data)
         except h11.LocalProtocolError:  # nonsense after the answer, which cannot be answered again
             self.transport.abort()
-        self._look()
-
-    def on_response_complete(self) -> None:
-        """Wait for the next request."""
-        super().on_response_complete()
-        self._look()
-
-    def pause_writing(self) -> None:
-        """The client does not read."""
-        super().pause_writing()
-        self._unread = True
-        self._look()
-
-    def resume_writing(self) -> None:
-        """It has read."""
-        super().resume_writing()
-        self._unread = False
-        self._look()
-
-    def _look(self) -> None:
-        before = self.awaited
-        if self.cycle is None or self.cycle.response_complete:
-            self.awaited = "request"
-        elif self._unread:
-            self.awaited = "answer"
-        else:
-            self.awaited = "body" if self.cycle.more_body else None
-        if self.awaited != before:  # single bytes do not count as progress
-            self.since = self.loop.time()
 
 
 def _on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

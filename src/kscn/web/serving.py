@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kscn import __version__
 from kscn.web.batching import MicroBatcher
-from kscn.web.bodies import parts_of
+from kscn.web.bodies import IMAGES, parts_of
 from kscn.web.predicting import Predictor
 from kscn.web.requests import (
     Guard,
@@ -63,7 +63,7 @@ class Predictions(BaseModel):
 class Health(BaseModel):
     """That the service is up, and what it serves."""
 
-    status: str
+    status: str = "ok"
     model: str
     clusters: int
     shape: list[int]
@@ -185,11 +185,10 @@ class Service:
             return await asyncio.to_thread(_answer, columns)
         return _answer(columns)
 
-    async def health(self) -> JSONResponse:
+    async def health(self) -> Health:
         """That the service is up, and what it serves."""
         served = self._predictor
-        about = {"model": served.kind, "clusters": served.n_clusters, "shape": list(served.shape)}
-        return JSONResponse({"status": "ok", **about})
+        return Health(model=served.kind, clusters=served.n_clusters, shape=list(served.shape))
 
     async def metrics(self) -> PlainTextResponse:
         """All counts."""
@@ -208,22 +207,11 @@ def prediction_app(
 ) -> FastAPI:
     """The service as an ASGI application.
 
-    Parameters
-    ----------
-    predictor : Predictor
-        What answers.
-    token : str, optional
-        Every request but those for /health and /openapi.json must then carry it, as
-        `Authorization: Bearer TOKEN`.
-    host : str
-        A name by which the service may be asked when there is no token, beside addresses and
-        localhost: web pages can point other names at it.
-    rate : float
-        Requests per second that a client may send; 0 for no limit.
-    most_bytes : int
-        Of the body of a request.
-    wait : float
-        Seconds that a request may wait for others to be computed with.
+    With a `token`, every request but those for /health and /openapi.json must carry it, as
+    `Authorization: Bearer TOKEN`. Without one, requests must name the service by an address, as
+    localhost or as `host`: web pages can point other names at it. A client may send `rate` requests
+    per second (0 for no limit) with bodies of `most_bytes`, and a request waits `wait` seconds for
+    others to be computed with.
     """
     service = Service(predictor, most_bytes, wait)
     app = FastAPI(
@@ -242,12 +230,9 @@ def prediction_app(
         responses=_refusals(400, 401, 408, 413, 415, 421, 422, 429, 503),
         openapi_extra={"requestBody": _request_body(predictor.shape)},
     )(service.predict)
-    app.get(
-        "/health",
-        response_model=Health,
-        summary="Whether the service is up.",
-        responses=_refusals(400, 421),
-    )(service.health)
+    app.get("/health", summary="Whether the service is up.", responses=_refusals(400, 421))(
+        service.health
+    )
     app.get(
         "/metrics",
         response_class=PlainTextResponse,
@@ -263,21 +248,8 @@ def _answer(columns: tuple[NDArray, ...]) -> JSONResponse:
     return JSONResponse({"predictions": [dict(zip(names, row, strict=True)) for row in rows]})
 
 
-_WHY = {
-    400: "The request cannot be read.",
-    401: "The token is missing or wrong.",
-    408: "The body did not arrive in time.",
-    413: "The body is too large.",
-    415: "The content type is not known.",
-    421: "The service is not known by that name.",
-    422: "The samples are not of the shape or kind that the model takes.",
-    429: "Too many requests of this client.",
-    503: "Too many requests are waiting.",
-}
-
-
 def _refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: {"model": Sentence, "description": _WHY[status]} for status in statuses}
+    return {status: {"model": Sentence} for status in statuses}
 
 
 def _request_body(shape: tuple[int, ...]) -> dict[str, Any]:
@@ -287,22 +259,17 @@ def _request_body(shape: tuple[int, ...]) -> dict[str, Any]:
         sample = {"type": "array", "items": sample, "minItems": length, "maxItems": length}
     samples = {"type": "array", "items": sample, "minItems": 1}
     file = {"type": "string", "format": "binary"}
-    form = {
-        "type": "object",
-        "properties": {"files": {"type": "array", "items": file, "minItems": 1}},
-        "required": ["files"],
-    }
-    wrapped = {
-        "type": "object",
-        "properties": {"samples": samples},
-        "required": ["samples"],
-        "additionalProperties": False,
-    }
+
+    def only(name: str, items: dict[str, Any]) -> dict[str, Any]:
+        return {"type": "object", "properties": {name: items}, "required": [name]}
+
+    wrapped = only("samples", samples) | {"additionalProperties": False}
     kinds: dict[str, Any] = {
         "application/json": {"schema": {"anyOf": [wrapped, samples]}},
         "application/octet-stream": {"schema": {**file, "description": "a .npy file"}},
     }
     if len(shape) > 1:
-        kinds |= {kind: {"schema": file} for kind in ("image/png", "image/jpeg")}
-        kinds["multipart/form-data"] = {"schema": form}
+        files = {"type": "array", "items": file, "minItems": 1}
+        kinds |= {kind: {"schema": file} for kind in IMAGES}
+        kinds["multipart/form-data"] = {"schema": only("files", files)}
     return {"required": True, "content": kinds}
