@@ -49,23 +49,14 @@ class Member:
 class Direction:
     """A direction of a subspace, as pictures along it or as loadings of features.
 
-    Attributes
-    ----------
-    share : float
-        Of the variance of the members within the subspace.
-    change : str
-        Picture of what grows and shrinks.
-    walk : list of (str, str)
-        Pictures from -2 to 2 standard deviations, or of members far one way and the other, each
-        with its place in words.
-    loadings : list of (str, float)
-        Features that change the most, by name, from -1 to 1.
+    The walk has pictures from -2 to 2 standard deviations, or of members far one way and the other,
+    each with its place in words.
     """
 
-    share: float
-    change: str = ""
+    share: float  # of the variance of the members within the subspace
+    change: str = ""  # picture of what grows and shrinks
     walk: list[tuple[str, str]] = field(default_factory=list)
-    loadings: list[tuple[str, float]] = field(default_factory=list)
+    loadings: list[tuple[str, float]] = field(default_factory=list)  # by name, from -1 to 1
 
 
 @dataclass

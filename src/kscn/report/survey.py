@@ -121,31 +121,16 @@ class Extremes:
 
 @dataclass(frozen=True)
 class Survey:
-    """What was found.
+    """What was found; the extremes are empty without subspaces."""
 
-    Attributes
-    ----------
-    typical, borderline, outliers : Extremes
-        The samples nearest to their subspace, with the least gap to the second nearest (whose
-        number is the note), and farthest from their own. Empty without subspaces.
-    outside : ndarray of shape (k,)
-        Mean over the members of the share of energy outside of the subspace.
-    low, high : float
-        Range of the values in the samples, or in the images that they stand for.
-    chosen : ndarray of shape (m,)
-        Samples for the map, ascending.
-    points : ndarray of shape (m, d)
-        Where they are in the space.
-    """
-
-    typical: Extremes
-    borderline: Extremes
-    outliers: Extremes
-    outside: NDArray
-    low: float
+    typical: Extremes  # nearest to their subspace
+    borderline: Extremes  # of the least gap to the second nearest, whose number is the note
+    outliers: Extremes  # farthest from their own
+    outside: NDArray  # (k,) mean over the members of the share of energy outside of the subspace
+    low: float  # range of the values in the samples, or in the images that they stand for
     high: float
-    chosen: NDArray
-    points: NDArray
+    chosen: NDArray  # (m,) samples for the map, ascending
+    points: NDArray  # (m, d) where they are in the space
 
 
 def look(

@@ -125,32 +125,15 @@ class Editor:
 
 
 class Grouping:
-    """Which cluster every sample is in now.
-
-    Attributes
-    ----------
-    labels : ndarray of int32, shape (n,)
-        The clusters now; -1 for none.
-    clusters : list of int
-        Their numbers, ascending. Numbers are never used twice.
-    names : dict of int to str
-        Names of clusters that have one.
-    flagged : set of int
-        Samples marked as wrong.
-    moved : set of int
-        Samples put where they are one by one.
-    home : ndarray of shape (n_clusters,)
-        The cluster that each of the run's clusters went into by merges.
-    next_cluster : int
-        The number that a new cluster will get.
-    """
+    """Which cluster every sample is in now; labels are -1 for none."""
 
     def __init__(self, labels: NDArray, n_clusters: int) -> None:
         self.labels = labels.astype(np.int32)
-        self.clusters = list(range(n_clusters))
+        self.clusters = list(range(n_clusters))  # ascending; numbers are never used twice
         self.names: dict[int, str] = {}
-        self.flagged: set[int] = set()
-        self.moved: set[int] = set()
+        self.flagged: set[int] = set()  # samples marked as wrong
+        self.moved: set[int] = set()  # samples put where they are one by one
+        # The cluster that each of the run's clusters went into by merges.
         self.home = np.arange(n_clusters, dtype=np.int32)
         self.next_cluster = n_clusters
 
