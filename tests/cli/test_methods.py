@@ -337,7 +337,7 @@ def test_any_plain_value_survives_toml():
 
 def test_progress_shows_every_stage_with_its_own_total():
     seen = []
-    with FitProgress(("this run", 1, 6)) as progress:
+    with FitProgress(("this run", 1, 6, ", 5 s left")) as progress:
         for record in (
             {"stage": "pretrain", "epoch": 3, "epochs": 20, "reconstruction": 1.25},
             {"stage": "search", "round": 2, "rounds": 5, "starts": 8, "objective": 10.0},
@@ -347,9 +347,10 @@ def test_progress_shows_every_stage_with_its_own_total():
             {"stage": "nothing to count"},
         ):
             progress(None, record)
-            all_runs, task = progress.bars.tasks
+            all_runs, task = progress.tasks
             seen.append((task.description, task.completed, task.total, task.fields["note"]))
     assert (all_runs.description, all_runs.completed, all_runs.total) == ("this run", 1, 6)
+    assert all_runs.fields["note"] == "2 of 6, 5 s left"
     assert seen == [
         ("pretraining", 3, 20, "error 1.25"),
         ("trying starts", 2, 5, "objective 10"),

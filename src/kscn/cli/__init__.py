@@ -52,7 +52,10 @@ class KscnGroup(click.Group):
                 warnings.showwarning = _show_warning
                 code = super().main(args, *rest, **extra)
         except click.ClickException as error:  # usage errors: click words them well
-            _show(error)
+            words = io.StringIO()
+            error.show(file=words)
+            for line in words.getvalue().splitlines():
+                click.echo(printable(line), err=True)
             sys.exit(error.exit_code)
         except (click.Abort, KeyboardInterrupt):
             _leave("interrupted; nothing already on disk was lost", INTERRUPTED)
@@ -76,13 +79,6 @@ class KscnGroup(click.Group):
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _show(error: click.ClickException) -> None:
-    words = io.StringIO()
-    error.show(file=words)
-    for line in words.getvalue().rstrip("\n").split("\n"):
-        click.echo(printable(line), err=True)
-
-
 def _show_warning(message: Warning | str, *rest: Any, **more: Any) -> None:
     """A warning in one line, without the place in the code that Python would add."""
     complain(f"warning: {' '.join(str(message).split())}")
@@ -98,7 +94,11 @@ def _leave(sentence: str, code: int) -> NoReturn:
 
 @click.group(
     cls=KscnGroup,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "show_default": True,
+    },
 )
 @click.version_option(__version__, prog_name="kscn")
 def cli() -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 import click
 
 from kscn.atomicfile import atomic_file
-from kscn.cli.encoding import embedded, open_model
 from kscn.cli.labels import write_labels
 from kscn.cli.options import (
     device_option,
@@ -14,7 +13,7 @@ from kscn.cli.options import (
     run_argument,
     skip_broken_option,
 )
-from kscn.cli.rundata import new_data
+from kscn.cli.rundata import embedded, new_data, open_model
 from kscn.cli.rundir import read_run
 from kscn.cli.summary import size_lines
 from kscn.cli.terminal import Terminal

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kscn.atomicfile import atomic_file
-from kscn.cli.encoding import embedded, open_model
 from kscn.cli.labels import read_labels
 from kscn.cli.options import data_option, encoder_option, labels_option, output_option, run_argument
-from kscn.cli.rundata import run_data
+from kscn.cli.rundata import embedded, open_model, run_data
 from kscn.cli.rundir import Run, read_run
 from kscn.cli.terminal import Terminal
 from kscn.errors import InputError
@@ -87,14 +86,15 @@ def _true(loaded: Any, labels_path: Path | None, n_samples: int) -> "np.ndarray 
 
     from kscn import metrics
 
+    one_cluster = np.zeros(n_samples, dtype=int)
     if labels_path is not None:
         true = read_labels(labels_path, n_samples)
-        metrics.scores(true, np.zeros(n_samples, dtype=int))  # says what is wrong with them
+        metrics.scores(true, one_cluster)  # says what is wrong with them
         return true
     if loaded.labels is None or len(loaded.labels) != n_samples:
         return None
     try:
-        metrics.scores(loaded.labels, np.zeros(n_samples, dtype=int))
+        metrics.scores(loaded.labels, one_cluster)
     except InputError:  # all unlabelled, say: the page is about the clusters then
         return None
     return loaded.classes
@@ -106,6 +106,5 @@ def _versions(run: Run) -> dict[str, str]:
         return {}
     manifest = json.loads((run.model / "manifest.json").read_text(encoding="utf-8"))
     versions = manifest.get("versions")
-    if not isinstance(versions, dict):
-        return {}
-    return {str(name): str(number) for name, number in versions.items()}
+    found = versions.items() if isinstance(versions, dict) else ()
+    return {str(name): str(number) for name, number in found}

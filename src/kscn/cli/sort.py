@@ -43,10 +43,9 @@ def command(run: Path, output: Path, link: bool, data: str | None) -> None:
     placed = place(list(files), targets)
     with working(f"{'linking' if link else 'copying'} {len(files):,} files"):
         _write(dict(zip(placed, files.values(), strict=True)), output, link)
-    terminal, counts = Terminal.of(), Counter(targets)
-    rows = [[name, f"{n:,}"] for name, n in counts.most_common()]
+    rows = [[name, f"{n:,}"] for name, n in Counter(targets).most_common()]
     wrote = f"wrote {'links to' if link else 'copies of'} {len(files):,} files to {output}"
-    terminal.say(*table(["folder", "files"], rows), wrote)
+    Terminal.of().say(*table(["folder", "files"], rows), wrote)
 
 
 def _files(run: Run, data: str | None) -> dict[str, Path]:
@@ -93,10 +92,10 @@ def folder_names(clusters: Iterable[int], called: Mapping[int, str]) -> dict[int
     """A name for the folder of every cluster, all of them different on any system."""
     wanted = {cluster: _safe(called.get(cluster, "")) for cluster in clusters}
     names: dict[int, str] = {}
+    used: set[str] = set()
     # Names of people go second: a cluster may be called like the number of another.
     for cluster in sorted(wanted, key=lambda cluster: (bool(wanted[cluster]), cluster)):
         plain = "no-cluster" if cluster == _NO_CLUSTER else f"cluster-{cluster}"
-        used = {name.casefold() for name in names.values()}
         names[cluster] = _free(wanted[cluster] or plain, used)
     return names
 
@@ -120,17 +119,16 @@ def place(names: Sequence[str], folders: Sequence[str]) -> list[str]:
     for name, folder, key, base in zip(names, folders, keys, short, strict=True):
         wanted = base if often[key] == 1 else name.replace("/", "-")
         stem, suffix = os.path.splitext(wanted)
-        found = _free(f"{folder}/{stem}", used, suffix)
-        used.add(found.casefold())
-        placed.append(found)
+        placed.append(_free(f"{folder}/{stem}", used, suffix))
     return placed
 
 
 def _free(name: str, used: set[str], suffix: str = "") -> str:
-    """A name that is not used yet, with a number behind it if need be."""
+    """A name that is not used yet, with a number behind it if need be; it is used from then on."""
     found, number = f"{name}{suffix}", 2
     while found.casefold() in used:
         found, number = f"{name}-{number}{suffix}", number + 1
+    used.add(found.casefold())
     return found
 
 
