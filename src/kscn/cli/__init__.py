@@ -70,12 +70,9 @@ class KscnGroup(click.Group):
         except MemoryError as error:
             _leave(f"not enough memory ({error}); try a smaller --batch-size", BAD_INPUT)
         except Exception as error:
-            what = " ".join(str(error).split()) or "no message"
-            _leave(
-                f"unexpected {type(error).__name__}: {what}; this is a fault in kscn, "
-                "KSCN_DEBUG=1 shows where",
-                BUG,
-            )
+            what = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
+            advice = "this is a fault in kscn, KSCN_DEBUG=1 shows where"
+            _leave(f"unexpected {what}; {advice}", BUG)
         sys.exit(code if isinstance(code, int) else 0)
 
 

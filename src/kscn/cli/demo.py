@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kscn.chosen import duration, told
+from kscn.cli import options
 from kscn.cli.fit import choose
 from kscn.cli.fitting import fit_run, new_config
-from kscn.cli.options import output_option
 from kscn.cli.summary import fact_lines
 from kscn.cli.terminal import Terminal, table
 
@@ -27,7 +27,7 @@ _FIRST_GREY, _GREYS = 232, 24  # the grey ramp of the 256-colour palette
 
 
 @click.command("demo", short_help="Cluster handwritten digits and look at the result.")
-@output_option(
+@options.output(
     "The run directory to write; an earlier demo in it is replaced.",
     default=Path("run/demo"),
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from kscn.atomicfile import atomic_file
-from kscn.cli.options import device_option, output_option, skip_broken_option
+from kscn.cli import options
 from kscn.cli.rundata import open_data, say_left_out
 from kscn.cli.terminal import Terminal
 from kscn.errors import InputError
@@ -18,12 +18,12 @@ from kscn.errors import InputError
     required=True,
     help="An .onnx file, or timm:NAME, open_clip:NAME/WEIGHTS or torchvision:NAME.",
 )
-@output_option("The .npy file to write: float32, one row per image.", required=True)
-@device_option
+@options.output("The .npy file to write: float32, one row per image.", required=True)
+@options.device
 @click.option(
     "--no-cache", is_flag=True, help="Neither read embeddings from the cache nor keep them."
 )
-@skip_broken_option
+@options.skip_broken
 def command(
     data: str, encoder: str, output: Path, device: str, no_cache: bool, skip_broken: bool
 ) -> None:

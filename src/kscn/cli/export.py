@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kscn.atomicfile import atomic_file
-from kscn.cli.options import PATH, data_option, encoder_option, run_argument
+from kscn.cli import options
 from kscn.cli.rundata import open_model, run_data
 from kscn.cli.rundir import Run, read_run
 from kscn.cli.terminal import Terminal
@@ -24,10 +24,10 @@ _NUMBERS = 2**26  # in all random samples together
 
 
 @click.command("export", short_help="Write the model of a run as an ONNX file.")
-@run_argument
-@click.argument("output", type=PATH)
-@data_option
-@encoder_option
+@options.run
+@click.argument("output", type=options.PATH)
+@options.data
+@options.encoder
 def command(run: Path, output: Path, data: str | None, encoder: str | None) -> None:
     """Write the model of RUN, the directory `kscn fit` wrote, to OUTPUT, a .onnx file.
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kscn.atomicfile import atomic_file
+from kscn.cli import options
 from kscn.cli.labels import read_labels
-from kscn.cli.options import PATH, labels_option, output_option, run_argument, samples_option
 from kscn.cli.rundata import new_data, run_data
 from kscn.cli.rundir import CONFIG, UNFINISHED, Run, model_of, read_run
 from kscn.cli.terminal import Terminal
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 _MOST = 20  # subspaces in one figure
 
-_output_option = output_option("The .png, .svg or .pdf file to write.", required=True)
+_output_option = options.output("The .png, .svg or .pdf file to write.", required=True)
 _data_option = click.option("--data", help="Other samples than those that the run was fitted on.")
-_samples_option = samples_option(4, 10_000)
+_samples_option = options.samples(4, 10_000)
 
 
 @click.group("figure", short_help="Draw the latent or the subspaces of a run.")
@@ -70,15 +70,15 @@ def picture_file(output: Path, package: str) -> Iterator[Callable[["Figure"], No
 @click.argument("what", metavar="RUN|DATA")
 @_output_option
 @_data_option
-@labels_option
+@options.labels
 @_samples_option
-@click.option("-k", "--clusters", type=click.IntRange(min=1), help="DATA: subspaces to find.")
+@click.option("-k", "--clusters", type=options.COUNT, help="DATA: subspaces to find.")
 @click.option("--method", help="DATA: kscn-s (default) or kscn-g.")
 @click.option("--preset", help="DATA: tuned (default), paper, or a .toml file of your own.")
 @click.option("--seed", type=int, help="DATA: for the same result again; 0 if not given.")
 @click.option(
     "--pretrained",
-    type=PATH,
+    type=options.PATH,
     metavar="RUN",
     help="RUN: a run or model with the autoencoder before clustering.",
 )
@@ -114,32 +114,24 @@ Fitted = tuple[Any, str, Any, Any]
 
 
 def _fitted_run(path: Path, data: str | None, pretrained: Path | None) -> Fitted:
+    """A run, with the network of a saved model or else its pretraining done again."""
     from kscn import load_model
-
-    run, model, loaded = _opened(path, data)
-    method = run.config["run"]["method"]
-    _need_latent(model, method)
-    if pretrained is None:
-        before = _repeated(run, loaded)
-    else:
-        before = load_model(model_of(pretrained))
-        _need_latent(before, str(pretrained))
-    return loaded, method, model, before.autoencoder_
-
-
-def _repeated(run: Run, loaded: Any) -> Any:
-    """The pretraining of a run done again; `loaded` may be its data, or other samples."""
     from kscn.cli.progress import FitProgress
     from kscn.experiments import pretraining
 
-    labels = run.labels()
-    about = run.config["data"]
-    own = len(loaded.samples) == len(labels) and list(loaded.samples.shape) == about["shape"]
-    fitted = loaded if own else run_data(run)
-    with FitProgress() as progress:
-        return pretraining.repeat(
-            run.config["parameters"], fitted.samples, labels, run.history, [progress]
-        )
+    run, model, loaded = _opened(path, data)
+    method, parameters = run.config["run"]["method"], run.config["parameters"]
+    _need_latent(model, method)
+    if pretrained is not None:
+        before = load_model(model_of(pretrained))
+        _need_latent(before, str(pretrained))
+    else:
+        labels, shape = run.labels(), run.config["data"]["shape"]
+        own = len(loaded.samples) == len(labels) and list(loaded.samples.shape) == shape
+        samples = (loaded if own else run_data(run)).samples
+        with FitProgress() as progress:
+            before = pretraining.repeat(parameters, samples, labels, run.history, [progress])
+    return loaded, method, model, before.autoencoder_
 
 
 def _fitted_data(
@@ -167,8 +159,8 @@ def _need_latent(model: Any, name: str) -> None:
         raise InputError(f"{name} has no latent to draw; fit with --method kscn-s or kscn-g.")
 
 
-def _refuse(kind: str, options: Mapping[str, Any], advice: str) -> None:
-    given = [f"--{name}" for name, value in options.items() if value is not None]
+def _refuse(kind: str, values: Mapping[str, Any], advice: str) -> None:
+    given = [f"--{name}" for name, value in values.items() if value is not None]
     if given:
         raise InputError(f"{', '.join(given)} cannot be used with {kind}; {advice}.")
 
@@ -211,16 +203,13 @@ def _latent_figure(
 
 
 @command.command("subspaces")
-@run_argument
+@options.run
 @_output_option
 @_data_option
-@labels_option
+@options.labels
 @_samples_option
 @click.option(
-    "--directions",
-    type=click.IntRange(min=1),
-    default=3,
-    help="Directions of each subspace to show.",
+    "--directions", type=options.COUNT, default=3, help="Directions of each subspace to show."
 )
 def subspaces_command(
     run: Path,
@@ -256,7 +245,15 @@ def subspaces_command(
             titles = [_title(number, found == number, classes, names) for number in shown]
             images = images[:, 0] if shape[:-2] == (1,) else images
             portraits = figures.portraits(model, images, titles, directions)
-            caption = _subspaces_caption(opened, len(images), model.n_clusters)
+            about, more = opened.config, ""
+            if model.n_clusters > _MOST:
+                more = f" The first {_MOST} of {model.n_clusters} subspaces."
+            caption = (
+                f"{about['data']['name']}, {about['run']['method']}. Mean: of the members. "
+                f"Directions: the mean moved by {figures.STEP:g} standard deviations along those "
+                "of the subspace\nin which members vary most. Nearest, farthest: members among "
+                f"{len(images):,} samples, by distance to the subspace.{more}"
+            )
             save(figures.subspace_figure(portraits, caption))
     Terminal.beside(output).say(f"wrote {output}")
 
@@ -273,18 +270,6 @@ def _title(
         classes = np.bincount(truth[members])
         lines.append(f"{classes.max() / count:.0%} “{names[int(classes.argmax())]}”")
     return "\n".join(lines)
-
-
-def _subspaces_caption(run: Run, n_samples: int, n_clusters: int) -> str:
-    from kscn.report.figures import STEP
-
-    data, method = run.config["data"]["name"], run.config["run"]["method"]
-    more = f" The first {_MOST} of {n_clusters} subspaces." if n_clusters > _MOST else ""
-    return (
-        f"{data}, {method}. Mean: of the members. Directions: the mean moved by {STEP:g} standard "
-        "deviations along those of the subspace\nin which members vary most. Nearest, farthest: "
-        f"members among {n_samples:,} samples, by distance to the subspace.{more}"
-    )
 
 
 # Reading ----------------------------------------------------------------------------------------

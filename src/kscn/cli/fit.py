@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kscn.cli import options
 from kscn.cli.fitting import Choice, assist, fit_run, new_config
-from kscn.cli.options import PATH, dimensions, output_option, size_option, skip_broken_option
 from kscn.cli.rundata import (
     load_like,
     open_data,
@@ -28,22 +28,14 @@ if TYPE_CHECKING:
 # The data, the model and what config.toml is to hold.
 Job = tuple[Any, Choice, dict[str, Any]]
 
-# Options that say how to open a folder of images, and all that no method takes.
-_OF_FOLDERS = ("size", "skip_broken")
-_OF_THE_RUN = {
-    "data", "clusters", "output", "resume", "method", "preset", "seed", "overwrite", *_OF_FOLDERS,
-}  # fmt: skip
-
 
 @click.command("fit", short_help="Cluster a data set and write a run directory.")
 @click.argument("data", required=False)
-@click.option(
-    "-k", "--clusters", type=click.IntRange(min=1), help="How many clusters to find.  [required]"
-)
-@output_option("The run directory to write.  [required]")
+@click.option("-k", "--clusters", type=options.COUNT, help="How many clusters to find.  [required]")
+@options.output("The run directory to write.  [required]")
 @click.option(
     "--resume",
-    type=PATH,
+    type=options.PATH,
     metavar="RUN",
     help="Go on with a run that did not finish, instead of all other arguments but --device and "
     "--encoder.",
@@ -58,7 +50,7 @@ _OF_THE_RUN = {
 )
 @click.option(
     "--subspace-dim",
-    type=dimensions,
+    type=options.dimensions,
     metavar="P|P,P,...|auto",
     help="k-subspaces, kscn: dimension.",
 )
@@ -96,7 +88,7 @@ _OF_THE_RUN = {
 )
 @click.option(
     "--pretrained",
-    type=PATH,
+    type=options.PATH,
     metavar="RUN",
     help="kscn: take the autoencoder from this run or model instead of pretraining one.",
 )
@@ -110,8 +102,8 @@ _OF_THE_RUN = {
 @click.option(
     "--checkpoint-minutes", type=float, help="Longest time that a kill can cost; 10 if not given."
 )
-@size_option
-@skip_broken_option
+@options.size
+@options.skip_broken
 @click.option(
     "--encoder",
     help="best: a pretrained network that images go through first, an .onnx file or timm:NAME, "
@@ -125,7 +117,7 @@ def command(
     output: Path | None,
     resume: Path | None,
     overwrite: bool,
-    **options: Any,
+    **values: Any,
 ) -> None:
     """Cluster DATA into K clusters and write a run directory.
 
@@ -141,7 +133,7 @@ def command(
     from kscn.runtime.joining import joined
 
     # What was not set is left to the preset and the estimator's own defaults.
-    given = {name: v for name, v in options.items() if v is not None and v is not False}
+    given = {name: v for name, v in values.items() if v is not None and v is not False}
     if resume is not None:
         # A run may go on elsewhere, and its encoder may have been moved.
         device, encoder = given.pop("device", None), given.pop("encoder", None)
@@ -172,12 +164,21 @@ def command(
 
 def _new(data: str, clusters: int, given: dict[str, Any], group: "Group") -> Job:
     """The data, the model and the config of a new run."""
-    folder = {name: given.pop(name) for name in _OF_FOLDERS if name in given}
+    opening = ("size", "skip_broken")
+    folder: dict[str, Any] = {name: given.pop(name) for name in opening if name in given}
     method, preset = given.pop("method", None), given.pop("preset", None)
     if "pretrained" in given:
         given["pretrained"] = str(model_of(given["pretrained"]))
     if "encoder" in given:
-        given["encoder"] = _encoder(given["encoder"], folder)
+        if "size" in folder:
+            raise InputError(
+                "--size cannot be used with --encoder, which brings images to its own size; leave "
+                "it out."
+            )
+        from kscn.features.encoders import load_encoder
+
+        folder["any_size"] = True
+        given["encoder"] = load_encoder(given["encoder"])
     elif "copy_encoder" in given:
         raise InputError("--copy-encoder has nothing to copy; add --encoder.")
     # A seed of our own, so that config.toml can repeat the run even when none was given.
@@ -226,19 +227,6 @@ def _resumed(path: Path, device: str | None, encoder: str | None, group: "Group"
     return loaded, choice, run.config
 
 
-def _encoder(name: str, folder: dict[str, Any]) -> Any:
-    """The encoder of that name, for images at their own sizes, as `folder` is told."""
-    from kscn.features.encoders import load_encoder
-
-    if "size" in folder:
-        raise InputError(
-            "--size cannot be used with --encoder, which brings images to its own size; leave it "
-            "out."
-        )
-    folder["any_size"] = True
-    return load_encoder(name)
-
-
 def _load(group: "Group", opened: Callable[[], Any]) -> Any:
     """Open the data; where it has to be fetched first, one process of a machine does so."""
     first = int(os.environ.get("LOCAL_RANK", "0")) == 0
@@ -254,32 +242,22 @@ def choose(
     method: str | None,
     preset: str | None,
     seed: int,
-    options: dict[str, Any],
+    parameters: dict[str, Any],
 ) -> Choice:
     """The model for what was asked on the command line, or why it cannot be.
 
-    Parameters
-    ----------
-    loaded : Dataset
-        The data; settings depend on its shape and name where they were not given.
-    data : str
-        What the data was called on the command line.
-    clusters, method, preset, seed
-        As given on the command line.
-    options : dict
-        Parameters of the estimator that were given, by name.
+    Of the `parameters` of the estimator, those that were not given may depend on the shape of the
+    samples and on the name of the data.
     """
     from kscn.estimators import presets
     from kscn.experiments import methods
 
-    refused = _refused(method or methods.DEFAULT, preset, options)
-    if refused:
-        raise InputError(_refusal(refused, method, preset, options))
-    method = method or methods.DEFAULT
-    options = dict(options)
-    minutes, copy = options.pop("checkpoint_minutes", None), options.pop("copy_encoder", False)
-    if "pretrained" in options:
-        options = {"pretrain_epochs": 0} | options
+    _refuse_options(method, preset, parameters)
+    method, parameters = method or methods.DEFAULT, dict(parameters)
+    minutes = parameters.pop("checkpoint_minutes", None)
+    copy = parameters.pop("copy_encoder", False)
+    if "pretrained" in parameters:
+        parameters = {"pretrain_epochs": 0} | parameters
     if methods.has_presets(method):
         preset = presets.DEFAULT if preset is None else preset
     # A file that happens to be called mnist.npy is not the data set of the catalogue.
@@ -292,7 +270,7 @@ def choose(
         shape=loaded.samples.shape,
         n_samples=len(loaded.samples),
         random_state=seed,
-        **options,
+        **parameters,
     )
     return Choice(model, method, preset, minutes, copy)
 
@@ -306,43 +284,34 @@ def _taken(method: str) -> set[str]:
     return takes | {option for parameter, option in kept.items() if parameter in takes}
 
 
-def _refused(method: str, preset: str | None, options: Iterable[str]) -> list[str]:
-    """The options that a method does not take."""
-    from kscn.experiments import methods
-
-    takes = _taken(method)
-    refused = [name for name in options if name not in takes]
-    return refused + ["preset"] * (preset is not None and not methods.has_presets(method))
-
-
-def _refusal(
-    refused: Iterable[str], method: str | None, preset: str | None, options: Iterable[str]
-) -> str:
-    """Why options cannot be used, and with which method they can.
+def _refuse_options(method: str | None, preset: str | None, given: Iterable[str]) -> None:
+    """Say which options cannot be used with a method, and with which they can.
 
     No method is taken because of an option: who adds one to the default would get clusters of
     another method without having asked for it.
     """
     from kscn.experiments import methods
 
-    if method is None:
-        told = f"{_flags(refused)} cannot be used with the default method, {methods.DEFAULT}"
-        others = (methods.LINEAR, "kscn-s")
-        able = [f"--method {name}" for name in others if not _refused(name, preset, options)]
-        advice = f"add {' or '.join(able)}" if able else "name the method that is meant by --method"
-        return f"{told}; {advice}, or leave out what it does not take."
-    takes = _taken(method)
-    known = [name for name in _estimator_options() if name in takes]
-    return (
-        f"{_flags(refused)} cannot be used with the method {method}; it takes "
-        f"{_flags(known) or 'no such options'}."
+    def refused(method: str) -> list[str]:
+        no_preset = preset is not None and not methods.has_presets(method)
+        return [*sorted(set(given) - _taken(method)), *(["preset"] if no_preset else [])]
+
+    found = refused(method or methods.DEFAULT)
+    if not found:
+        return
+    if method is not None:
+        known = [p.name for p in command.params if p.name in _taken(method) - {"preset"}]
+        raise InputError(
+            f"{_flags(found)} cannot be used with the method {method}; it takes "
+            f"{_flags(known) or 'no such options'}."
+        )
+    able = [f"--method {name}" for name in (methods.LINEAR, "kscn-s") if not refused(name)]
+    advice = f"add {' or '.join(able)}" if able else "name the method that is meant by --method"
+    raise InputError(
+        f"{_flags(found)} cannot be used with the default method, {methods.DEFAULT}; {advice}, or "
+        "leave out what it does not take."
     )
 
 
-def _estimator_options() -> list[str]:
-    """The options of this command that are parameters of some estimator."""
-    return [p.name for p in command.params if p.name and p.name not in _OF_THE_RUN]
-
-
-def _flags(names: Iterable[str]) -> str:
-    return ", ".join("--" + name.replace("_", "-") for name in names)
+def _flags(names: Iterable[str | None]) -> str:
+    return ", ".join(f"--{name}".replace("_", "-") for name in names)

@@ -43,23 +43,9 @@ def fit_run(
     overwrite: bool = False,
     resume: bool = False,
 ) -> dict[str, Any]:
-    """Fit and write the run directory; also what `kscn demo` does.
+    """Fit and write the run directory; returns the result, which is the last line of its history.
 
-    Parameters
-    ----------
-    loaded, choice
-        The samples and the model.
-    config : dict
-        What config.toml is to hold: `new_config`, or that of the run to go on with.
-    output : Path
-        The run directory.
-    overwrite, resume : bool
-        Whether a run that is there may be replaced, or is gone on with.
-
-    Returns
-    -------
-    dict
-        The last line of the history: objective, iterations, seconds, seed, dims, sizes, scores.
+    `config` is what config.toml is to hold: `new_config`, or that of the run to go on with.
     """
     model = choice.model
     with (
@@ -79,10 +65,7 @@ def fit_run(
         result = _result(model, seconds, loaded.labels)
         if hasattr(model, "save"):
             model.save(run.stage / MODEL)
-        run.write_labels(model.labels_, loaded.samples.names)
-        left_out = getattr(loaded.samples, "left_out", {})
-        if left_out:
-            run.write_left_out(left_out)
+        run.write_labels(model.labels_, loaded.samples)
         run.record(result)
     return result
 

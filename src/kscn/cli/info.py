@@ -4,14 +4,14 @@ from pathlib import Path
 
 import click
 
-from kscn.cli.options import run_argument
+from kscn.cli import options
 from kscn.cli.rundir import read_run
 from kscn.cli.summary import fact_lines, run_lines
 from kscn.cli.terminal import Terminal, printable
 
 
 @click.command("info", short_help="Show the settings and the result of a run.")
-@run_argument
+@options.run
 def command(run: Path) -> None:
     """Show the settings and the result of RUN, the directory `kscn fit` wrote."""
     from kscn.modelfile import read_model

@@ -9,38 +9,36 @@ import click
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 PATH = click.Path(path_type=Path)
-run_argument = click.argument("run", type=PATH)
-data_option = click.option("--data", help="The data of the run, if it is no longer where it was.")
-device_option = click.option(
-    "--device", default="auto", help="Where to compute: cpu, cuda, cuda:1."
-)
-encoder_option = click.option(
-    "--encoder", help="The encoder of the run, if it is no longer where it was."
-)
-labels_option = click.option(
+COUNT = click.IntRange(min=1)
+POSITIVE = click.FloatRange(min=0, min_open=True)
+run = click.argument("run", type=PATH)
+data = click.option("--data", help="The data of the run, if it is no longer where it was.")
+device = click.option("--device", default="auto", help="Where to compute: cpu, cuda, cuda:1.")
+encoder = click.option("--encoder", help="The encoder of the run, if it is no longer where it was.")
+labels = click.option(
     "--labels",
     "labels_path",
     type=PATH,
     help="True classes: a .npy array, or a .csv or .txt file with the label in the last column.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-size_option = click.option(
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+size = click.option(
     "--size",
     type=int,
     metavar="N",
     help="Bring the images of a folder, of any size and mode, to N x N pixels.",
 )
-skip_broken_option = click.option(
+skip_broken = click.option(
     "--skip-broken", is_flag=True, help="Leave out images that cannot be read, and list them."
 )
 
 
-def output_option(what: str, **settings: Any) -> Callable[[Function], Function]:
+def output(what: str, **settings: Any) -> Callable[[Function], Function]:
     """Where a command writes to."""
     return click.option("-o", "--output", type=PATH, help=what, **settings)
 
 
-def samples_option(least: int, default: int) -> Callable[[Function], Function]:
+def samples(least: int, default: int) -> Callable[[Function], Function]:
     """On how many samples a command looks."""
     return click.option(
         "--samples",
@@ -51,7 +49,7 @@ def samples_option(least: int, default: int) -> Callable[[Function], Function]:
     )
 
 
-def port_option(default: int, what: str) -> Callable[[Function], Function]:
+def port(default: int, what: str) -> Callable[[Function], Function]:
     """Where a command listens."""
     return click.option("--port", type=click.IntRange(0, 65535), default=default, help=what)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kscn.chosen import duration
-from kscn.cli.options import PATH
+from kscn.cli import options
 from kscn.cli.summary import score_line
 from kscn.cli.terminal import Terminal, complain, table
 from kscn.errors import KscnError
@@ -32,10 +32,7 @@ _COLOURS = {"above": "green", "near": "cyan", "below": "yellow"}
     "the table that are available.",
 )
 @click.option(
-    "--seeds",
-    type=click.IntRange(min=1),
-    default=3,
-    help="Runs per cell, with the seeds 0, 1, 2, ...",
+    "--seeds", type=options.COUNT, default=3, help="Runs per cell, with the seeds 0, 1, 2, ..."
 )
 @click.option(
     "--seed",
@@ -51,7 +48,7 @@ _COLOURS = {"above": "green", "near": "cyan", "below": "yellow"}
 )
 @click.option(
     "--out",
-    type=PATH,
+    type=options.PATH,
     default=Path("results"),
     help="Where summaries are written; runs go into reproduce/ inside of it, tables into tables/.",
 )

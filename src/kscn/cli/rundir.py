@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,14 +49,8 @@ class BusyError(ModelFileError):
 class RunWriter:
     """Writes a run; as a context it publishes on success and keeps the older run otherwise.
 
-    Parameters
-    ----------
-    path : Path
-        The run directory, made if missing.
-    overwrite : bool
-        Whether a run that is already there may be replaced.
-    resume : bool
-        Whether the run that did not finish there is gone on with.
+    A run that is already in the directory may be replaced (`overwrite`), or be one that did not
+    finish and is gone on with (`resume`).
     """
 
     def __init__(self, path: Path, overwrite: bool, resume: bool = False) -> None:
@@ -81,22 +75,18 @@ class RunWriter:
             ) from error
 
     def _refuse_to_replace(self, overwrite: bool) -> None:
-        if not overwrite and is_unfinished(self.path) and self._has_states():
-            raise ModelFileError(
-                f"{self.path} holds a run that did not finish; go on with `kscn fit --resume "
-                f"{self.path}`, or add --overwrite to begin anew."
-            )
         names = {entry.name for entry in self.path.iterdir()} - {UNFINISHED, CHECKPOINTS, LOCK}
-        if names and not overwrite:
-            raise ModelFileError(
-                f"{self.path} is not empty; choose another directory with -o, or add --overwrite "
-                "to replace the run in it."
-            )
-        if names and CONFIG not in names:
-            raise ModelFileError(
-                f"{self.path} holds files but no kscn run; choose another directory with -o so "
-                "that they are not lost."
-            )
+        other = "choose another directory with -o"
+        if not overwrite and is_unfinished(self.path) and self._has_states():
+            again = f"go on with `kscn fit --resume {self.path}`"
+            fault = f"holds a run that did not finish; {again}, or add --overwrite to begin anew"
+        elif names and not overwrite:
+            fault = f"is not empty; {other}, or add --overwrite to replace the run in it"
+        elif names and CONFIG not in names:
+            fault = f"holds files but no kscn run; {other} so that they are not lost"
+        else:
+            return
+        raise ModelFileError(f"{self.path} {fault}.")
 
     @property
     def learnt(self) -> bool:
@@ -123,22 +113,19 @@ class RunWriter:
 
     def record(self, record: Mapping[str, Any]) -> None:
         """Append one line to history.jsonl; it can be read while the run goes on."""
-        self._history.append([record])
+        self._history.write([record])
 
     def rewrite_history(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Begin history.jsonl again, with these records: those that a state brought along."""
-        self._history.clear()
-        self._history.append(records)
+        self._history.write(records, anew=True)
 
-    def write_labels(self, labels: "np.ndarray", names: Sequence[str] | None = None) -> None:
-        """Write labels.csv, with the names of the samples if they have any."""
+    def write_labels(self, labels: "np.ndarray", samples: Any) -> None:
+        """Write labels.csv, and left-out.csv if there are files that cannot be read."""
         with atomic_file(self.stage / LABELS) as file:
-            write_labels(file, labels, names)
-
-    def write_left_out(self, left_out: Mapping[str, str]) -> None:
-        """Write left-out.csv: files that cannot be read, and why."""
-        with atomic_file(self.stage / LEFT_OUT) as file:
-            write_left_out(file, left_out)
+            write_labels(file, labels, samples.names)
+        if left_out := getattr(samples, "left_out", {}):
+            with atomic_file(self.stage / LEFT_OUT) as file:
+                write_left_out(file, left_out)
 
     def __enter__(self) -> "RunWriter":
         return self
@@ -176,13 +163,17 @@ class HistoryFile:
         self._file = path.open("wb", buffering=0)
         self._waiting = b""
 
-    def append(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Write a line of JSON per record; they can be read while the run goes on."""
+    def write(self, records: Iterable[Mapping[str, Any]], anew: bool = False) -> None:
+        """Write a line of JSON per record, after those that are there or instead of them."""
         from kscn.runtime.checkpoint import CheckpointWarning
 
         self.begun = True
+        if anew:
+            self._waiting = b""
+            self._file.seek(0)
+            self._file.truncate()
         for record in records:
-            self._waiting += json.dumps(dict(record), default=_plain_number).encode() + b"\n"
+            self._waiting += json.dumps(dict(record), default=_jsonable).encode() + b"\n"
         try:
             self._write()
         except OSError as error:
@@ -192,12 +183,6 @@ class HistoryFile:
                 CheckpointWarning,
                 stacklevel=3,
             )
-
-    def clear(self) -> None:
-        """Begin again."""
-        self._file.seek(0)
-        self._file.truncate()
-        self._waiting = b""
 
     def close(self, must: bool) -> None:
         """Flush to disk; raise ModelFileError if there `must` be a whole history and is none."""
@@ -219,7 +204,7 @@ class HistoryFile:
             self._waiting = self._waiting[written:]
 
 
-def _plain_number(value: Any) -> Any:
+def _jsonable(value: Any) -> Any:
     """What JSON takes in place of numpy's and torch's scalars and arrays."""
     return value.tolist() if hasattr(value, "tolist") else float(value)
 
@@ -358,15 +343,13 @@ def read_run(path: Path) -> Run:
         with suppress(OSError, BusyError), locked(path):
             finish_moves(path)
     if not (path / CONFIG).is_file():
+        fault = f"is not a kscn run: it has no {CONFIG}; give the directory that `kscn fit` wrote"
         if (path / UNFINISHED).is_dir():
-            raise ModelFileError(
-                f"{path} holds a run that did not finish; go on with `kscn fit --resume {path}`. "
-                f"Its history so far is in {path / UNFINISHED}."
+            fault = (
+                f"holds a run that did not finish; go on with `kscn fit --resume {path}`. Its "
+                f"history so far is in {path / UNFINISHED}"
             )
-        raise ModelFileError(
-            f"{path} is not a kscn run: it has no {CONFIG}; give the directory that `kscn fit` "
-            "wrote."
-        )
+        raise ModelFileError(f"{path} {fault}.")
     config = read_config(path / CONFIG)
     return Run(path, config, read_history(path / HISTORY, config["data"]["samples"]))
 

@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kscn.chosen import duration
+from kscn.cli import options
 from kscn.cli.figure import picture_file
-from kscn.cli.options import (
-    device_option,
-    json_option,
-    output_option,
-    samples_option,
-    size_option,
-    skip_broken_option,
-    span,
-)
 from kscn.cli.rundata import open_data, say_left_out
 from kscn.cli.terminal import Terminal, table
 
@@ -38,27 +30,31 @@ _INK, _ACCENT, _GREY = "#3f90da", "#bd1f01", "#94a4a2"
 @click.option(
     "-k",
     "--clusters",
-    type=span,
+    type=options.span,
     metavar=_SPAN,
     help="Numbers of clusters to try; 2:20 if the data allows it.",
 )
 @click.option(
-    "-p", "--dims", type=span, metavar=_SPAN, help="Dimensions to try; 1:12 if the data allows it."
+    "-p",
+    "--dims",
+    type=options.span,
+    metavar=_SPAN,
+    help="Dimensions to try; 1:12 if the data allows it.",
 )
-@output_option("Also draw the curves: a .png, .svg or .pdf file (needs the extra `viz`).")
-@samples_option(40, 1200)
+@options.output("Also draw the curves: a .png, .svg or .pdf file (needs the extra `viz`).")
+@options.samples(40, 1200)
 @click.option(
     "--seconds",
     "budget",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.POSITIVE,
     default=60.0,
     help="No further fit begins after this time.",
 )
-@device_option
+@options.device
 @click.option("--seed", "random_state", type=int, default=0, help="For the same result again.")
-@size_option
-@skip_broken_option
-@json_option
+@options.size
+@options.skip_broken
+@options.as_json
 def command(
     data: str, output: Path | None, as_json: bool, size: int | None, skip_broken: bool, **how: Any
 ) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from kscn.cli.options import device_option, encoder_option, port_option, run_argument
+from kscn.cli import options
 from kscn.cli.rundata import open_model
 from kscn.cli.rundir import read_run
 from kscn.cli.terminal import complain
@@ -15,10 +15,10 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 @click.command("serve", short_help="Answer POST /predict with the model of a run.")
-@run_argument
-@device_option
+@options.run
+@options.device
 @click.option("--host", default="127.0.0.1", help="The address to listen on.")
-@port_option(8000, "The port; 0 takes any free one.")
+@options.port(8000, "The port; 0 takes any free one.")
 @click.option(
     "--token",
     envvar="KSCN_TOKEN",
@@ -32,10 +32,7 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
     help="Requests per second that one client may send; 0 for no limit.",
 )
 @click.option(
-    "--max-mb",
-    type=click.FloatRange(min=0, min_open=True),
-    default=16,
-    help="The largest body of a request, in MiB.",
+    "--max-mb", type=options.POSITIVE, default=16, help="The largest body of a request, in MiB."
 )
 @click.option(
     "--max-wait",
@@ -45,10 +42,10 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 )
 @click.option(
     "--white",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.POSITIVE,
     help="What a white pixel is in the data of the run, for images sent as files.",
 )
-@encoder_option
+@options.encoder
 def command(
     run: Path,
     device: str,

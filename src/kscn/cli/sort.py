@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import click
 
-from kscn.cli.options import output_option, run_argument
+from kscn.cli import options
 from kscn.cli.rundata import run_data
 from kscn.cli.rundir import Run, read_run
 from kscn.cli.terminal import Terminal, table
@@ -21,8 +21,8 @@ _NO_CLUSTER = -1
 
 
 @click.command("sort", short_help="Put the files of a run into one folder per cluster.")
-@run_argument
-@output_option("A new folder for them.", required=True)
+@options.run
+@options.output("A new folder for them.", required=True)
 @click.option("--link", is_flag=True, help="Make symbolic links instead of copies.")
 @click.option("--data", help="The images of the run, if they are no longer where they were.")
 def command(run: Path, output: Path, link: bool, data: str | None) -> None:
@@ -33,12 +33,15 @@ def command(run: Path, output: Path, link: bool, data: str | None) -> None:
     themselves stay where they are. OUTPUT appears when all of it is there, or not at all.
     """
     from kscn.cli.progress import working
+    from kscn.web.editor import open_editor
 
     opened = read_run(run)
     files = _files(opened, data)
     _check_output(output, opened, data)
-    labels, called = _clusters(opened)
-    folders = folder_names(sorted(set(labels)), called)
+    editor = open_editor(run, opened.labels().astype("int32"), len(opened.result["sizes"]))
+    editor.close()
+    labels = editor.grouping.labels.tolist()
+    folders = folder_names(set(labels), editor.grouping.names)
     targets = [folders[label] for label in labels]
     placed = place(list(files), targets)
     with working(f"{'linking' if link else 'copying'} {len(files):,} files"):
@@ -74,18 +77,6 @@ def _check_output(output: Path, run: Run, data: str | None) -> None:
             f"{output} lies inside {source}, where its files would be found as new images; give a "
             "folder outside of it with -o."
         )
-
-
-def _clusters(run: Run) -> tuple[list[int], Mapping[int, str]]:
-    """The cluster of every sample, and the names of clusters, as the explorer left them."""
-    import numpy as np
-
-    from kscn.web.editor import open_editor
-
-    labels = run.labels().astype(np.int32)
-    editor = open_editor(run.path, labels, len(run.result["sizes"]))
-    editor.close()
-    return editor.grouping.labels.tolist(), editor.grouping.names
 
 
 def folder_names(clusters: Iterable[int], called: Mapping[int, str]) -> dict[int, str]:

@@ -65,10 +65,9 @@ def _times(ratio: float) -> str:
 
 
 def _note(methods: Mapping[str, Mapping[str, Any]]) -> str:
-    busy = [found.get("busy_elsewhere") for found in methods.values()]
     load = ""
-    if None not in busy:
-        most = max(busy)
+    if all(found.get("busy_elsewhere") is not None for found in methods.values()):
+        most = max(found["busy_elsewhere"] for found in methods.values())
         load = "; nothing else was running"
         if most > QUIET:
             load = f"; other work kept up to {most:.1f} cores busy, so compare times with care"

@@ -66,15 +66,10 @@ def check_writable(path: Path) -> None:
 def differences(
     old: Mapping[str, Any], new: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Names of the settings in which two configs differ.
+    """Names of the settings in which the configs of two runs differ.
 
-    Parameters
-    ----------
-    old, new : mapping
-        Configs of runs.
-    defaults : mapping
-        What the method's class takes for each parameter by itself. A config that was written
-        before a parameter existed has no word of it, and was run with what is the default now.
+    A config that was written before a parameter existed has no word of it, and was run with what is
+    the default now.
     """
     before, after = (
         {**defaults, **config, **config.get("parameters", {}), "parameters": None}

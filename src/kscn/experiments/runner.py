@@ -35,21 +35,16 @@ Callback = Callable[[Any, dict[str, Any]], object]
 
 @dataclass(frozen=True)
 class Cell:
-    """One run to be made: a method with a preset and a seed on a data set.
-
-    `source` is the file of a data set that is not in the catalogue; `pretrain_on` the data of
-    which a network on whose features the method works is trained, if not of the data set itself;
-    `settings` the parameters that the table asks for, as JSON.
-    """
+    """One run to be made: a method with a preset and a seed on a data set."""
 
     dataset: str
     method: str
     preset: str | None
     seed: int
     clusters: int
-    source: str | None = None
-    pretrain_on: str | None = None
-    settings: str = "{}"
+    source: str | None = None  # the file of a data set that is not in the catalogue
+    pretrain_on: str | None = None  # other data, for the network on whose features a method works
+    settings: str = "{}"  # the parameters that the table asks for, as JSON
 
     @property
     def kind(self) -> tuple[str, str, str | None]:
@@ -64,34 +59,18 @@ class Cell:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished run as its file has it.
-
-    `fresh` tells whether it ran just now; `changed` names the settings in which an older file
-    differed, which is why it was replaced.
-    """
+    """A finished run as its file has it."""
 
     record: dict[str, Any]
-    fresh: bool
-    changed: tuple[str, ...] = ()
+    fresh: bool  # it ran just now
+    changed: tuple[str, ...] = ()  # settings in which an older file differed, and was replaced
 
 
 class Reproduction:
     """The runs that some tables need, and what came of them.
 
-    Parameters
-    ----------
-    tables : sequence of Table
-        What to measure.
-    chosen : sequence of str
-        Methods; empty for every method of each table that is available.
-    preset : str
-        For the methods that have presets.
-    seeds : sequence of int
-        One run each.
-    out : Path
-        Directory of the summaries; the runs go into a directory inside of it.
-    load : callable
-        Opens a data set by name.
+    `chosen` are the methods to run, by default all of each table that are available; `out` is the
+    directory of the summaries, with that of the runs inside; `load` opens a data set by its name.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from kscn.data import as_source
 from kscn.errors import InputError
-from kscn.experiments.scaninput import checked_grid, components
+from kscn.experiments.scaninput import checked_grid, components, noise_like, split
 from kscn.runtime.device import chosen
 from kscn.subspaces import ScatterSums, Subspaces
 from kscn.subspaces.dimension import CLEAR_DROP, ENOUGH, energy_dims
@@ -192,7 +192,7 @@ class _Work:
     complete: bool = True
 
     def __post_init__(self) -> None:
-        self.halves = _split(self.z, self.rng)
+        self.halves = split(self.z, self.rng)
 
     def clock(self) -> float:
         """Seconds so far."""
@@ -210,14 +210,14 @@ class _Work:
 
     def stability(self, cell: Cell, z: Tensor) -> float:
         """The stability of a cell on new halves of samples."""
-        return _try(_split(z, self.rng), cell.k, cell.p, self.rng).stability
+        return _try(split(z, self.rng), cell.k, cell.p, self.rng).stability
 
     def check(self, cell: Cell) -> tuple[float, float]:
         """Stability on new halves, of the samples and of noise like them."""
         ours, noise = [], []
         for _ in range(CHECKS):
             ours.append(self.stability(cell, self.z))
-            noise.append(self.stability(cell, _noise_like(self.z, self.rng)))
+            noise.append(self.stability(cell, noise_like(self.z, self.rng)))
             if self.clock() > self.budget:
                 self.complete &= len(ours) == CHECKS
                 break
@@ -230,21 +230,9 @@ class _Work:
                 self.complete = False
                 return False
             self.progress("noise again", done, DOUBTS)
-            if self.stability(cell, _noise_like(self.z, self.rng)) >= stability:
+            if self.stability(cell, noise_like(self.z, self.rng)) >= stability:
                 return True
         return False
-
-
-def _split(z: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    order = torch.from_numpy(rng.permutation(len(z)))
-    return z[order[::2]], z[order[1::2]]
-
-
-def _noise_like(z: Tensor, rng: np.random.Generator) -> Tensor:
-    """Normal samples with the mean and the covariance of z: no groups, all else alike."""
-    mean, covariance = z.mean(dim=0).cpu().numpy(), torch.cov(z.mT).cpu().numpy()
-    drawn = rng.multivariate_normal(mean, covariance, size=len(z), method="eigh")
-    return torch.from_numpy(drawn.astype(np.float32)).to(z.device)
 
 
 def _try(halves: tuple[Tensor, Tensor], k: int, p: int, rng: np.random.Generator) -> Cell:

@@ -24,39 +24,19 @@ _ALIASES = {"fashion-mnist": "fashion", "mnist-test": "subspace", "fashion-mnist
 
 @dataclass(frozen=True)
 class Table:
-    """Published figures of some methods on some data sets.
+    """Published figures of some methods on some data sets, by which dictionaries begin."""
 
-    Attributes
-    ----------
-    name : str
-        What `kscn reproduce` calls it, and results are filed under.
-    title : str
-        What it shows.
-    clusters : int
-        Clusters asked for on each of its data sets.
-    rows : dict of dict of dict
-        Data set -> method -> the paper's scores, in per cent.
-    sources : dict of str
-        Data set -> the file it is in, for those that are not in the catalogue.
-    pretraining : dict of str
-        Data set -> the one of which affinity methods have their pretrained network, where it is
-        another.
-    remarks : dict of dict of str
-        Data set -> method -> one sentence on our figure, where there is something to say.
-    extras : bool
-        Whether methods that are not in it are shown too once they have been measured.
-    settings : dict of dict of dict
-        Data set -> method -> parameters that it is run with, where defaults are not wanted.
-    """
-
-    name: str
+    name: str  # that `kscn reproduce` calls it by, and results are filed under
     title: str
-    clusters: int
-    rows: dict[str, dict[str, dict[str, Any]]]
+    clusters: int  # asked for on each of the data sets
+    rows: dict[str, dict[str, dict[str, Any]]]  # by method: the paper's scores in per cent
+    # The file of a data set that is not in the catalogue.
     sources: dict[str, str] = field(default_factory=dict)
+    # The data of which affinity methods have their pretrained network, where it is other data.
     pretraining: dict[str, str] = field(default_factory=dict)
-    remarks: dict[str, dict[str, str]] = field(default_factory=dict)
-    extras: bool = True
+    remarks: dict[str, dict[str, str]] = field(default_factory=dict)  # by method: on our figure
+    extras: bool = True  # methods that are not in it are shown too once they have been measured
+    # By method: parameters that it is run with, where defaults are not wanted.
     settings: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
 
     @property
@@ -142,6 +122,9 @@ def _table(name: str, content: Any, remarks: dict[str, dict[str, str]]) -> Table
     """A table from its section; ValueError says what is wrong with one of the user's own."""
     check(content, _OF_TABLES, name)
     sections = _others(content, _OF_TABLES)
+    for word in (name, *sections):  # which become parts of file names
+        fine = re.fullmatch(r"\w[\w.-]*", word) is not None
+        require(fine, f"the name {word!r} is not letters, digits, - and _")
     require(bool(sections), f"[{name}] has no data set, a section like [{name}.mnist]")
     rows = {}
     for dataset, section in sections.items():
@@ -155,9 +138,6 @@ def _table(name: str, content: Any, remarks: dict[str, dict[str, str]]) -> Table
             unknown = ", ".join(_others(scores, _OF_METHODS))
             allowed = ", ".join(SCORES)
             require(not unknown, f"{where}.{method} has {unknown}, which is none of {allowed}")
-    for word in (name, *rows):  # which become parts of file names
-        fine = re.fullmatch(r"\w[\w.-]*", word) is not None
-        require(fine, f"the name {word!r} is not letters, digits, - and _")
     return Table(
         name,
         content.get("title", name),
