@@ -192,7 +192,7 @@ def _new(data: str, clusters: int, given: dict[str, Any], group: "Group") -> Job
     if group.rank == 0:
         say_left_out(loaded)
         if "encoder" not in given:
-            say_what_to_expect(loaded)
+            say_what_to_expect(loaded, standardised=choice.method == "best")
     return loaded, choice, new_config(loaded, data, choice)
 
 

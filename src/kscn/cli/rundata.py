@@ -77,11 +77,15 @@ def say_left_out(loaded: "Dataset") -> None:
         complain(f"left out {len(left_out)} of {total} images, which cannot be read: {named}")
 
 
-def say_what_to_expect(loaded: "Dataset") -> None:
-    """Say what distances between samples go by, where that is hardly what was meant."""
+def say_what_to_expect(loaded: "Dataset", standardised: bool) -> None:
+    """Say what distances between samples go by, where that is hardly what was meant.
+
+    `standardised`: whether the method standardises columns that have different units.
+    """
     import numpy as np
 
     from kscn.report.pictures import is_image
+    from kscn.stages.spaces import different_units
 
     source, shape = loaded.samples, tuple(loaded.samples.shape)
     if len(shape) == 3 and is_image(shape) and 3 in (shape[0], shape[2]):
@@ -93,7 +97,10 @@ def say_what_to_expect(loaded: "Dataset") -> None:
         return
     rows = np.random.default_rng(0).permutation(len(source))[:_LOOKED_AT]
     with np.errstate(all="ignore"):  # numbers that are none are refused by the fit
-        spread = np.nan_to_num(np.var(source.take(np.sort(rows)), axis=0, dtype=np.float64))
+        values = source.take(np.sort(rows))
+        spread = np.nan_to_num(np.var(values, axis=0, dtype=np.float64))
+        if standardised and different_units(values):
+            return
     largest = int(spread.argmax())
     if spread[largest] > _ALMOST_ALL * spread.sum():
         complain(
