@@ -1,5 +1,6 @@
 """`kscn embed`: what an encoder makes of images, as an array."""
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -38,14 +39,15 @@ def command(
     with atomic_file(output) as file:
         import numpy as np
 
-        from kscn.cli.progress import CountProgress
+        from kscn.cli.progress import FitProgress
         from kscn.features.encoders import load_encoder
         from kscn.runtime.device import chosen
 
         loaded = load_encoder(encoder).to(chosen(device))
         images = open_data(data, skip_broken=skip_broken, any_size=True)
         say_left_out(images)
-        with CountProgress("embedding") as progress:
+        with FitProgress() as bar:
+            progress = partial(bar.draw, "embed")
             found = loaded.embed(images.samples, cache=not no_cache, progress=progress)
         np.save(file, found)
     n, dim = found.shape

@@ -83,10 +83,12 @@ class FitProgress(_LiveBars):
         """Draw one record of the history, if it says how far its stage is."""
         for done, total in _COUNTERS:
             if done in record and total in record:
-                self._draw(str(record["stage"]), record[done], record[total], _note(record))
+                self.draw(str(record["stage"]), record[done], record[total], _note(record))
                 return
 
-    def _draw(self, stage: str, done: int, total: int, note: str) -> None:
+    def draw(self, stage: str, done: int, total: int, note: str | None = None) -> None:
+        """Draw how far a stage is."""
+        note = f"{done:,} of {total:,}" if note is None else note
         if stage != self._stage:  # a bar of its own, so that the time left is that of the stage
             self.remove_task(self._bar)
             self._stage, self._bar = (
@@ -106,18 +108,6 @@ def _note(record: dict[str, Any]) -> str:
     if record.get("changed") is not None:
         parts.append(f"{record['changed']:.1%} moved")
     return "  ".join(parts)
-
-
-class CountProgress(_LiveBars):
-    """Progress of work on things that are counted, called with how many are done, of how many."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(TextColumn("{task.fields[note]}", markup=False), TimeRemainingColumn())
-        self._bar = self.add_task(what, total=None, note="")
-
-    def __call__(self, done: int, total: int) -> None:
-        """Draw how far it is."""
-        self.update(self._bar, completed=done, total=total, note=f"{done:,} of {total:,}")
 
 
 class FetchProgress(_LiveBars):

@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,14 +136,14 @@ def open_model(run: Run, encoder: str | None = None, device: str = "auto") -> An
 
 def embedded(model: Any, loaded: "Dataset") -> "tuple[Any, Dataset]":
     """A model and samples for it: of a run with an encoder, embeddings that stand for images."""
-    from kscn.cli.progress import CountProgress
+    from kscn.cli.progress import FitProgress
     from kscn.estimators.embedding import encoder_of, has_encoder
     from kscn.features.encoders.source import EmbeddedSource
 
     if model is None or not has_encoder(model):
         return model, loaded
-    with CountProgress("embedding") as progress:
-        halves = encoder_of(model).halves(loaded.samples, progress=progress)
+    with FitProgress() as bar:
+        halves = encoder_of(model).halves(loaded.samples, progress=partial(bar.draw, "embed"))
     samples = EmbeddedSource(halves, loaded.samples)
     return model.on_embeddings(), replace(loaded, samples=samples)
 

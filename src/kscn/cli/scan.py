@@ -66,19 +66,15 @@ def command(
     Known labels are not used. Of the two numbers, the default method of `kscn fit` asks for the
     first only; both are for --method k-subspaces.
     """
-    from kscn.cli.progress import FitProgress
-    from kscn.experiments.scan import scan
-
     place = nullcontext() if output is None else picture_file(output, "matplotlib.figure")
     with place as save:
+        from kscn.cli.progress import FitProgress
+        from kscn.experiments.scan import scan
+
         loaded = open_data(data, size, skip_broken)
         say_left_out(loaded)
         with FitProgress() as bar:
-
-            def draw(stage: str, done: int, total: int) -> None:
-                bar(None, {"stage": stage, "round": done, "rounds": total})
-
-            found = scan(loaded.samples, progress=draw, **how)
+            found = scan(loaded.samples, progress=bar.draw, **how)
         if save is not None:
             save(_figure(found, loaded.name))
     if as_json:

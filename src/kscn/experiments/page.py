@@ -7,7 +7,7 @@ from string import Template
 from typing import Any
 
 from kscn.experiments.comparison import WITHIN, Comparison, Row
-from kscn.experiments.markdown import SIGNS, numbered, paper, time_of
+from kscn.experiments.markdown import gap, numbered, ours, paper, time_of
 from kscn.experiments.tables import SCORES
 
 # What a reader that cannot see the mark is told.
@@ -86,23 +86,18 @@ def _row(
 
 
 def _ours(row: Row, score: str) -> str:
-    figures = row.ours(score)
-    if figures is None:
-        return "-"
-    mean, deviation = figures
-    spread = f' <span class="spread">± {deviation:.1f}</span>' if len(row.runs) > 1 else ""
-    return f'<span class="ours">{mean:.1f}</span>{spread}'
+    mean, _, spread = ours(row, score).partition(" ")
+    spread = f' <span class="spread">{spread}</span>' if spread else ""
+    return f'<span class="ours">{mean}</span>{spread}' if row.runs else "-"
 
 
 def _gap(row: Row, score: str) -> str:
-    value, grade = row.gap(score), row.grade(score)
-    if value is None or grade is None:
+    grade = row.grade(score)
+    if grade is None:
         return "-"
-    signed = f"{value:+.1f}".replace("-", "−")
-    return (
-        f'<span class="gap {grade}"><span aria-hidden="true">{SIGNS[grade]}</span> {signed}'
-        f'<span class="unseen"> ({_SAID[grade]})</span></span>'
-    )
+    sign, value = gap(row, score).replace("-", "−").split()
+    said = f'<span class="unseen"> ({_SAID[grade]})</span>'
+    return f'<span class="gap {grade}"><span aria-hidden="true">{sign}</span> {value}{said}</span>'
 
 
 def _details(comparison: Comparison) -> str:
