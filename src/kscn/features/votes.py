@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kscn.features.base import FeatureMap, tensor_of
-from kscn.modelparts import integer
+from kscn.features.base import FeatureMap
+from kscn.modelparts import check_array, integer
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -86,27 +86,21 @@ class VotedFeatures(FeatureMap):
     @classmethod
     def of_sample(cls, samples: Tensor, labels: Tensor, n_clusters: int, count: int) -> Self:
         """The map by the `count` nearest among samples (m, d) of known clusters (m,)."""
-        features = cls()
-        features.sample_shape_, features.n_features_in_ = (samples.shape[1],), samples.shape[1]
-        features.votes_ = Votes(samples, labels, n_clusters, min(count, len(samples)))
-        features._n_features_out = n_clusters
-        return features.to(samples.device)
+        return cls()._prepare(samples, labels, n_clusters, count)
 
-    def to(self, device: torch.device) -> Self:
-        """Compute on this device from now on."""
-        self.votes_.to(device)
-        return super().to(device)
+    def _prepare(self, samples: Tensor, labels: Tensor, n_clusters: int, count: int) -> Self:
+        self.sample_shape_ = (samples.shape[1],)
+        self.votes_ = Votes(samples, labels, n_clusters, min(count, len(samples)))
+        self._n_features_out = n_clusters
+        return self.to(samples.device)
 
-    def _given(self, rows: NDArray) -> Tensor:
-        return tensor_of(rows, np.dtype(np.float32)).to(self.device)
+    def _input_dtype(self, stored: np.dtype) -> np.dtype:
+        return np.dtype(np.float32)
 
     def _apply(self, samples: Tensor) -> Tensor:
         z = samples.reshape(len(samples), -1).float()
-        return torch.cat([self._block(block) for block in z.split(ROWS)])
-
-    def _block(self, z: Tensor) -> Tensor:
-        whole = nn.functional.pad(z, (0, 0, 0, ROWS - len(z)))
-        return self.votes_(whole)[: len(z)]
+        whole = nn.functional.pad(z, (0, 0, 0, -len(z) % ROWS))
+        return torch.cat([self.votes_(block) for block in whole.split(ROWS)])[: len(z)]
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """How many vote and how many clusters there are; the sample and its clusters."""
@@ -117,16 +111,13 @@ class VotedFeatures(FeatureMap):
         }
         return {"count": votes.count, "n_clusters": self._n_features_out}, arrays
 
-    @classmethod
-    def _of_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
+    def _restore(self, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> None:
         samples, labels = (np.array(arrays[name]) for name in ("samples", "labels"))
-        if samples.ndim != 2 or samples.dtype != np.float32 or not np.isfinite(samples).all():
-            raise ValueError("samples must be finite vectors of float32")
-        if labels.shape != samples.shape[:1] or labels.dtype != np.int32 or not len(labels):
-            raise ValueError("every sample must have one int32 label")
+        check_array("samples", samples, (None, None), ("float32",))
+        check_array("labels", labels, samples.shape[:1], ("int32",))
         count = integer(config, "count", 1, len(samples))
         # One number per sample and cluster is made of this: no more clusters than samples.
         k = integer(config, "n_clusters", 1, min(MOST_CLUSTERS, len(samples)))
         if labels.min() < 0 or labels.max() >= k:
             raise ValueError(f"labels must be from 0 to {k - 1}")
-        return cls.of_sample(torch.from_numpy(samples), torch.from_numpy(labels).long(), k, count)
+        self._prepare(torch.from_numpy(samples), torch.from_numpy(labels).long(), k, count)
