@@ -144,10 +144,11 @@ def test_a_module_is_used_as_it_is_and_known_by_its_weights():
     [
         ({"size": 0}, "size=0 is not the size of an image"),
         ({"size": (16, 16, 3)}, "not the size"),
-        ({"fit": "zoom"}, "fit='zoom' is not known; use crop, letterbox, stretch"),
-        ({"interpolation": "cubic"}, "is not known"),
+        ({"fit": "zoom"}, "fit='zoom' must be 'crop', 'letterbox' or 'stretch'"),
+        ({"interpolation": "cubic"}, "must be 'bicubic', 'bilinear'"),
         ({"resize": 8}, "not below the size 16"),
         ({"mean": (0.5,)}, "mean=(0.5,) must be 3 numbers"),
+        ({"mean": (0.5, float("nan"), 10**400)}, "must be 3 numbers"),
         ({"std": (1, 0, 1)}, "must be above 0"),
         ({"channels": "L"}, "describes images of (1, 16, 16)"),
         ({"layout": "NHWC"}, "in the layout NHWC, but"),

@@ -27,19 +27,8 @@ _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(do
 class OnnxNetwork:
     """An ONNX graph from images to features.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-
-    Attributes
-    ----------
-    name : str
-        The path, absolute.
-    sha256 : str
-        Of the file, followed by the files that hold its weights, if there are any.
-    files : list of Path
-        All of these.
+    Its checksum is that of the file, followed by the files that hold its weights, if there are any;
+    `files` are all of these.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,15 +58,7 @@ class OnnxNetwork:
         self.output = ""
 
     def preprocessing(self, settings: dict[str, Any], where: str) -> Preprocessing:
-        """The settings, where they leave something open that which the graph says.
-
-        Parameters
-        ----------
-        settings : dict
-            Of a `Preprocessing`, as far as they were given.
-        where : str
-            Where they stand, for messages.
-        """
+        """The settings, which stand in the file `where`; the graph says what they leave open."""
         shape = [side if isinstance(side, int) else None for side in self.input.shape]
         if len(shape) != 4:
             raise InputError(
@@ -100,27 +81,20 @@ class OnnxNetwork:
                 f"it was trained with, into {self.path.with_suffix('.toml')}."
             )
         found = Preprocessing.of_table(usual | settings, where)
-        self._check(found, shape, where)
-        self.output = self._named_output(found, where)
-        return found
-
-    def _check(self, found: Preprocessing, shape: list[int | None], where: str) -> None:
-        pairs = zip(found.shape, shape[1:], strict=True)
-        if any(own is not None and own != given for given, own in pairs):
+        if any(own not in (None, side) for side, own in zip(found.shape, shape[1:], strict=True)):
             taken = ", ".join("any" if side is None else str(side) for side in shape[1:])
             raise InputError(
                 f"{where} describes images of {found.shape} in the layout {found.layout}, but "
                 f"{self.path} takes ({taken}); correct its size, layout or channels."
             )
-
-    def _named_output(self, found: Preprocessing, where: str) -> str:
         names = [one.name for one in self._session.get_outputs()]
-        if found.output is not None and found.output not in names:
+        if found.output not in (None, *names):
             raise InputError(
-                f"{where} asks for the output {reason(found.output)!r}, which {self.path} does not "
-                f"have; it has {reason(', '.join(names))}."
+                f"{where} asks for the output {reason(found.output or '')!r}, which {self.path} "
+                f"does not have; it has {reason(', '.join(names))}."
             )
-        return found.output or names[0]
+        self.output = found.output or names[0]
+        return found
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """What the network makes of prepared images (b, ...), (b, ...)."""
