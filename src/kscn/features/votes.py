@@ -32,16 +32,8 @@ MOST_CLUSTERS = 2**16
 class Votes(nn.Module):
     """Roots of the shares of votes (n, k) for vectors (n, d).
 
-    Parameters
-    ----------
-    samples : Tensor, shape (m, d)
-        Vectors whose clusters are known.
-    labels : Tensor, shape (m,)
-        Their clusters.
-    n_clusters : int
-        How many clusters there are.
-    count : int
-        How many of the nearest vote. A vote weighs the more, the nearer it comes from.
+    The `count` nearest among samples (m, d) vote for their labels (m,), and a vote weighs the more,
+    the nearer it comes from.
     """
 
     samples: Tensor

@@ -239,9 +239,9 @@ def load_encoder(encoder: Any, **settings: Any) -> Encoder:
     if isinstance(encoder, nn.Module):
         return Encoder(encoder, Preprocessing.of_table(settings, "the encoder"))
     if isinstance(encoder, str) and is_library_name(encoder):
-        module, found = pretrained(encoder)
-        chosen = Preprocessing.of_table(found.table() | settings, encoder)
-        return Encoder(TorchNetwork(module, encoder), chosen)
+        module, usual = pretrained(encoder)
+        found = Preprocessing.of_table(usual | settings, encoder)
+        return Encoder(TorchNetwork(module, encoder), found)
     if not isinstance(encoder, (str, os.PathLike)) or Path(encoder).suffix.lower() != ".onnx":
         raise InputError(
             f"encoder={reason(str(encoder))!r} cannot be used; give an .onnx file, a name such as "

@@ -44,35 +44,29 @@ class OnnxNetwork:
         self.sha256 = sha256_of(*parts, start=content).hexdigest()
         # By its name only where weights lie beside it, so that what runs is what was hashed.
         self._session = _session(path, str(path) if parts else content)
-        if len(self._session.get_inputs()) != 1:
-            names = reason(", ".join(found.name for found in self._session.get_inputs()))
+        inputs = self._session.get_inputs()
+        self.input, self.output = inputs[0], ""
+        self._shape = [side if isinstance(side, int) else None for side in self.input.shape]
+        if (
+            len(inputs) != 1
+            or self.input.type not in _TYPES
+            or len(self._shape) != 4
+            or self._shape[0] not in (None, 1)
+        ):
+            told = reason(", ".join(f"{one.name}: {one.type} {one.shape}" for one in inputs))
             raise InputError(
-                f"{path} takes more than one input ({names}); an encoder takes images only."
+                f"{path} takes {told}; an encoder takes one input, images (n, channels, height, "
+                "width) or (n, height, width, channels) of float32 with n = 1 or any."
             )
-        self.input = self._session.get_inputs()[0]
-        if self.input.type not in _TYPES:
-            raise InputError(
-                f"{path} takes images as {self.input.type}; export it with an input of float32."
-            )
-        self._dtype = _TYPES[self.input.type]
-        self.output = ""
 
     def preprocessing(self, settings: dict[str, Any], where: str) -> Preprocessing:
         """The settings, which stand in the file `where`; the graph says what they leave open."""
-        shape = [side if isinstance(side, int) else None for side in self.input.shape]
-        if len(shape) != 4:
-            raise InputError(
-                f"{self.path} takes an input of shape {self.input.shape}; an encoder takes images, "
-                "(n, channels, height, width) or (n, height, width, channels)."
-            )
-        if shape[0] not in (None, 1):
-            raise InputError(
-                f"{self.path} takes {shape[0]} images at a time; export it for one image or with a "
-                "first axis of any length."
-            )
-        usual = _layout(shape)
-        layout = settings.get("layout", usual.get("layout"))
-        sides = shape[1:3] if layout == "NHWC" else shape[2:]
+        shape, usual = self._shape, dict[str, Any]()
+        for layout, axis in (("NHWC", 3), ("NCHW", 1)):
+            if shape[axis] in CHANNELS.values():
+                usual = {"layout": layout, "channels": "RGB" if shape[axis] == 3 else "L"}
+        last = settings.get("layout", usual.get("layout")) == "NHWC"
+        sides = shape[1:3] if last else shape[2:]
         if None not in sides:
             usual["size"] = sides
         elif "size" not in settings:
@@ -98,7 +92,7 @@ class OnnxNetwork:
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """What the network makes of prepared images (b, ...), (b, ...)."""
-        batch = images.astype(self._dtype, copy=False)
+        batch = images.astype(_TYPES[self.input.type], copy=False)
         try:
             (made,) = self._session.run([self.output], {self.input.name: batch})
         except Exception as error:  # whatever the code of an operator met
@@ -114,21 +108,12 @@ class OnnxNetwork:
         return np.asarray(made, dtype=np.float32)
 
 
-def _layout(shape: list[int | None]) -> dict[str, Any]:
-    """Layout and channels, as far as the shape of the input tells."""
-    for layout, axis in (("NCHW", 1), ("NHWC", 3)):
-        if shape[axis] in CHANNELS.values():
-            return {"layout": layout, "channels": "RGB" if shape[axis] == 3 else "L"}
-    return {}
-
-
-def require_onnx(module: str) -> Any:
-    """Import a package of the extra `onnx`, or say how to install it."""
+def _require(module: str) -> Any:
     return require(module, "onnx", "an encoder in an .onnx file")
 
 
 def _session(path: Path, model: str | bytes) -> Any:
-    runtime = require_onnx("onnxruntime")
+    runtime = _require("onnxruntime")
     _limit_memory()
     options = runtime.SessionOptions()
     # Images go through it side by side: each by one thread is the fastest way, and what an image
@@ -148,7 +133,7 @@ def _session(path: Path, model: str | bytes) -> Any:
 @cache
 def _limit_memory() -> None:
     """Let all sessions of this process allocate from one place that has an end."""
-    runtime = require_onnx("onnxruntime")
+    runtime = _require("onnxruntime")
     kinds = runtime.OrtAllocatorType, runtime.OrtMemType
     place = runtime.OrtMemoryInfo("Cpu", kinds[0].ORT_ARENA_ALLOCATOR, 0, kinds[1].DEFAULT)
     limits = runtime.OrtArenaCfg({"max_mem": max_bytes(), "arena_extend_strategy": 1})
@@ -158,7 +143,7 @@ def _limit_memory() -> None:
 
 def _weight_files(path: Path, content: bytes) -> list[Path]:
     """The files beside the graph that hold weights too large for it."""
-    onnx = require_onnx("onnx")
+    onnx = _require("onnx")
     try:
         graph = onnx.load_from_string(content).graph
     except Exception as error:  # protobuf's own, which differ by version

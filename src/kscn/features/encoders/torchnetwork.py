@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kscn.errors import InputError, reason
-from kscn.features.encoders.preprocessing import Preprocessing
 
 # No addresses and no paths: weights come from where the library itself says.
 _NAME = re.compile(r"[A-Za-z0-9][\w.\-]*(/[\w.\-]+)?", re.ASCII)
@@ -69,8 +68,8 @@ def is_library_name(name: str) -> bool:
     return name.partition(":")[0] in _PACKAGES and ":" in name
 
 
-def pretrained(name: str) -> tuple[nn.Module, Preprocessing]:
-    """The network of that name without its classifier, and how the library prepares images."""
+def pretrained(name: str) -> tuple[nn.Module, dict[str, Any]]:
+    """The network of that name without its classifier, and the library's settings for images."""
     library, _, own = name.partition(":")
     if not _NAME.fullmatch(own):
         raise InputError(
@@ -98,20 +97,14 @@ def pretrained(name: str) -> tuple[nn.Module, Preprocessing]:
         ) from error
 
 
-def _timm(timm: Any, name: str) -> tuple[nn.Module, Preprocessing]:
+def _timm(timm: Any, name: str) -> tuple[nn.Module, dict[str, Any]]:
     module = timm.create_model(name, pretrained=True, num_classes=0)
     config = timm.data.resolve_model_data_config(module)
     height, width = config["input_size"][-2:]
     fit = {"squash": "stretch", "border": "letterbox"}.get(config.get("crop_mode", ""), "crop")
     resize = int(max(height, width) / config["crop_pct"]) if fit == "crop" else None
-    return module, Preprocessing(
-        size=(height, width),
-        fit=fit,
-        resize=resize,
-        interpolation=config["interpolation"],
-        mean=tuple(config["mean"]),
-        std=tuple(config["std"]),
-    )
+    settings = {key: config[key] for key in ("interpolation", "mean", "std")}
+    return module, settings | {"size": (height, width), "fit": fit, "resize": resize}
 
 
 class _ImagePart(nn.Module):
@@ -125,7 +118,7 @@ class _ImagePart(nn.Module):
         return self.both.encode_image(images)  # type: ignore[operator]
 
 
-def _open_clip(open_clip: Any, name: str) -> tuple[nn.Module, Preprocessing]:
+def _open_clip(open_clip: Any, name: str) -> tuple[nn.Module, dict[str, Any]]:
     own, _, weights = name.partition("/")
     if not weights:
         known = reason(", ".join(open_clip.list_pretrained_tags_by_model(own)))
@@ -136,31 +129,24 @@ def _open_clip(open_clip: Any, name: str) -> tuple[nn.Module, Preprocessing]:
     both, *_ = open_clip.create_model_and_transforms(own, pretrained=weights)
     config = both.visual.preprocess_cfg
     fits = {"shortest": "crop", "longest": "letterbox", "squash": "stretch"}
-    size = config["size"]
-    return _ImagePart(both), Preprocessing(
-        size=tuple(size) if isinstance(size, (tuple, list)) else size,
-        fit=fits[config.get("resize_mode", "shortest")],
-        interpolation=config["interpolation"],
-        mean=tuple(config["mean"]),
-        std=tuple(config["std"]),
-    )
+    settings = {key: config[key] for key in ("size", "interpolation", "mean", "std")}
+    return _ImagePart(both), settings | {"fit": fits[config.get("resize_mode", "shortest")]}
 
 
-def _torchvision(torchvision: Any, name: str) -> tuple[nn.Module, Preprocessing]:
+def _torchvision(torchvision: Any, name: str) -> tuple[nn.Module, dict[str, Any]]:
     weights = torchvision.models.get_model_weights(name).DEFAULT
     module = torchvision.models.get_model(name, weights=weights)
     for last in ("fc", "classifier", "heads", "head"):
         if isinstance(getattr(module, last, None), nn.Module):
             setattr(module, last, nn.Identity())
     config = weights.transforms()
-    size, resize = config.crop_size, config.resize_size
-    return module, Preprocessing(
-        size=size[0],
-        resize=max(size[0], resize[0]),
-        interpolation=config.interpolation.value,
-        mean=tuple(config.mean),
-        std=tuple(config.std),
-    )
+    return module, {
+        "size": config.crop_size[0],
+        "resize": max(config.crop_size[0], config.resize_size[0]),
+        "interpolation": config.interpolation.value,
+        "mean": config.mean,
+        "std": config.std,
+    }
 
 
 _MAKERS = {"timm": _timm, "open_clip": _open_clip, "torchvision": _torchvision}
