@@ -13,9 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from kscn.data import Source, as_source
 from kscn.errors import InputError
 from kscn.features.base import FeatureMap
-from kscn.features.maps import ScaledFeatures, ScatteringFeatures
+from kscn.features.maps import ScaledFeatures, ScatteringFeatures, VotedFeatures
 from kscn.features.pca import PCAFeatures
-from kscn.features.votes import VotedFeatures
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -20,7 +20,8 @@ from kscn.modelparts import check_array, number, shape_of
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Rows in a product; always as many when features are computed, so that rounding is the same too.
+# Rows in a product during a fit; and when features are computed, always as many, so that those of a
+# sample do not depend on the others, not even by rounding.
 FIT_ROWS = 4096
 ROWS = 256
 # Columns of the covariance that are computed together; what lies below them is known by symmetry.

@@ -183,14 +183,11 @@ def _image_shape(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _check_layers(shape: tuple[int, ...], channels: Sequence[int], kernels: Sequence[int]) -> None:
-    if len(channels) != len(kernels) or not channels:
+    odd = all(kernel > 0 and kernel % 2 for kernel in kernels)
+    if len(channels) != len(kernels) or not channels or min(channels) < 1 or not odd:
         raise InputError(
-            f"channels={tuple(channels)} and kernels={tuple(kernels)} must name the same number "
-            "of layers, at least one."
-        )
-    if min(channels) < 1 or any(kernel < 1 or kernel % 2 == 0 for kernel in kernels):
-        raise InputError(
-            f"channels={tuple(channels)} must be positive and kernels={tuple(kernels)} odd."
+            f"channels={tuple(channels)} must be positive, kernels={tuple(kernels)} odd, and both "
+            "must name the same number of layers, at least one."
         )
     least = 2 ** len(channels)
     if min(shape[1:]) < least:
