@@ -203,8 +203,10 @@ def blocks(
 
 
 def _lies_on(source: Source, device: torch.device) -> TypeGuard[OnDevice]:
-    """Whether samples are on a device other than the CPU, so that copying them would cost."""
-    return isinstance(source, OnDevice) and source.device == device and device.type != "cpu"
+    """Whether samples can be taken where they are: other features, or tensors of another device."""
+    if not isinstance(source, OnDevice) or source.device != device:
+        return False
+    return isinstance(source, FeatureSource) or device.type != "cpu"
 
 
 def _tensor(rows: NDArray, name: str, dtype: np.dtype) -> Tensor:
