@@ -265,7 +265,7 @@ def test_bad_samples_are_refused_in_words(spoil, words):
 
 
 def test_equal_samples_and_divergence_are_told():
-    with pytest.raises(InputError, match=r"All 20 sample\(s\) of X are equal"):
+    with pytest.raises(InputError, match=r"All 20 samples of X are equal"):
         quick().fit(np.ones((20, 4)))
     with pytest.raises(TrainingError, match="lower learning_rate"):
         quick(learning_rate=1e18, pretrain_epochs=4).fit(union()[0])

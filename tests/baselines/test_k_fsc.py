@@ -345,7 +345,7 @@ def test_bad_arguments_are_refused_by_name(params, words):
     [
         (lambda X: np.where(np.arange(200)[:, None] == 7, np.nan, X), "contains NaN"),
         (lambda X: np.where(np.arange(200)[:, None] == 7, np.inf, X), "contains infinity"),
-        (lambda X: np.ones_like(X), r"All 200 sample\(s\) of X are equal"),
+        (lambda X: np.ones_like(X), r"All 200 samples of X are equal"),
         (lambda X: X[:, :1], "at least 2 features"),
         (lambda X: X[0], "Expected 2D array"),
     ],

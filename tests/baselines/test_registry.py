@@ -1,5 +1,8 @@
-"""Baselines are found by their names, and looking does not load them."""
+"""Baselines are found by their names and described in full, and looking does not load them."""
 
+import ast
+import inspect
+import re
 import subprocess
 import sys
 
@@ -29,6 +32,19 @@ def test_an_unknown_name_is_answered_with_the_known_ones():
 def test_an_unknown_parameter_is_answered_with_the_known_ones():
     with pytest.raises(InputError, match=r"'lambda_' is not a parameter of ssc.*alpha"):
         baselines.make("ssc", 3, lambda_=1)
+
+
+@pytest.mark.parametrize("name", [*baselines.NAMES, "ssc-sae"])
+def test_every_parameter_is_described_once_with_its_default(name):
+    estimator = type(baselines.make(name, 3))
+    described = inspect.getdoc(estimator).split("\nParameters\n----------\n")[1]
+    described, _, rest = described.partition("\n\nAttributes\n----------\n")
+    found = re.findall(r"^(\w+) : .*, default=(.*)$", described, re.MULTILINE)
+    defaults = {one.name: one.default for one in inspect.signature(estimator).parameters.values()}
+    assert {name: ast.literal_eval(default) for name, default in found} == defaults
+    assert len(found) == len(defaults)
+    for attribute in ("labels_", "history_", "random_state_, n_features_in_", "n_iter_"):
+        assert len(re.findall(rf"^{attribute} : ", rest, re.MULTILINE)) == 1
 
 
 def test_listing_names_loads_nothing_heavy():

@@ -43,13 +43,7 @@ POOL = 10_000
 
 
 class Bases(IdentityLatent):
-    """k bases D_j beside the latent, so that they are trained with the network.
-
-    Parameters
-    ----------
-    bases : Tensor, shape (k, d, p)
-        Where they begin.
-    """
+    """k bases D_j (k, d, p) beside the latent, so that they are trained with the network."""
 
     def __init__(self, bases: Tensor) -> None:
         super().__init__()
@@ -94,19 +88,7 @@ def share_loss(
 ) -> SubspaceLoss:
     """beta KL(target | shares) / k, plus `orthogonality` times what keeps the bases orthonormal.
 
-    Parameters
-    ----------
-    bases : Bases
-        Trained by this loss.
-    target : Tensor, shape (n, k)
-        Shares to come to, of all samples.
-    beta, eta, orthogonality : float
-        As in `EDESC`.
-
-    Returns
-    -------
-    loss : callable
-        Of latents (b, d) and the numbers (b,) of their samples.
+    The target (n, k) is that of all samples; the loss is of latents (b, d) and their numbers (b,).
     """
 
     def loss(z: Tensor, indices: Tensor) -> Tensor:
@@ -135,8 +117,6 @@ class EDESC(NetworkBaseline):
 
     Parameters
     ----------
-    n_clusters, device, random_state, callbacks
-        As for all methods, see `kscn.baselines`.
     subspace_dim : int, default=5
         Columns in a basis.
     hidden : sequence of int, default=(500, 500, 1000)
@@ -153,13 +133,11 @@ class EDESC(NetworkBaseline):
     n_init : int, default=20
         Starts of k-means.
     pretrain_epochs : int, default=50
-        Epochs of the autoencoder alone.
+        Epochs of the autoencoder alone, each with a record in the history.
     epochs : int, default=50
-        Epochs of network and bases together at most.
+        Epochs of network and bases together at most, likewise.
     tol : float, default=0.001
         Stop when no more than this share of samples changed cluster in an epoch.
-    batch_size : int, default=256
-        Samples per step.
     learning_rate : float, default=1e-3
         Of Adam while the autoencoder is pretrained.
     joint_learning_rate : float, default=1e-4
@@ -168,15 +146,8 @@ class EDESC(NetworkBaseline):
 
     Attributes
     ----------
-    labels_, history_, random_state_, n_features_in_
-        As for all methods; `labels_` equals `predict(X)`, the history has one record per epoch of
-        both stages.
     bases_ : ndarray of shape (k, latent_dim, p)
         The bases, near orthonormal.
-    autoencoder_ : nn.DenseAutoencoder
-        With `encode` and `decode`, for samples scaled by `scaling_`.
-    scaling_ : nn.InputScaling
-        From samples to what the autoencoder takes.
     n_iter_ : int
         Epochs of the second stage.
 
@@ -209,9 +180,8 @@ class EDESC(NetworkBaseline):
         check_size(self.n_clusters, self._latent_dim())
 
     def _latent_dim(self) -> int:
-        if self.latent_dim is None:
-            return int(self.n_clusters * self.subspace_dim)
-        return int(self.latent_dim)
+        given = self.latent_dim
+        return int(self.n_clusters * self.subspace_dim if given is None else given)
 
     def _fit(self, source: Source) -> None:
         generator = torch.Generator().manual_seed(self.random_state_)
@@ -221,7 +191,7 @@ class EDESC(NetworkBaseline):
         train_alone(
             self.autoencoder_,
             self._batches(source),
-            epochs=self.pretrain_epochs,
+            self.pretrain_epochs,
             learning_rate=self.learning_rate,
             generator=generator,
             on_record=self._record,

@@ -111,8 +111,6 @@ class KFSC(Baseline):
 
     Parameters
     ----------
-    n_clusters, device, random_state, callbacks
-        As for all methods, see `kscn.baselines`.
     subspace_dim : int, default=10
         Atoms in a group.
     penalty : float, default=0.5
@@ -124,7 +122,8 @@ class KFSC(Baseline):
     n_init : int, default=10
         Starts of k-means, or effort of the search for k-subspaces.
     max_iter : int, default=50
-        Passes over the samples at most.
+        Passes over the samples at most. The history has a record of each, over a subsample at first
+        (stage "start"), then over all ("fit").
     tol : float, default=1e-4
         Stop when the objective falls by less than this share.
     batch_size : int, default=16384
@@ -132,9 +131,6 @@ class KFSC(Baseline):
 
     Attributes
     ----------
-    labels_, history_, random_state_, n_features_in_
-        As for all methods; `labels_` equals `predict(X)`. The history has one record per pass, over
-        a subsample at first (stage "start"), then over all ("fit").
     atoms_ : ndarray of shape (k, d, p)
         The groups of atoms.
     penalty_ : float
