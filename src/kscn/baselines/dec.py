@@ -6,8 +6,8 @@ version of these assignments, refreshed every few batches.
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +78,8 @@ class TargetBaseline(AutoencoderKMeans):
         network = self.autoencoder_
         moving = nn.Parameter(centres.to(batches.device, torch.float32, copy=True))
         optimizer = self._optimizer(network, moving)
-        stream = endless(batches, torch.Generator().manual_seed(self.random_state_))
+        generator = torch.Generator().manual_seed(self.random_state_)
+        stream = (batch for _ in itertools.count() for batch in batches.shuffled(generator))
         labels: Tensor | None = None
         loss = torch.zeros((), dtype=torch.float64, device=batches.device)
         self.n_iter_ = 0
@@ -191,9 +192,3 @@ def soft_assignments(latents: Source, centres: Tensor) -> Tensor:
     centres = centres.detach()
     blocks = Blocks(latents, centres.dtype, centres.device, batch_size=4096)
     return torch.cat([log_assignments(z, centres).exp() for _, z in blocks])
-
-
-def endless(batches: Minibatches, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-    """Shuffled mini-batches, epoch after epoch."""
-    while True:
-        yield from batches.shuffled(generator)

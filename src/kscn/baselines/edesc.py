@@ -55,14 +55,11 @@ class Bases(IdentityLatent):
         k, d, p = self.bases.shape
         return self.bases.permute(1, 0, 2).reshape(d, k * p)
 
-    def energies(self, z: Tensor) -> Tensor:
-        """|D_j^T z|^2 of latents z (n, d), shape (n, k)."""
-        k, _, p = self.bases.shape
-        return rows_times(z, self.flat).unflatten(1, (k, p)).square().sum(dim=2)
-
     def shares(self, z: Tensor, eta: float) -> Tensor:
         """The soft assignment of latents z (n, d), shape (n, k)."""
-        raised = self.energies(z) + eta * self.bases.shape[2]
+        k, _, p = self.bases.shape
+        energies = rows_times(z, self.flat).unflatten(1, (k, p)).square().sum(dim=2)  # |D_j^T z|^2
+        raised = energies + eta * p
         return raised / raised.sum(dim=1, keepdim=True)
 
     def norm_error(self) -> Tensor:
@@ -187,7 +184,14 @@ class EDESC(NetworkBaseline):
         generator = torch.Generator().manual_seed(self.random_state_)
         self._eta = self.eta  # shares go by that of the fit, whatever is set later
         scaling = InputScaling.of(source, image=len(source.shape) > 1)
-        self._set_network(self._build(), scaling, (self.n_features_in_,))
+        try:
+            with seeded(self.random_state_):  # layers draw their weights from torch's own generator
+                network = DenseAutoencoder(self.n_features_in_, self.hidden, self._latent_dim())
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"hidden={self.hidden!r} must be a sequence of positive integers ({error})."
+            ) from None
+        self._set_network(network, scaling, (self.n_features_in_,))
         train_alone(
             self.autoencoder_,
             self._batches(source),
@@ -205,16 +209,6 @@ class EDESC(NetworkBaseline):
 
         found = bases.bases.detach().cpu().numpy()
         self.bases_, self.labels_, _ = largest_first(found, assign)
-
-    def _build(self) -> DenseAutoencoder:
-        # Not torch's global generator: the user's own random numbers stay as they were.
-        with seeded(self.random_state_):
-            try:
-                return DenseAutoencoder(self.n_features_in_, self.hidden, self._latent_dim())
-            except (TypeError, ValueError) as error:
-                raise InputError(
-                    f"hidden={self.hidden!r} must be a sequence of positive integers ({error})."
-                ) from None
 
     def _start(self, source: Source) -> Bases:
         """Bases from the leading directions of the clusters that k-means finds."""

@@ -147,7 +147,7 @@ def _train(network: Any, batches: Minibatches, recipe: dict[str, Any], on_record
         complete &= not (stop and record["epoch"] < record["epochs"])
         return stop
 
-    settings = {
+    settings: dict[str, Any] = {
         "learning_rate": CONSTANTS.learning_rate,
         "schedule": CONSTANTS.schedule,
         "generator": torch.Generator().manual_seed(recipe["seed"]),

@@ -40,21 +40,12 @@ CONSTANTS = Constants()
 
 
 def dsc_labels(
-    latents: Tensor,
-    n_clusters: int,
-    subspace_dim: int = 9,
-    *,
-    ridge: float = 1.0,
-    keep: float = 0.4,
-    power: float = 8.0,
-    random_state: int = 0,
+    latents: Tensor, n_clusters: int, subspace_dim: int = 9, random_state: int = 0
 ) -> NDArray:
     """Cluster latents (n, d) by self-expression, as DSC-Net does once its network is trained.
 
     Takes n^2 d operations for codes in closed form, and an n x n matrix: for a few thousand. Bring
-    latents to unit norm first where length means nothing. `ridge` is the weight of the codes' size
-    in units of the mean square of the latents' singular values; `keep` and `power` are as for
-    `DSCNet`. Clusters are numbered by falling size.
+    latents to unit norm first where length means nothing. Clusters are numbered by falling size.
     """
     if not latents.isfinite().all():
         raise InputError("latents contain NaN or infinity; lower the network's learning rate.")
@@ -63,9 +54,9 @@ def dsc_labels(
             f"{len(latents)} latents should be >= n_clusters={n_clusters}; give more of them."
         )
     latents = latents.detach().cpu()
-    codes = ridge_codes(latents, ridge * mean_energy(latents))
+    codes = ridge_codes(latents, ridge=mean_energy(latents))
     rank = n_clusters * subspace_dim + 1
-    affinity = code_affinity(codes, rank=rank, keep=keep, power=power, seed=random_state)
+    affinity = code_affinity(codes, rank, keep=0.4, power=8.0, seed=random_state)
     return spectral_labels(affinity, n_clusters, random_state)
 
 

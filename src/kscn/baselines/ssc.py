@@ -239,7 +239,7 @@ class Codes(NamedTuple):
 class _Batch(NamedTuple):
     """The samples being solved, one row each."""
 
-    index: Tensor  # (b,) which sample
+    sample: Tensor  # (b,) which one
     code: Tensor  # (b, m)
     multiplier: Tensor  # (b, m), scaled by the penalty
     weight: Tensor  # (b,)
@@ -263,7 +263,7 @@ class _Batch(NamedTuple):
     def triplets(self) -> tuple[Tensor, Tensor, Tensor]:
         row, column = self.code.nonzero(as_tuple=True)
         # 32-bit indices, which is all that scikit-learn takes from a sparse array.
-        return self.index[row].int().cpu(), column.int().cpu(), self.code[row, column].cpu()
+        return self.sample[row].int().cpu(), column.int().cpu(), self.code[row, column].cpu()
 
 
 def sparse_codes(
@@ -287,8 +287,8 @@ def sparse_codes(
     batch = _Batch.start(atoms, weights, waiting[:0], penalty)
     found = [batch.triplets()]
     done = n_iter = unfinished = 0
-    while len(batch.index) or len(waiting):
-        room = CONSTANTS.block - len(batch.index)
+    while len(batch.sample) or len(waiting):
+        room = CONSTANTS.block - len(batch.sample)
         if room > 0 and len(waiting):
             batch = batch.join(_Batch.start(atoms, weights, waiting[:room], penalty))
             waiting = waiting[room:]
@@ -313,7 +313,7 @@ def _sweeps(atoms: Atoms, batch: _Batch, adapt_until: int) -> Tensor:
     loaded = batch.weight[:, None] * atoms.energy  # (b, r)
     gain = loaded / (loaded + batch.penalty[:, None])
     bound = (1 / batch.penalty)[:, None]
-    here = torch.arange(len(batch.index), device=bound.device)
+    here = torch.arange(len(batch.sample), device=bound.device)
     code, multiplier = batch.code, batch.multiplier
     free = torch.empty_like(code)
     for sweep in range(look):
@@ -324,7 +324,7 @@ def _sweeps(atoms: Atoms, batch: _Batch, adapt_until: int) -> Tensor:
         # t = relaxed a + multiplier; soft-thresholding splits it into code and new multiplier.
         free.mul_(relax).add_(code, alpha=1 - relax).add_(multiplier)
         torch.clamp(free, -bound, bound, out=multiplier)
-        multiplier[here, batch.index] = free[here, batch.index]  # no threshold, but code 0
+        multiplier[here, batch.sample] = free[here, batch.sample]  # no threshold, but code 0
         torch.sub(free, multiplier, out=code)
     batch.age.add_(look)
     size = torch.maximum(code.norm(dim=1), quadratic.norm(dim=1))
