@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 from kscn.data import Source
 from kscn.errors import InputError, ModelFileError
-from kscn.features import Scattering2D, ScatteringFeatures, maps
+from kscn.features import FeatureChain, Scattering2D, ScatteringFeatures, maps
 
 
 def images(n, *shape, seed=0):
@@ -49,6 +49,25 @@ def test_maps_are_those_of_the_image_amid_zeros_divided_by_their_maxima():
     found = ScatteringFeatures(2, 4).fit_transform(x)
     np.testing.assert_allclose(found, divided.reshape(5, -1), rtol=1e-6)
     assert found.dtype == np.float32
+
+
+@pytest.mark.parametrize("shape", [(20, 33), (3, 33, 20)])
+def test_large_images_are_made_smaller_by_the_means_of_blocks(shape):
+    x = images(3, *shape)
+    high, wide = shape[-2:]
+    blocks = [
+        [x[..., y : y + 3, z : z + 3].mean(axis=(-2, -1)) for z in range(0, wide, 3)]
+        for y in range(0, high, 3)
+    ]
+    small = np.moveaxis(np.array(blocks), (0, 1), (-2, -1)).astype(np.float32)
+    found = ScatteringFeatures(largest_side=11).fit(x)
+    expected = ScatteringFeatures().fit(small)
+    assert found.J_ == expected.J_
+    np.testing.assert_allclose(found.transform(x), expected.transform(small), atol=2e-5)
+    same = FeatureChain.from_state(*FeatureChain.of_fitted([found]).state())
+    np.testing.assert_array_equal(same.transform(x), found.transform(x))
+    as_they_are = ScatteringFeatures(largest_side=33).fit_transform(x)
+    np.testing.assert_array_equal(as_they_are, ScatteringFeatures().fit_transform(x))
 
 
 def test_each_map_of_each_channel_has_the_largest_value_one():

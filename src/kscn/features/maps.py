@@ -98,6 +98,9 @@ class ScatteringFeatures(FeatureMap):
         Number of angles.
     normalise : "map-max" or None
         Divide each map of each image by the largest absolute value in it, or leave it.
+    largest_side : int, optional
+        Images with a longer side are first made smaller, by the mean over square blocks of pixels:
+        the time per image grows much faster than its area.
 
     Attributes
     ----------
@@ -112,14 +115,20 @@ class ScatteringFeatures(FeatureMap):
         "J": ("auto", Integer(1)),
         "L": (Integer(1),),
         "normalise": ("map-max", None),
+        "largest_side": (Integer(8), None),
     }
 
     def __init__(
-        self, J: int | str = "auto", L: int = 8, normalise: str | None = "map-max"
+        self,
+        J: int | str = "auto",
+        L: int = 8,
+        normalise: str | None = "map-max",
+        largest_side: int | None = None,
     ) -> None:
         self.J = J
         self.L = L
         self.normalise = normalise
+        self.largest_side = largest_side
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Prepare the filters for images X, (n, h, w) or (n, channels, h, w)."""
@@ -133,8 +142,11 @@ class ScatteringFeatures(FeatureMap):
                 f"X has samples of shape {shape}; scattering needs images, so give an array of "
                 "shape (n, height, width) or (n, channels, height, width)."
             )
+        longest = max(shape[-2:])
+        self._block = math.ceil(longest / min(longest, self.largest_side or longest))
+        self._reduced = tuple(math.ceil(side / self._block) for side in shape[-2:])
         if isinstance(self.J, str):
-            side = min(shape[-2:])
+            side = min(self._reduced)
             self._fit_size(max(2 if side >= 8 else 1, round(math.log2(side / 4))))
             # Fewer and larger pixels of the maps, where components of all would take too much
             # memory.
@@ -148,7 +160,7 @@ class ScatteringFeatures(FeatureMap):
 
     def _fit_size(self, J: int) -> None:
         """What images are filled up to for a number of scales, and how many features come out."""
-        *channels, height, width = self.sample_shape_
+        channels, (height, width) = self.sample_shape_[:-2], self._reduced
         unit = 2 ** min(J, 62)
         # What is smaller than that is refused by `maps_of`.
         high, wide = (size + (-size % unit if size >= unit else 0) for size in (height, width))
@@ -165,8 +177,12 @@ class ScatteringFeatures(FeatureMap):
         return self._scattering
 
     def _apply(self, samples: Tensor) -> Tensor:
-        y, x = np.subtract(self._padded, self.sample_shape_[-2:]).tolist()
+        y, x = np.subtract(self._padded, self._reduced).tolist()
         images, exponents = _at_unit_scale(samples)
+        if self._block > 1:  # blocks at the edge that are not full have a mean as well
+            images = nn.functional.avg_pool2d(
+                images, self._block, ceil_mode=True, count_include_pad=False
+            )
         images = nn.functional.pad(images, (x // 2, x - x // 2, y // 2, y - y // 2))
         maps = self.scattering_(images).flatten(-2)
         if self._params_of_fit["normalise"]:
