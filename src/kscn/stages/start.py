@@ -26,7 +26,7 @@ from kscn.stages.lloyd import Iteration, Lloyd
 from kscn.stages.run import Fit, Stage
 from kscn.subspaces import ScatterSums, Subspaces
 from kscn.subspaces.dimension import energy_dims
-from kscn.subspaces.search import Candidates, Problem, find_start
+from kscn.subspaces.search import Problem, find_start
 
 # Arithmetic of one sweep of one candidate over the subsample of the search, at the most.
 SWEEP_COST = 2e9
@@ -143,7 +143,7 @@ class StartSearch:
         offsets = None if found.offsets is None else found.offsets * scale
         return Subspaces(found.bases, offsets)
 
-    def _from_graph(self, problem: Problem, kind: str) -> Candidates:
+    def _from_graph(self, problem: Problem, kind: str) -> Subspaces:
         from kscn.neighbours.starts import graph_starts  # and with it all of scikit-learn
 
         return graph_starts(problem, kind)
