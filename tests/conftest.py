@@ -26,7 +26,21 @@ sys.path[:0] = [str(Path(__file__).parent / "device"), str(Path(__file__).parent
 import short  # noqa: E402
 import simulated  # noqa: E402
 
+from kscn.subspaces import search  # noqa: E402
+
 simulated.unsupported()
+
+# For all tests, and for fixtures that outlive a test; processes of `warm` do the same.
+LONG = {name: getattr(search, name) for name in short.SEARCH[search.__name__]}
+short.choices(what=short.SEARCH)
+
+
+@pytest.fixture(autouse=True)
+def long_search(request, monkeypatch):
+    """Searches at full length, for bounds on quality and tests of the search itself."""
+    if request.node.get_closest_marker("slow") or request.path.name == "test_search.py":
+        for name, value in LONG.items():
+            monkeypatch.setattr(search, name, value)
 
 
 @pytest.fixture(scope="module")
