@@ -31,16 +31,15 @@ from kscn.subspaces import search  # noqa: E402
 simulated.unsupported()
 
 # For all tests, and for fixtures that outlive a test; processes of `warm` do the same.
-LONG = {name: getattr(search, name) for name in short.SEARCH[search.__name__]}
-short.choices(what=short.SEARCH)
+ROUNDS = search.ROUNDS
+short.searches()
 
 
 @pytest.fixture(autouse=True)
 def long_search(request, monkeypatch):
     """Searches at full length, for bounds on quality and tests of the search itself."""
     if request.node.get_closest_marker("slow") or request.path.name == "test_search.py":
-        for name, value in LONG.items():
-            monkeypatch.setattr(search, name, value)
+        monkeypatch.setattr(search, "ROUNDS", ROUNDS)
 
 
 @pytest.fixture(scope="module")

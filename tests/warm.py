@@ -106,6 +106,6 @@ def _run(argv, before, place, environment, streams):
     os.environ.update(environment)
     os.chdir(place)
     sys.argv = argv
-    short.choices(what=short.SEARCH)  # as in the tests
+    short.searches()  # as in the tests
     exec(before, {})
     runpy.run_path(argv[0], run_name="__main__")
