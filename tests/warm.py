@@ -32,6 +32,7 @@ FORKS.set_forkserver_preload(
         "kscn.web.serving",
         "scipy.optimize",
         "sklearn.cluster",
+        "torch._dynamo",  # which the first optimiser of a process imports, for two seconds
         "torch.distributed.run",
         "torch.optim.swa_utils",
     ]
