@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from kscn.atomicfile import sync_directory
 from kscn.errors import ModelFileError, reason
-from kscn.modelfile import sync_directory
 
 _FORMAT, _VERSION = "kscn-explore", 1
 # A file may come from elsewhere. It is read whole, and its entries are flat: what holds more
