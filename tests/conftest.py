@@ -26,7 +26,20 @@ sys.path[:0] = [str(Path(__file__).parent / "device"), str(Path(__file__).parent
 import short  # noqa: E402
 import simulated  # noqa: E402
 
+from kscn.subspaces import search  # noqa: E402
+
 simulated.unsupported()
+
+# For all tests, and for fixtures that outlive a test; processes of `warm` do the same.
+ROUNDS = search.ROUNDS
+short.searches()
+
+
+@pytest.fixture(autouse=True)
+def long_search(request, monkeypatch):
+    """Searches at full length, for bounds on quality and tests of the search itself."""
+    if request.node.get_closest_marker("slow") or request.path.name == "test_search.py":
+        monkeypatch.setattr(search, "ROUNDS", ROUNDS)
 
 
 @pytest.fixture(scope="module")

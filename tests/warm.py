@@ -13,6 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import short
+
 import kscn
 
 FORKS = multiprocessing.get_context("forkserver")
@@ -30,6 +32,7 @@ FORKS.set_forkserver_preload(
         "kscn.web.serving",
         "scipy.optimize",
         "sklearn.cluster",
+        "torch._dynamo",  # which the first optimiser of a process imports, for two seconds
         "torch.distributed.run",
         "torch.optim.swa_utils",
     ]
@@ -104,5 +107,6 @@ def _run(argv, before, place, environment, streams):
     os.environ.update(environment)
     os.chdir(place)
     sys.argv = argv
+    short.searches()  # as in the tests
     exec(before, {})
     runpy.run_path(argv[0], run_name="__main__")

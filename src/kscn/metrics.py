@@ -10,6 +10,7 @@ Labels only ever score here; nothing in this module is used by training. Two mar
 Labels may be integers or strings (where the marks read "-1").
 """
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,15 +74,12 @@ def clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
 def normalized_mutual_info(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     """Mutual information of classes and clusters over the arithmetic mean of their entropies.
 
+    It is 1 when classes and clusters are the same partition, 0 when they are independent.
+
     Parameters
     ----------
     y_true, y_pred : array-like of shape (n_samples,)
         Classes and clusters, see the head of this module for -1.
-
-    Returns
-    -------
-    float
-        1 when classes and clusters are the same partition, 0 when they are independent.
     """
     from sklearn.metrics import normalized_mutual_info_score  # takes long to import
 
@@ -90,17 +88,12 @@ def normalized_mutual_info(y_true: ArrayLike, y_pred: ArrayLike) -> float:
 
 
 def adjusted_rand(y_true: ArrayLike, y_pred: ArrayLike) -> float:
-    """Agreement on pairs of samples, corrected so that a random clustering scores 0.
+    """Agreement on pairs of samples: 1 for the same partition, about 0 for a random one.
 
     Parameters
     ----------
     y_true, y_pred : array-like of shape (n_samples,)
         Classes and clusters, see the head of this module for -1.
-
-    Returns
-    -------
-    float
-        1 for the same partition, about 0 for a random one, at least -0.5.
     """
     from sklearn.metrics import adjusted_rand_score
 
@@ -137,18 +130,15 @@ def align_labels(y_true: ArrayLike, y_pred: ArrayLike) -> NDArray:
     rows, columns = pair.matching()
     matched = dict(zip(columns.tolist(), rows.tolist(), strict=True))
     numbers = pair.classes.dtype.kind in "iuf"
-    fresh = int(pair.classes.max()) + 1 if numbers else 0
+    unused = itertools.count(int(pair.classes.max()) + 1 if numbers else 0)
     names: list[object] = []
     for column, cluster in enumerate(pair.clusters):
         if column in matched:
             names.append(pair.classes[matched[column]])
-        elif _is_mark(cluster):
+        elif pair.noise[column]:
             names.append(NOISE if numbers else str(NOISE))
-        elif numbers:
-            names.append(fresh)
-            fresh += 1
         else:
-            names.append(f"cluster {cluster}")
+            names.append(next(unused) if numbers else f"cluster {cluster}")
     return np.array(names)[pair.pred_codes]
 
 
@@ -188,11 +178,6 @@ def subspace_recovery(true_bases: ArrayLike, bases: ArrayLike) -> float:
     true_bases, bases : array-like of shape (k, d, p)
         One basis per subspace, in columns. Columns of zeros pad smaller subspaces; `k` and `p`
         may differ between the two, `d` may not.
-
-    Returns
-    -------
-    float
-        Mean sine, between 0 and 1.
     """
     true_list, found_list = _orthonormal("true_bases", true_bases), _orthonormal("bases", bases)
     if true_list[0].shape[0] != found_list[0].shape[0]:
@@ -255,10 +240,9 @@ def _as_labels(name: str, labels: ArrayLike) -> NDArray:
         array = np.asarray(labels)
     except ValueError as error:
         raise InputError(f"{name} must be one list of labels, got nested lists: {error}.") from None
-    if array.ndim != 1:
-        raise InputError(f"{name} must be one-dimensional, got shape {array.shape}.")
-    if array.size == 0:
-        raise InputError(f"{name} is empty; at least one label is needed.")
+    if array.ndim != 1 or array.size == 0:
+        fault = "is empty" if array.size == 0 else f"has shape {array.shape}"
+        raise InputError(f"{name} {fault}; a one-dimensional list of labels is needed.")
     if array.dtype.kind == "O":
         if any(value is None or value != value for value in array):
             raise InputError(f"{name} has missing labels; mark unlabelled samples with -1.")
@@ -268,9 +252,7 @@ def _as_labels(name: str, labels: ArrayLike) -> NDArray:
         raise InputError(f"{name} has NaN or infinite labels; mark unlabelled samples with -1.")
     if array.dtype.kind not in "biufUS" or array.ndim != 1:
         raise InputError(f"{name} must hold integers or strings, got {array.dtype}.")
-    if array.dtype.kind == "b":
-        return array.astype(np.int64)
-    return array.astype(str) if array.dtype.kind == "S" else array
+    return array.astype({"b": np.int64, "S": str}.get(array.dtype.kind, array.dtype))
 
 
 def _marks(labels: NDArray) -> NDArray[np.bool_]:
@@ -278,10 +260,6 @@ def _marks(labels: NDArray) -> NDArray[np.bool_]:
     if labels.dtype.kind == "u":
         return np.zeros(labels.shape, dtype=bool)
     return labels == (str(NOISE) if labels.dtype.kind == "U" else NOISE)
-
-
-def _is_mark(label: object) -> bool:
-    return bool(_marks(np.array([label]))[0])
 
 
 def _orthonormal(name: str, bases: ArrayLike) -> list[NDArray[np.float64]]:

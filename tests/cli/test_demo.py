@@ -38,7 +38,7 @@ def figures(output, name):
     return [float(word.rstrip("%")) for word in words[1:4]]
 
 
-def test_demo_clusters_digits_and_draws_them(hasty, kscn, finished, tmp_path):
+def test_demo_clusters_digits_and_draws_them(hasty, short_choice, kscn, finished, tmp_path):
     shutil.copytree(finished, tmp_path / "demo")  # an earlier run, to be replaced
     result = kscn("demo", "-o", tmp_path / "demo", env={"COLUMNS": "80"})
     assert result.exit_code == 0, result.output

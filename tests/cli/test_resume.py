@@ -36,7 +36,7 @@ DEEP = ("--method", "kscn-s", "--pretrain-epochs", 3, "--epochs", 3, "--n-init",
 BEST = ("--method", "best", "--epochs", 3, "--starts", 1, "--refine")
 LINEAR = ("--method", "k-subspaces", "--subspace-dim", 3, "--n-init", 1)
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-DIGITS, FEW = 300, 100
+DIGITS, FEW = 150, 100
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ def every_state_is_written(monkeypatch):
 
 @pytest.fixture(scope="module")
 def digits():
-    return np.asarray(data.load("digits").samples)[:400]
+    return np.asarray(data.load("digits").samples)[:200]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def deep(**settings):
         "epochs": 4,
         "tol": 0.0,
         "n_init": 1,
-        "batch_size": 64,
+        "batch_size": 32,
         "augment": "affine",
         "random_state": 5,
     }
@@ -223,8 +223,8 @@ def test_a_fit_with_other_settings_or_data_is_refused(digits, tmp_path):
     deep(checkpoint_dir=tmp_path).fit(digits)
     with pytest.raises(ModelFileError, match=r"weight was 0\.08 there and is 1\.0 now"):
         deep(checkpoint_dir=tmp_path, weight=1.0).fit(digits)
-    with pytest.raises(ModelFileError, match="samples was 400 there and is 300 now"):
-        deep(checkpoint_dir=tmp_path).fit(digits[:300])
+    with pytest.raises(ModelFileError, match="samples was 200 there and is 150 now"):
+        deep(checkpoint_dir=tmp_path).fit(digits[:150])
     with pytest.raises(ModelFileError, match="another fit: first samples"):
         deep(checkpoint_dir=tmp_path).fit(digits[::-1])
 

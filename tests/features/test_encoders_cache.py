@@ -1,12 +1,11 @@
 """The cache of embeddings: what is found again, what a kill costs, and its limit."""
 
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tinyencoder
+import warm
 
 from kscn.errors import InputError
 from kscn.features.encoders import cache, load_encoder
@@ -105,8 +104,8 @@ def test_a_kill_costs_no_more_than_a_shard(encoder, counted, tmp_path):
         f"found = module.load_encoder({encoder.name!r})\n"
         "found.embed(images, progress=lambda done, n: done >= 24 and os.kill(os.getpid(), 9))\n"
     )
-    killed = subprocess.run([sys.executable, "-c", code], env=os.environ)
-    assert killed.returncode == -9
+    (tmp_path / "killed.py").write_text(code)
+    assert warm.Started(tmp_path / "killed.py").wait() == -9
     expected = encoder.embed(IMAGES, cache=False)
     del counted[:]
     assert (encoder.embed(IMAGES) == expected).all()

@@ -117,8 +117,7 @@ def test_the_nearest_do_where_local_subspaces_cost_too_much(monkeypatch):
 def test_dimensions_that_differ_are_all_dealt_out(kind):
     z, y = union(p=[1, 2, 3], noise=0.0)
     made = starts.graph_starts(problem(z, 3, [3, 1, 2]), kind)
-    used = made.used[0].sum(dim=1)
-    assert sorted(used.tolist()) == [1, 2, 3]
+    assert sorted(made[0].dims.tolist()) == [1, 2, 3]
     sums = ScatterSums(3, 9, affine=False)
     sums.add(z.double(), torch.from_numpy(y).long())
     assert starts._fitting_dims(problem(z, 3, [3, 1, 2]), sums).tolist() == [1, 2, 3]

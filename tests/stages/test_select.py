@@ -6,8 +6,7 @@ import torch
 
 from kscn.data import make_union_of_subspaces
 from kscn.metrics import clustering_accuracy
-from kscn.neighbours.consensus import margin
-from kscn.neighbours.consistency import Consistency
+from kscn.neighbours.consistency import Consistency, margin
 from kscn.stages.candidates import LAYOUT, Candidate, vector_spaces
 from kscn.stages.select import CONSENSUS, Scored, _taken, select
 

@@ -153,6 +153,31 @@ def test_rows_times_is_the_matrix_product():
         torch.testing.assert_close(rows_times(z, matrix), z @ matrix)
 
 
+def single(n, d, seed=1):
+    return samples(n, d, seed, torch.float32)
+
+
+@pytest.mark.parametrize("inner", [1, 3, 5, 8, 13, 21, 64, 80])
+@pytest.mark.parametrize("width", [1, 5, 8, 10, 16, 80])
+def test_equal_rows_have_equal_products_wherever_they_are(inner, width):
+    # Rows of 5 or 21 numbers begin at any alignment, which some kernels make a difference of.
+    z = single(1, inner).expand(70, -1).contiguous()
+    for matrix in (single(inner, width), single(width, inner).mT):
+        product = rows_times(z, matrix)
+        torch.testing.assert_close(product, z @ matrix, rtol=1e-4, atol=1e-5)
+        assert torch.equal(product, product[:1].expand(70, -1))
+        assert torch.equal(rows_times(z[:1], matrix), product[:1])
+
+
+@pytest.mark.parametrize(("d", "p"), [(8, 5), (8, 7), (16, 3), (9, 5)])
+def test_distances_close_to_a_subspace_do_not_depend_on_the_place_either(d, p):
+    found = random_subspaces(2, d, p, dtype=torch.float32)
+    on_it = found.project(single(1, d, seed=2), torch.zeros(1, dtype=torch.long))
+    z = on_it.expand(70, -1) + 1e-3 * single(1, d, seed=3)
+    residual = found.residuals(z.contiguous())
+    assert torch.equal(residual, residual[:1].expand(70, -1))
+
+
 def test_equally_near_subspaces_give_the_first():
     twice = random_subspaces(1, 6, 2).bases.repeat(3, 1, 1)
     assert Subspaces(twice).assign(samples(20, 6))[0].tolist() == [0] * 20

@@ -11,16 +11,17 @@ from sklearn.metrics import normalized_mutual_info_score
 from kscn.data import make_union_of_subspaces
 from kscn.metrics import clustering_accuracy
 from kscn.subspaces import Subspaces, principal_angles, search
-from kscn.subspaces.agreement import consensus, mutual_information, settled
 from kscn.subspaces.search import (
-    Candidates,
     Effort,
     Problem,
     candidates_from_labels,
+    consensus,
     find_start,
     initial_candidates,
+    mutual_information,
     propose_swaps,
     run_chain,
+    settled,
     sweep,
 )
 from kscn.subspaces.seeding import draw_rows
@@ -57,11 +58,6 @@ VARIANTS = {
 }
 
 
-def as_subspaces(candidates, r):
-    offsets = None if candidates.offsets is None else candidates.offsets[r]
-    return Subspaces(candidates.bases[r], offsets)
-
-
 # Sweeps -------------------------------------------------------------------------------------------
 
 
@@ -84,7 +80,7 @@ def test_candidates_are_valid_subspaces_of_the_asked_dimensions(init, variant):
     candidates = initial_candidates(task, init, 5)
     candidates, _ = sweep(task, candidates, 3)
     for r in range(5):
-        one = as_subspaces(candidates, r)
+        one = candidates[r]
         assert one.fault() is None
         assert sorted(one.dims.tolist()) == sorted(task.dims.tolist())
 
@@ -96,7 +92,7 @@ def test_the_objective_is_the_weighted_sum_of_residuals(variant):
     _, objective = sweep(task, candidates, 1)  # that of the assignment before the step
     weight = torch.ones(len(task.z)) if task.weights is None else task.weights
     for r in range(4):
-        nearest = as_subspaces(candidates, r).residuals(task.z).amin(dim=1)
+        nearest = candidates[r].residuals(task.z).amin(dim=1)
         assert float(objective[r]) == pytest.approx(float((nearest * weight).sum()), rel=1e-3)
 
 
@@ -105,7 +101,7 @@ def test_a_trimmed_objective_leaves_out_the_farthest_share():
     candidates = initial_candidates(task, "k-means", 2)
     _, objective = sweep(task, candidates, 1)
     for r in range(2):
-        nearest = as_subspaces(candidates, r).residuals(task.z).amin(dim=1).sort().values
+        nearest = candidates[r].residuals(task.z).amin(dim=1).sort().values
         assert float(objective[r]) == pytest.approx(float(nearest[:270].sum()), rel=1e-3)
 
 
@@ -121,7 +117,7 @@ def test_candidates_do_not_feel_each_other(monkeypatch):
 def test_subspaces_of_labels_are_those_of_the_members():
     task, labels = problem(noise=0.01)
     used = torch.ones(1, 3, 2, dtype=torch.bool)
-    found = as_subspaces(candidates_from_labels(task, torch.tensor(labels)[None], used), 0)
+    found = candidates_from_labels(task, torch.tensor(labels)[None], used)[0]
     for i in range(3):
         members = task.z[torch.tensor(labels) == i]
         exact = torch.linalg.svd(members.mT, full_matrices=False).U[:, :2]
@@ -136,13 +132,13 @@ def test_a_swap_replaces_exactly_one_subspace(variant):
     task, _ = problem(**VARIANTS[variant])
     best = initial_candidates(task, "k-means", 1)
     proposals = propose_swaps(task, best)
-    assert len(proposals) == search.PROPOSALS
-    for r in range(len(proposals)):
+    assert len(proposals.bases) == search.PROPOSALS
+    for r in range(search.PROPOSALS):
         same = [torch.equal(proposals.bases[r, i], best.bases[0, i]) for i in range(3)]
         assert sum(same) == 2
-        one = as_subspaces(proposals, r)
+        one = proposals[r]
         assert one.fault() is None
-        assert one.dims.tolist() == as_subspaces(best, 0).dims.tolist()
+        assert one.dims.tolist() == best[0].dims.tolist()
 
 
 def test_swaps_are_seeded_by_badly_served_samples_but_not_by_trimmed_ones(monkeypatch):
@@ -158,7 +154,7 @@ def test_swaps_are_seeded_by_badly_served_samples_but_not_by_trimmed_ones(monkey
     used = torch.ones(1, 3, 2, dtype=torch.bool)
     best = candidates_from_labels(task, labels, used)
     propose_swaps(task, best)
-    residual = as_subspaces(best, 0).residuals(task.z).amin(dim=1)
+    residual = best[0].residuals(task.z).amin(dim=1)
     far = residual.argsort(descending=True)
     seeds = draws[0][0]
     assert (seeds[far[:30]] == 0).all()
@@ -176,12 +172,11 @@ def test_swaps_leave_a_minimum_that_sweeps_cannot_leave():
     task = Problem(torch.tensor(z).float(), None, torch.ones(3).long(), False, 0.0, generator)
     wrong = torch.deg2rad(torch.tensor([1.0, -1.0, 90.0]))
     bases = torch.stack([wrong.cos(), wrong.sin()], dim=1)[None, :, :, None]
-    start = Candidates(bases, None, torch.ones(1, 3, 1, dtype=torch.bool))
-    start, stuck = sweep(task, start, 50)
-    assert clustering_accuracy(labels, as_subspaces(start, 0).assign(task.z)[0].numpy()) < 0.7
+    start, stuck = sweep(task, Subspaces(bases), 50)
+    assert clustering_accuracy(labels, start[0].assign(task.z)[0].numpy()) < 0.7
     proposals, after = sweep(task, propose_swaps(task, start), 10)
     assert after.min() < 0.1 * stuck[0]
-    best = as_subspaces(proposals, int(after.argmin()))
+    best = proposals[int(after.argmin())]
     assert clustering_accuracy(labels, best.assign(task.z)[0].numpy()) > 0.95
 
 
@@ -260,9 +255,9 @@ def test_a_proposed_affine_subspace_passes_through_its_neighbourhood():
     best = initial_candidates(task, "k-means", 1)
     proposals = propose_swaps(task, best)
     mean = task.z.mean(dim=0, keepdim=True)
-    for r in range(len(proposals)):
+    for r in range(search.PROPOSALS):
         (new,) = (i for i in range(3) if not torch.equal(proposals.bases[r, i], best.bases[0, i]))
-        assert as_subspaces(proposals, r).residuals(mean)[0, new] < 1e-6
+        assert proposals[r].residuals(mean)[0, new] < 1e-6
 
 
 # The whole search ---------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ def test_spread_starts_cover_more_clusters_than_uniform_ones():
     for spread in (False, True):
         used = columns(20, 8, 2)
         starts = neighbourhood_starts(z, used, False, seeded(), size=12, spread=spread)
-        nearest = starts.residuals(z).view(400, 20, 8)
+        nearest = starts.map(lambda part: part.flatten(0, 1)).residuals(z).view(400, 20, 8)
         hit = [
             [float(nearest[labels == i, r].mean(dim=0).amin()) for i in range(8)] for r in range(20)
         ]

@@ -4,13 +4,12 @@ Everything here takes n x K memory and is meant for a sample of the data; subspa
 carry what is found to all samples.
 """
 
-from kscn.neighbours.consensus import consensus
-from kscn.neighbours.consistency import View, self_consistency
-from kscn.neighbours.ensemble import co_association, ensemble_clusters
+from kscn.neighbours.consistency import View, consensus, self_consistency
 from kscn.neighbours.graph import Neighbours, nearest, nearest_distinct, similarity_graph
 from kscn.neighbours.layout import layout_clusters, layouts, membership_graph
 from kscn.neighbours.local import local_subspace_clusters, nearest_by_local_subspace
 from kscn.neighbours.spectral import spectral_clusters, spectral_embedding
+from kscn.neighbours.starts import co_association, ensemble_clusters
 
 __all__ = [
     "Neighbours",

@@ -7,33 +7,39 @@ directions of its covariance). *Neighbours*: what share of a sample's nearest ca
 Both are averaged over clusters, so that small ones count as much as large ones, and multiplied. A
 clustering that is only an artefact of one view has a low value in the others, and one that is real
 need not show in all of them: the two views count in which most neighbours agree.
+
+What the self-consistent ones of many candidates have in common is one more candidate (k-means-based
+consensus clustering): mistakes that only one view makes are outvoted.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
 from torch import Tensor
 
 from kscn.neighbours.heldout import FOLDS, likelihoods, random_rank
 
 # Neighbours that are asked at most; views that count; samples that are sent back at most.
 ASKED, VIEWS, SENT = 10, 2, 2000
+# Standard errors below the best value at which a candidate has about a third of its weight, and
+# within which two values say the same. Neighbours are not independent of each other, so these are
+# more than the two of independent samples.
+ERRORS = 3
+# Weights below this share of the largest change nothing.
+FAINT = 1e-3
+STARTS = 5
 
 
 @dataclass(frozen=True)
 class View:
-    """One way to look at the sample.
-
-    Attributes
-    ----------
-    z : Tensor, shape (n, d)
-        The samples.
-    index : Tensor, shape (n, K)
-        The nearest of each, as rows of z.
-    """
+    """One way to look at the sample: its rows z (n, d), and the nearest of each, `index` (n, K)."""
 
     z: Tensor
     index: Tensor
@@ -84,3 +90,27 @@ def _mean_over_clusters(values: Tensor, labels: Tensor, k: int) -> float:
     total = values.new_zeros(k).index_add_(0, labels, values)
     count = torch.bincount(labels, minlength=k)
     return float((total / count.clamp(min=1)).sum() / (count > 0).sum())
+
+
+def margin(best: float, n: int) -> float:
+    """How far below the best self-consistency of n samples a value says the same."""
+    return ERRORS * math.sqrt(max(best * (1 - best), 0.0) / n)
+
+
+def consensus(
+    candidates: Sequence[NDArray], values: Sequence[float], k: int, seed: int = 0
+) -> NDArray:
+    """Labels (n,) of k clusters that candidates of these self-consistencies agree on best.
+
+    A candidate weighs the less, the more surely it is worse than the best.
+    """
+    best = max(values)
+    width = max(margin(best, len(candidates[0])), 1e-9)
+    share = np.exp((np.asarray(values) - best) / width)
+    pieces = [
+        np.sqrt(weight) * np.eye(k, dtype=np.float32)[labels]
+        for labels, weight in zip(candidates, share, strict=True)
+        if weight > FAINT
+    ]
+    described = np.concatenate(pieces, axis=1)
+    return KMeans(k, n_init=STARTS, random_state=seed).fit_predict(described)

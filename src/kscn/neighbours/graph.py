@@ -3,6 +3,11 @@
 Distances come from blocks of a matrix product with a running selection of the K nearest, so memory
 is n x K. For data near subspaces through the origin, nearness is the angle between lines, whatever
 their direction: the absolute cosine (thresholding subspace clustering).
+
+Sets too large to compare all with all have an index, a graph of faiss (HNSW): every sample is
+linked to some near ones when it comes in, and neighbours are found by following links. Nearly all
+of the nearest are found, in time that grows with n log n. Cells of k-means are faster to search,
+but of samples near subspaces they miss a fifth.
 """
 
 from __future__ import annotations
@@ -15,9 +20,14 @@ import scipy.sparse as sparse
 import torch
 from torch import Tensor
 
+from kscn.errors import InputError
+from kscn.extras import require
+
 # Rows of the product at a time, and columns of it: a block of 2,048 x 16,384 takes 128 MiB.
 ROWS, COLUMNS = 2048, 16384
 METRICS = ("distance", "cosine", "absolute cosine")
+# Of an index: links per sample, and candidates that are kept while links are followed.
+LINKS, WIDTH = 32, 100
 # Neighbours per sample of a graph, within which bounds.
 FEWEST, MOST = 4, 20
 
@@ -58,22 +68,20 @@ def nearest(
         What makes a sample near.
     index : {"exact", "approximate"}
         Compare all with all, in time that grows with n^2; or find nearly all of the nearest by an
-        index (`kscn.neighbours.approximate`, needs the extra `index`), by distance or cosine.
+        index (needs the extra `index`), by distance or cosine.
     seed : int
         Of the index.
     """
     if index not in ("exact", "approximate"):
         raise ValueError(f"index={index!r} must be 'exact' or 'approximate'")
-    if index == "approximate":
-        from kscn.neighbours.approximate import nearest_by_index
-
-        return nearest_by_index(z, count, metric, seed)
     if metric not in METRICS:
         raise ValueError(f"metric={metric!r} must be one of {', '.join(METRICS)}")
     n = len(z)
     count = min(count, n - 1)
     if metric != "distance":
         z = torch.nn.functional.normalize(z, dim=1, eps=torch.finfo(z.dtype).tiny)
+    if index == "approximate":
+        return _nearest_by_index(z, count, metric, seed)
     norms = z.square().sum(dim=1)
     found = [_nearest_of(z, norms, start, count, metric) for start in range(0, n, ROWS)]
     return Neighbours(*(torch.cat(part) for part in zip(*found, strict=True)))
@@ -124,6 +132,42 @@ def _nearest_of(
     if metric == "distance":
         best = 2 * best - norms[start : start + ROWS, None]
     return index, best
+
+
+def _nearest_by_index(z: Tensor, count: int, metric: str, seed: int) -> Neighbours:
+    """Nearly the `count` nearest of each row, which has unit length if the metric is the cosine."""
+    if metric == "absolute cosine":
+        raise InputError(
+            f"an approximate index knows the metrics distance and cosine, not {metric!r}; "
+            "leave index='approximate' out for others."
+        )
+    faiss = require("faiss", "index", "an approximate index")
+    rows = np.ascontiguousarray(z.detach().cpu().numpy(), dtype=np.float32)
+    # In random order: links to what came before are poor where samples are sorted by kind.
+    order = np.random.default_rng(seed).permutation(len(rows))
+    made = faiss.IndexHNSWFlat(rows.shape[1], LINKS)
+    made.hnsw.efConstruction = WIDTH
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)  # several would make another graph every time
+    try:
+        made.add(rows[order])
+    finally:
+        faiss.omp_set_num_threads(threads)
+    made.hnsw.efSearch = max(WIDTH, 2 * (count + 1))
+    squared, found = made.search(rows, count + 1)  # oneself is among them
+    # Where a part of the graph has too few members, numbers are missing and negative.
+    short = (found < 0).any(axis=1)
+    if short.any():
+        squared[short], found[short] = made.storage.search(rows[short], count + 1)
+    found = order[found]
+    # All but oneself, or but the farthest where many are as near as oneself.
+    own = found == np.arange(len(rows))[:, None]
+    others = np.argsort(own, axis=1, kind="stable")[:, :-1]
+    squared, found = (np.take_along_axis(part, others, axis=1) for part in (squared, found))
+    closeness = -squared if metric == "distance" else 1 - squared / 2
+    return Neighbours(
+        torch.from_numpy(found).to(z.device), torch.from_numpy(closeness).to(z.device, z.dtype)
+    )
 
 
 def similarity_graph(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kscn.neighbours.graph import Neighbours, nearest, similarity_graph
-from kscn.neighbours.spectral import spectral_clusters, spectral_embedding
+from kscn.neighbours.spectral import graph_clusters
 
 # Neighbours per sample in the graph.
 COUNT = 20
@@ -46,42 +46,21 @@ def local_subspace_clusters(
     more: Sequence[int] = MORE,
     seed: int = 0,
 ) -> NDArray:
-    """k clusters of the rows of z (n, d), labels (n,), by their local subspaces.
+    """k clusters of the rows of z (n, d), labels (n,), by their local subspaces of dimension `dim`.
 
-    Parameters
-    ----------
-    z : Tensor, shape (n, d)
-        Samples, on any device.
-    k : int
-        Number of clusters.
-    dim : int
-        Dimension of the subspaces looked for.
-    affine : bool
-        Whether they may miss the origin. An affine subspace is a linear one of one dimension more
-        once every sample has a further coordinate that is the same for all.
-    more : sequence of int
-        How many nearest samples beyond the dimension local subspaces are fitted to. A graph is made
-        for each number and their sum is clustered, since none is right for all data.
-    seed : int
-        Of the eigenvectors and of k-means.
+    Local subspaces are fitted to so many nearest samples `more` than their dimension. A graph is
+    made for each number and their sum is clustered, since none is right for all data.
     """
     if affine:
-        z, dim = homogeneous(z), dim + 1
+        # An affine subspace is a linear one of one dimension more once every sample has a further
+        # coordinate: constant, and as large as a usual sample.
+        z, dim = z - z.mean(dim=0), dim + 1
+        usual = z.square().sum(dim=1).mean().sqrt()
+        z = torch.cat([z, usual.expand(len(z), 1)], dim=1)
     rows = whitened(z, k * dim)
-    graphs = [
-        similarity_graph(
-            nearest_by_local_subspace(rows, dim, COUNT, dim + size), COUNT, "closeness"
-        )
-        for size in more
-    ]
-    return spectral_clusters(spectral_embedding(sum(graphs[1:], graphs[0]), k, seed)[1], k, seed)
-
-
-def homogeneous(z: Tensor) -> Tensor:
-    """z less its mean with a further coordinate, constant and as large as a usual sample."""
-    z = z - z.mean(dim=0)
-    size = z.square().sum(dim=1).mean().sqrt()
-    return torch.cat([z, size.expand(len(z), 1)], dim=1)
+    near = [nearest_by_local_subspace(rows, dim, COUNT, dim + size) for size in more]
+    graphs = [similarity_graph(each, COUNT, "closeness") for each in near]
+    return graph_clusters(sum(graphs[1:], graphs[0]), k, seed)
 
 
 def whitened(z: Tensor, count: int) -> Tensor:
@@ -114,21 +93,8 @@ def nearest_by_local_subspace(
 ) -> Neighbours:
     """The `count` samples whose local subspaces agree best with that of each row of z (n, d).
 
-    Parameters
-    ----------
-    z : Tensor, shape (n, d)
-        Samples, on any device.
-    dim : int
-        Dimension of the local subspaces; less where groups or the space have no room for it.
-    count : int
-        Neighbours per sample; fewer where there are not as many.
-    size : int, optional
-        Nearest samples that the subspace of a sample is fitted to, `dim` + 2 unless given.
-
-    Returns
-    -------
-    Neighbours
-        Closeness is exp(-8 mean of sin^2 of the principal angles), between 0 and 1.
+    These are fitted to `size` nearest samples, `dim` + 2 unless given. Closeness is exp(-8 mean of
+    sin^2 of the principal angles), between 0 and 1.
     """
     size = min(dim + 2 if size is None else size, len(z) - 1)
     dim = min(dim, z.shape[1], size + 1)

@@ -81,3 +81,8 @@ def spectral_clusters(vectors: NDArray, k: int, seed: int = 0) -> NDArray:
         # Fewer different rows than clusters leave some empty, which whoever asked deals with.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return KMeans(k, n_init=STARTS, random_state=seed).fit_predict(rows)
+
+
+def graph_clusters(graph: sparse.csr_array, k: int, seed: int = 0) -> NDArray:
+    """k clusters (n,) of the nodes of a graph."""
+    return spectral_clusters(spectral_embedding(graph, k, seed)[1], k, seed)

@@ -1,7 +1,9 @@
 """Starts of k-subspaces from graphs of a sample: its neighbours, or an ensemble of short runs.
 
 A graph says which samples belong together where single starts of k-subspaces do not: most of one
-subspace's nearest lie on it. Its clusters are the start, and k-subspaces goes on from there.
+subspace's nearest lie on it. And though one run of k-subspaces from a random start is poor, most
+runs keep two samples of one subspace together (EKSS). The clusters of the graph are the start, and
+k-subspaces goes on from there.
 """
 
 from __future__ import annotations
@@ -12,19 +14,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kscn.neighbours.ensemble import ensemble_clusters
-from kscn.neighbours.graph import graph_size, nearest, similarity_graph
+from kscn.neighbours.graph import Neighbours, graph_size, nearest, similarity_graph
 from kscn.neighbours.local import affordable, local_subspace_clusters
-from kscn.neighbours.spectral import spectral_clusters, spectral_embedding
-from kscn.subspaces import ScatterSums
-from kscn.subspaces.search import Candidates, Problem
+from kscn.neighbours.spectral import graph_clusters
+from kscn.subspaces import ScatterSums, Subspaces
+from kscn.subspaces.search import Problem, candidate_labels, initial_candidates, sweep
 
 # Samples in a graph, at least and per cluster; a sample of more is thinned out at random.
 ROWS, ROWS_PER_CLUSTER = 2048, 40
+# Of an ensemble: runs, sweeps of each, and entries of the co-association kept per sample.
+RUNS, SWEEPS, COUNT = 100, 3, 10
 
 
-def graph_starts(problem: Problem, kind: str) -> Candidates:
-    """A start of the kind "neighbours" or "ensemble" for a search, on a part of its sample."""
+def graph_starts(problem: Problem, kind: str) -> Subspaces:
+    """A start (1, k, d, p) of the kind "neighbours" or "ensemble" for a search, on some samples."""
     seed = int(torch.randint(2**31, (1,), generator=problem.generator))
     part = _thinned(problem)
     make = ensemble_clusters if kind == "ensemble" else neighbour_clusters
@@ -34,9 +37,7 @@ def graph_starts(problem: Problem, kind: str) -> Candidates:
     sums = ScatterSums(part.k, part.z.shape[1], part.affine, part.z.device)
     sums.add(part.z.double(), labels, part.weights)
     exact = sums.subspaces(_fitting_dims(part, sums)).to(torch.float32)
-    used = torch.arange(part.p, device=part.z.device) < exact.dims[:, None]
-    offsets = None if exact.offsets is None else exact.offsets[None]
-    return Candidates(exact.bases[None], offsets, used[None])
+    return exact.map(lambda part: part[None])
 
 
 def neighbour_clusters(
@@ -44,17 +45,43 @@ def neighbour_clusters(
 ) -> NDArray:
     """k clusters of the rows of z (n, d), labels (n,), by local subspaces of dimension `dim`.
 
-    Local subspaces take n^2 time in the square of the coordinates that they lie in. Where that is
-    too much, and where the dimension is not known, clusters are those of the nearest: on the lines
-    of smallest angle, or for affine subspaces by distance.
+    Where these would take too long, and where the dimension is not known, clusters are those of the
+    nearest: on the lines of smallest angle, or for affine subspaces by distance.
     """
     n, d = z.shape
     if dim is not None and affordable(n, d, k, dim, affine):
         return local_subspace_clusters(z, k, dim, affine=affine, more=(2,), seed=seed)
     metric = "distance" if affine else "absolute cosine"
     count = graph_size(n, k)
-    graph = similarity_graph(nearest(z, count, metric), count, metric)
-    return spectral_clusters(spectral_embedding(graph, k, seed)[1], k, seed)
+    return graph_clusters(similarity_graph(nearest(z, count, metric), count, metric), k, seed)
+
+
+def ensemble_clusters(
+    z: Tensor, k: int, dim: int, *, affine: bool = False, runs: int = RUNS, seed: int = 0
+) -> NDArray:
+    """k clusters of the rows of z (n, d), labels (n,), that many runs of k-subspaces speak for.
+
+    Samples are in float32, and centred if the subspaces are affine.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    dims = torch.full((k,), dim)
+    problem = Problem(z, None, dims, affine=affine, trim=0.0, generator=generator)
+    ended, _ = sweep(problem, initial_candidates(problem, "neighbourhood", runs), SWEEPS)
+    near = co_association(candidate_labels(problem, ended), COUNT)
+    return graph_clusters(similarity_graph(near, COUNT, "closeness"), k, seed)
+
+
+def co_association(labels: Tensor, count: int) -> Neighbours:
+    """The `count` samples that share a cluster with each sample most often in runs (B, n).
+
+    Closeness is the share of runs that put both into one cluster.
+    """
+    runs, n = labels.shape
+    k = int(labels.max()) + 1
+    places = labels.mT + k * torch.arange(runs, device=labels.device)  # (n, B)
+    described = torch.zeros(n, runs * k, device=labels.device).scatter_(1, places, 1.0)
+    near = nearest(described, count)  # minus twice the number of runs that tell the two apart
+    return Neighbours(near.index, 1 + near.closeness / (2 * runs))
 
 
 def _fitting_dims(problem: Problem, sums: ScatterSums) -> Tensor:

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kscn.neighbours import Neighbours, View, consensus, self_consistency
-from kscn.neighbours.consensus import margin
-from kscn.neighbours.consistency import Consistency, neighbour_consistency
+from kscn.neighbours.consistency import Consistency, margin, neighbour_consistency
 from kscn.neighbours.heldout import FOLDS, energies, random_rank, unexplained
 from kscn.parallel import side_by_side
 from kscn.stages.candidates import LAYOUT, Candidate, Space, candidates, laid_out, neighbours_of

@@ -12,6 +12,7 @@ nearly equal numbers when z lies almost on the subspace; those entries are evalu
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -42,6 +43,8 @@ def rows_times(z: Tensor, matrix: Tensor) -> Tensor:
 class Subspaces:
     """k linear or affine subspaces of R^d.
 
+    The search holds R sets of them in one object, with R as a further dimension in front.
+
     Parameters
     ----------
     bases : Tensor, shape (k, d, p)
@@ -58,6 +61,21 @@ class Subspaces:
         """k subspaces of dimension p, orthogonal to each other, along the axes of R^(k p)."""
         return cls(torch.eye(k * p).view(k * p, k, p).permute(1, 0, 2).contiguous())
 
+    @classmethod
+    def through(cls, points: Tensor | None, bases: Tensor) -> Subspaces:
+        """Affine subspaces with these bases through `points` (k, d); linear ones without points."""
+        if points is None:
+            return cls(bases)
+        return cls(bases, points - (bases @ (bases.mT @ points[..., None])).squeeze(-1))
+
+    @classmethod
+    def joined(
+        cls, parts: Sequence[Subspaces], join: Callable[[list[Tensor]], Tensor] = torch.cat
+    ) -> Subspaces:
+        """One object of several of the same kind, by `torch.cat` or alike."""
+        offsets = [part.offsets for part in parts if part.offsets is not None]
+        return cls(join([part.bases for part in parts]), join(offsets) if offsets else None)
+
     @property
     def n_clusters(self) -> int:
         """The number of subspaces, k."""
@@ -69,9 +87,14 @@ class Subspaces:
         return self.bases.shape[1]
 
     @property
+    def used(self) -> Tensor:
+        """Which columns of each basis are not zero, shape (k, p)."""
+        return (self.bases != 0).any(dim=-2)
+
+    @property
     def dims(self) -> Tensor:
-        """The dimension of each subspace: its columns that are not zero, shape (k,)."""
-        return (self.bases != 0).any(dim=1).sum(dim=1)
+        """The dimension of each subspace, shape (k,)."""
+        return self.used.sum(dim=-1)
 
     @cached_property
     def _stacked(self) -> Tensor:
@@ -130,15 +153,33 @@ class Subspaces:
             out[rows] = nearest if self.offsets is None else nearest + self.offsets[i]
         return out
 
+    def map(self, change: Callable[[Tensor], Tensor]) -> Subspaces:
+        """The same change made to bases and offsets."""
+        offsets = None if self.offsets is None else change(self.offsets)
+        return Subspaces(change(self.bases), offsets)
+
+    def __getitem__(self, index: int | slice | Tensor) -> Subspaces:
+        return self.map(lambda part: part[index])
+
     def reordered(self, order: Tensor) -> Subspaces:
         """The same subspaces under other numbers: new subspace i is old subspace `order[i]`."""
-        return Subspaces(self.bases[order], None if self.offsets is None else self.offsets[order])
+        return self[order]
+
+    def replaced(self, index: Tensor | tuple[Tensor, Tensor], new: Subspaces) -> Subspaces:
+        """These subspaces, in their precision, with `new` ones in the places `index`."""
+
+        def put(old: Tensor, fresh: Tensor) -> Tensor:
+            old = old.clone()
+            old[index] = fresh.to(old.dtype)
+            return old
+
+        if self.offsets is None or new.offsets is None:
+            return Subspaces(put(self.bases, new.bases))
+        return Subspaces(put(self.bases, new.bases), put(self.offsets, new.offsets))
 
     def to(self, dtype: torch.dtype, device: torch.device | str | None = None) -> Subspaces:
         """The same subspaces in another precision, and on another device if one is named."""
-        device = self.bases.device if device is None else device
-        offsets = None if self.offsets is None else self.offsets.to(device, dtype)
-        return Subspaces(self.bases.to(device, dtype), offsets)
+        return self.map(lambda part: part.to(device or part.device, dtype))
 
     def fault(self, atol: float = 1e-5) -> str | None:
         """Say in words why these are not valid subspaces, or return None when they are."""
@@ -150,7 +191,7 @@ class Subspaces:
         if not self.bases.isfinite().all():
             return "bases contain NaN or infinity"
         gram = self.bases.mT @ self.bases
-        used = torch.arange(p, device=gram.device) < self.dims[:, None]  # (k, p)
+        used = torch.arange(p, device=gram.device) < self.dims[:, None]  # zero columns come last
         error = (gram - torch.diag_embed(used.to(gram.dtype))).abs().amax(dim=(1, 2))
         if error.max() > atol:
             return f"basis {int(error.argmax())} is off orthonormality by {error.max():.1e}"

@@ -51,9 +51,8 @@ def retract(base: Tensor, step: Tensor) -> Tensor:
 def geodesic(base: Tensor, direction: Tensor, time: float = 1.0) -> Tensor:
     """Follow the geodesic that leaves `base` along a tangent direction (Edelman et al. 1998)."""
     u, s, vh = torch.linalg.svd(direction, full_matrices=False)
-    turned = (base @ vh.mT) * torch.cos(time * s)[..., None, :] + u * torch.sin(time * s)[
-        ..., None, :
-    ]
+    angle = time * s[..., None, :]
+    turned = (base @ vh.mT) * torch.cos(angle) + u * torch.sin(angle)
     # The formula is orthonormal in exact arithmetic only; QR removes what rounding adds up.
     return torch.linalg.qr(turned @ vh).Q
 
@@ -71,21 +70,12 @@ def residual_gradient(bases: Tensor, z: Tensor, labels: Tensor) -> Tensor:
 
 
 def descend(scatter: Tensor, bases: Tensor) -> Tensor:
-    """One gradient step on every subspace, with the best of a range of step sizes for each.
+    """One gradient step on every basis (k, d, p), with the best of a range of step sizes for each.
 
-    Parameters
-    ----------
-    scatter : Tensor, shape (k, d, d)
-        Sums of z z^T over the members; the objective is trace(A) - trace(S^T A S).
-    bases : Tensor, shape (k, d, p)
-        Where the subspaces are.
-
-    Returns
-    -------
-    Tensor, shape (k, d, p)
-        The gradient -2 A S is projected on the tangent space and followed by QR retraction. Step
-        sizes are tried in units of 1 / |S^T A S|, so they suit any scale of the latents; a
-        subspace that no step improves stays, so the objective never rises.
+    With scatter sums A (k, d, d) of the members, the objective is trace(A) - trace(S^T A S). Its
+    gradient -2 A S is projected on the tangent space and followed by QR retraction. Step sizes are
+    tried in units of 1 / |S^T A S|, so they suit any scale of the latents; a subspace that no step
+    improves stays, so the objective never rises.
     """
     downhill = -tangent(bases, -2 * scatter @ bases)
     # A cluster without members has no gradient and stays.

@@ -28,7 +28,6 @@ from threading import Event
 import torch
 from torch import Tensor
 
-from kscn.subspaces.agreement import Ended, consensus, settled
 from kscn.subspaces.bases import Subspaces
 from kscn.subspaces.seeding import (
     LABEL_STARTS,
@@ -48,24 +47,12 @@ CULL_SWEEPS, FINAL_SWEEPS = 2, 8
 BUDGET, MOST_CHAINS = 5e9, 10_000
 # Candidates share one product while their projections fit in cache: floats per chunk.
 CHUNK = 1 << 17
+# Objectives within this share of the lowest are tied, and with so many chains of the same
+# clustering the search ends.
+TIE, AGREED = 0.005, 3
 
 Report = Callable[[int, int, int, float], None]
-
-
-@dataclass
-class Candidates:
-    """R sets of k subspaces: bases (R, k, d, p), offsets (R, k, d) or None, used (R, k, p)."""
-
-    bases: Tensor
-    offsets: Tensor | None
-    used: Tensor
-
-    def __getitem__(self, index: Tensor | slice) -> Candidates:
-        offsets = None if self.offsets is None else self.offsets[index]
-        return Candidates(self.bases[index], offsets, self.used[index])
-
-    def __len__(self) -> int:
-        return len(self.bases)
+Ended = tuple[float, Subspaces, Tensor]  # objective, subspaces and labels of a chain
 
 
 @dataclass
@@ -102,18 +89,18 @@ def find_start(
     init: str | None,
     n_init: int,
     report: Report = lambda *_: None,
-    given: Candidates | None = None,
+    given: Subspaces | None = None,
 ) -> Subspaces:
     """The start that up to n_init chains settle on; with n_init = 1, one start without swaps.
 
     Candidates that are `given` race beside those of the kind `init`, or alone if that is None.
-    `report` hears (rounds done, rounds at most, candidates, lowest objective).
+    `report` is called with rounds done, rounds at most, candidates and the lowest objective.
     """
     if n_init == 1 or problem.k == 1:
         racing = _racers(problem, init if given is None else None, 1, given)
         only, reached = _winner(*sweep(problem, racing, RACE_SWEEPS))
-        report(1, 1, len(racing), reached)
-        return Subspaces(only.bases[0], None if only.offsets is None else only.offsets[0])
+        report(1, 1, len(racing.bases), reached)
+        return only[0]
     granted = n_init**2 * BUDGET
     racers = min(RACERS, max(1, int(granted / 2 // (RACE_SWEEPS * problem.sweep_cost))))
     race_cost = racers * RACE_SWEEPS * problem.sweep_cost
@@ -121,8 +108,7 @@ def find_start(
     most = min(n_init, MOST_CHAINS)
     chains = min(most, max(1, int(granted // (race_cost + ROUNDS * round_cost))))
     rounds = max(1, min(ROUNDS, int((granted / chains - race_cost) // round_cost)))
-    effort = Effort(chains, racers, rounds)
-    return consensus(run_chains(problem, init, effort, report, given))
+    return consensus(run_chains(problem, init, Effort(chains, racers, rounds), report, given))
 
 
 def run_chains(
@@ -130,7 +116,7 @@ def run_chains(
     init: str | None,
     effort: Effort,
     report: Report,
-    given: Candidates | None = None,
+    given: Subspaces | None = None,
 ) -> list[Ended]:
     """Run independent chains side by side until all have ended or enough of them agree.
 
@@ -189,7 +175,7 @@ def run_chain(
     init: str | None,
     effort: Effort,
     tell: Callable[[float], None],
-    given: Candidates | None = None,
+    given: Subspaces | None = None,
 ) -> tuple[float, Subspaces]:
     """One race and its swaps: the lowest objective and its subspaces."""
     racing = _racers(problem, init, effort.racers, given)
@@ -206,52 +192,73 @@ def run_chain(
         tell(lowest)
         if stale == PATIENCE:
             break
-    return lowest, Subspaces(best.bases[0], None if best.offsets is None else best.offsets[0])
+    return lowest, best[0]
 
 
-def _racers(
-    problem: Problem, init: str | None, starts: int, given: Candidates | None
-) -> Candidates:
+def settled(ended: list[Ended]) -> bool:
+    """Whether the best chains have found the same clustering AGREED times over."""
+    ended = sorted(ended, key=lambda entry: entry[0])[:AGREED]
+    if len(ended) < AGREED or ended[-1][0] > ended[0][0] * (1 + TIE / 10) + 1e-30:
+        return False
+    return all(mutual_information(ended[0][2], other[2]) > 0.999 for other in ended[1:])
+
+
+def consensus(ended: list[Ended]) -> Subspaces:
+    """Of the chains tied for the lowest objective, the one that agrees best with the others."""
+    ended = sorted(ended, key=lambda entry: entry[0])
+    tied = [entry for entry in ended if entry[0] <= ended[0][0] * (1 + TIE)]
+    if len(tied) < 3:
+        return tied[0][1]
+    agreement = [sum(mutual_information(a[2], b[2]) for b in tied) for a in tied]
+    return tied[max(range(len(tied)), key=lambda i: round(agreement[i], 9))][1]
+
+
+def mutual_information(a: Tensor, b: Tensor) -> float:
+    """Normalised mutual information of two labelings; 1 when they are the same clustering."""
+    width = int(b.max()) + 1
+    joint = torch.bincount(a * width + b, minlength=(int(a.max()) + 1) * width).double()
+    joint = joint.view(-1, width) / len(a)
+
+    def entropy(share: Tensor) -> float:
+        return float(-torch.special.xlogy(share, share).sum())
+
+    of_a, of_b = entropy(joint.sum(dim=1)), entropy(joint.sum(dim=0))
+    both = of_a + of_b
+    return 1.0 if both == 0 else 2 * (both - entropy(joint)) / both
+
+
+def _racers(problem: Problem, init: str | None, starts: int, given: Subspaces | None) -> Subspaces:
     drawn = [] if init is None else [initial_candidates(problem, init, starts)]
-    return _merge([*drawn, *([] if given is None else [given])])
+    return Subspaces.joined(drawn if given is None else [*drawn, given])
 
 
-def _winner(candidates: Candidates, objective: Tensor) -> tuple[Candidates, float]:
+def _winner(candidates: Subspaces, objective: Tensor) -> tuple[Subspaces, float]:
     leader = int(objective.argmin())
-    return candidates[slice(leader, leader + 1)], float(objective[leader])
+    return candidates[leader : leader + 1], float(objective[leader])
 
 
-def initial_candidates(problem: Problem, init: str, starts: int) -> Candidates:
+def initial_candidates(problem: Problem, init: str, starts: int) -> Subspaces:
     """R starts of the kind `init`; dimensions that differ are dealt out at random."""
-    z, k = problem.z, problem.k
-    used = deal_dims(problem, starts)
+    orders = [torch.randperm(problem.k, generator=problem.generator) for _ in range(starts)]
+    used = torch.arange(problem.p) < problem.dims[torch.stack(orders)][:, :, None]  # (R, k, p)
+    used = used.to(problem.z.device)
     if init in LABEL_STARTS:
-        labels = LABEL_STARTS[init](z, k, starts, problem.generator)
+        labels = LABEL_STARTS[init](problem.z, problem.k, starts, problem.generator)
         return candidates_from_labels(problem, labels.mT, used)
-    local = neighbourhood_starts(
-        z,
+    return neighbourhood_starts(
+        problem.z,
         used,
         problem.affine,
         problem.generator,
         size=problem.neighbours,
         spread=init == "farthest",
     )
-    bases = local.bases.unflatten(0, (starts, k))
-    offsets = None if local.offsets is None else local.offsets.unflatten(0, (starts, k))
-    return Candidates(bases, offsets, used)
 
 
-def deal_dims(problem: Problem, starts: int) -> Tensor:
-    """Columns (R, k, p) that the subspaces of R starts use, in an order drawn for each."""
-    orders = [torch.randperm(problem.k, generator=problem.generator) for _ in range(starts)]
-    used = torch.arange(problem.p) < problem.dims[torch.stack(orders)][:, :, None]
-    return used.to(problem.z.device)
-
-
-def candidates_from_labels(problem: Problem, labels: Tensor, used: Tensor) -> Candidates:
+def candidates_from_labels(problem: Problem, labels: Tensor, used: Tensor) -> Subspaces:
     """Subspaces of given clusters (R, m) by a few power steps from random members' combinations."""
 
-    def build(part: slice) -> Candidates:
+    def build(part: slice) -> Subspaces:
         near = labels[part]
         shape = (len(near), problem.k, problem.p, near.shape[1])
         member = problem.z.new_zeros(shape[0], shape[1], shape[3]).scatter_(1, near[:, None], 1.0)
@@ -261,21 +268,21 @@ def candidates_from_labels(problem: Problem, labels: Tensor, used: Tensor) -> Ca
             masked = projected.mul_(member[:, :, None])
             bases = _power_step(problem, masked, mean, used[part])
             projected = _project(problem, bases)
-        return Candidates(bases, _offsets(bases, mean), used[part])
+        return Subspaces.through(mean, bases)
 
-    return _merge([build(part) for part in _chunks(problem, len(labels))])
+    return Subspaces.joined([build(part) for part in _chunks(problem, len(labels))])
 
 
-def sweep(problem: Problem, candidates: Candidates, sweeps: int) -> tuple[Candidates, Tensor]:
+def sweep(problem: Problem, candidates: Subspaces, sweeps: int) -> tuple[Subspaces, Tensor]:
     """Advance every candidate; return them and their objectives at the last assignment (R,)."""
     done, objectives = [], []
-    for part in _chunks(problem, len(candidates)):
+    for part in _chunks(problem, len(candidates.bases)):
         chunk = candidates[part]
         for _ in range(sweeps):
             chunk, objective = _sweep_once(problem, chunk)
         done.append(chunk)
         objectives.append(objective)
-    return _merge(done), torch.cat(objectives)
+    return Subspaces.joined(done), torch.cat(objectives)
 
 
 def _chunks(problem: Problem, count: int) -> list[slice]:
@@ -283,16 +290,7 @@ def _chunks(problem: Problem, count: int) -> list[slice]:
     return [slice(begin, begin + size) for begin in range(0, count, size)]
 
 
-def _merge(parts: list[Candidates]) -> Candidates:
-    offsets = [part.offsets for part in parts if part.offsets is not None]
-    return Candidates(
-        torch.cat([part.bases for part in parts]),
-        torch.cat(offsets) if offsets else None,
-        torch.cat([part.used for part in parts]),
-    )
-
-
-def _sweep_once(problem: Problem, candidates: Candidates) -> tuple[Candidates, Tensor]:
+def _sweep_once(problem: Problem, candidates: Subspaces) -> tuple[Subspaces, Tensor]:
     """One assignment and one power step of all candidates; the objective is between the two."""
     projected = _project(problem, candidates.bases)  # (R, k, p, m)
     score = _scores(problem, candidates, projected)  # (R, k, m)
@@ -306,10 +304,9 @@ def _sweep_once(problem: Problem, candidates: Candidates) -> tuple[Candidates, T
     objective = (residual * weight).sum(dim=1, dtype=torch.float64)
     member = torch.zeros_like(score).scatter_(1, labels[:, None], weight[:, None])
     mean = _means(problem, member) if problem.affine else None
-    bases = _power_step(
-        problem, projected.mul_(member[:, :, None]), mean, candidates.used, candidates.bases
-    )
-    return Candidates(bases, _offsets(bases, mean), candidates.used), objective
+    masked = projected.mul_(member[:, :, None])
+    bases = _power_step(problem, masked, mean, candidates.used, candidates.bases)
+    return Subspaces.through(mean, bases), objective
 
 
 def _near(residual: Tensor, trim: float) -> Tensor:
@@ -324,7 +321,7 @@ def _project(problem: Problem, bases: Tensor) -> Tensor:
     return (bases.mT.reshape(-1, d) @ problem.z_t).view(starts, k, p, -1)
 
 
-def _scores(problem: Problem, candidates: Candidates, projected: Tensor) -> Tensor:
+def _scores(problem: Problem, candidates: Subspaces, projected: Tensor) -> Tensor:
     """|z|^2 minus the residual, shape (R, k, m): the larger the nearer."""
     energy = projected.square().sum(dim=2)
     if candidates.offsets is None:
@@ -359,23 +356,14 @@ def _power_step(
     return torch.linalg.qr(moved).Q * used[:, :, None]
 
 
-def _offsets(bases: Tensor, mean: Tensor | None) -> Tensor | None:
-    if mean is None:
-        return None
-    return mean - (bases @ (bases.mT @ mean[..., None])).squeeze(-1)
-
-
-def candidate_labels(problem: Problem, candidates: Candidates) -> Tensor:
+def candidate_labels(problem: Problem, candidates: Subspaces) -> Tensor:
     """The nearest subspace of every sample in every candidate, (R, m)."""
-    return torch.cat(
-        [
-            _scores(problem, chunk, _project(problem, chunk.bases)).argmax(dim=1)
-            for chunk in (candidates[part] for part in _chunks(problem, len(candidates)))
-        ]
-    )
+    chunks = [candidates[part] for part in _chunks(problem, len(candidates.bases))]
+    scores = (_scores(problem, chunk, _project(problem, chunk.bases)) for chunk in chunks)
+    return torch.cat([score.argmax(dim=1) for score in scores])
 
 
-def propose_swaps(problem: Problem, best: Candidates) -> Candidates:
+def propose_swaps(problem: Problem, best: Subspaces) -> Subspaces:
     """Copies of the best candidate, each with one subspace replaced by a neighbourhood's."""
     z, generator = problem.z, problem.generator
     score = _scores(problem, best, _project(problem, best.bases))[0]  # (k, m)
@@ -389,12 +377,5 @@ def propose_swaps(problem: Problem, best: Candidates) -> Candidates:
     cheap = 1 / (loss + 1e-6 * loss.mean() + torch.finfo(z.dtype).tiny)
     dropped = draw_rows((cheap / cheap.max())[None], PROPOSALS, generator)[0]
     rows = torch.arange(PROPOSALS, device=z.device)
-    used = best.used.expand(PROPOSALS, -1, -1)
-    new = local_subspaces(z, members, used[rows, dropped], problem.affine)
-    bases = best.bases.repeat(PROPOSALS, 1, 1, 1)
-    bases[rows, dropped] = new.bases
-    offsets = None
-    if best.offsets is not None and new.offsets is not None:
-        offsets = best.offsets.repeat(PROPOSALS, 1, 1)
-        offsets[rows, dropped] = new.offsets
-    return Candidates(bases, offsets, used)
+    new = local_subspaces(z, members, best.used[0, dropped], problem.affine)
+    return best[rows.new_zeros(PROPOSALS)].replaced((rows, dropped), new)

@@ -7,6 +7,7 @@ rotates the starts with it. Only directions that a group of samples does not spa
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -91,10 +92,7 @@ def local_subspaces(z: Tensor, members: Tensor, used: Tensor, affine: bool) -> S
     short = ((held <= 2 * level) & used).any(dim=1).nonzero().flatten()
     if len(short):
         bases[short] = _completed_at_random(group[short], used.shape[1])
-    bases = bases * used[:, None]
-    if not affine:
-        return Subspaces(bases)
-    return Subspaces(bases, mean - (bases @ (bases.mT @ mean[:, :, None])).squeeze(-1))
+    return Subspaces.through(mean if affine else None, bases * used[:, None])
 
 
 def _power_steps(group: Tensor, spare: Tensor) -> tuple[Tensor, Tensor]:
@@ -127,15 +125,9 @@ def _completed_at_random(group: Tensor, p: int) -> Tensor:
 
 
 def neighbourhood_starts(
-    z: Tensor,
-    used: Tensor,
-    affine: bool,
-    generator: torch.Generator,
-    *,
-    size: int,
-    spread: bool,
+    z: Tensor, used: Tensor, affine: bool, generator: torch.Generator, *, size: int, spread: bool
 ) -> Subspaces:
-    """R x k local subspaces with columns `used` (R, k, p), flattened to (R k, d, p).
+    """R sets of k local subspaces with columns `used` (R, k, p).
 
     With `spread`, each next seed is drawn in proportion to its squared distance from the subspaces
     that its start already has (k-means++ for subspaces); otherwise all seeds are uniform.
@@ -149,14 +141,9 @@ def neighbourhood_starts(
         else:
             seeds = draw_rows(nearest.mT, 1, generator)[:, 0]
         members = neighbourhood_members(z, seeds, size, affine)
-        local = local_subspaces(z, members, used[:, j], affine)
-        nearest = torch.minimum(nearest, local.residuals(z))
-        chosen.append(local)
-    bases = torch.stack([s.bases for s in chosen], dim=1).flatten(0, 1)
-    if not affine:
-        return Subspaces(bases)
-    offsets = [s.offsets for s in chosen if s.offsets is not None]
-    return Subspaces(bases, torch.stack(offsets, dim=1).flatten(0, 1))
+        chosen.append(local_subspaces(z, members, used[:, j], affine))
+        nearest = torch.minimum(nearest, chosen[-1].residuals(z))
+    return Subspaces.joined(chosen, partial(torch.stack, dim=1))
 
 
 def draw_rows(mass: Tensor, count: int, generator: torch.Generator) -> Tensor:
@@ -181,16 +168,9 @@ def rescue_empty(
     nearest = subspaces.residuals(pool).amin(dim=1)
     affine = subspaces.offsets is not None
     seeds = draw_rows(nearest[None], len(empty), generator)[0]
-    dims = subspaces.dims[empty]
-    used = torch.arange(subspaces.bases.shape[2], device=dims.device) < dims[:, None]
-    new = local_subspaces(pool, neighbourhood_members(pool, seeds, size, affine), used, affine)
-    bases = subspaces.bases.clone()
-    bases[empty] = new.bases
-    if subspaces.offsets is None or new.offsets is None:
-        return Subspaces(bases)
-    offsets = subspaces.offsets.clone()
-    offsets[empty] = new.offsets
-    return Subspaces(bases, offsets)
+    members = neighbourhood_members(pool, seeds, size, affine)
+    new = local_subspaces(pool, members, subspaces.used[empty], affine)
+    return subspaces.replaced(empty, new)
 
 
 LABEL_STARTS: dict[str, Callable[[Tensor, int, int, torch.Generator], Tensor]] = {

@@ -7,6 +7,8 @@ added over blocks, machines and moves between clusters, which is what makes the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -67,25 +69,15 @@ class ScatterSums:
     def from_spectra(cls, current: Subspaces, spectra: Tensor, weights: Tensor) -> ScatterSums:
         """Sums on the CPU of a fitted model: exact inside its subspaces, isotropic outside.
 
-        Sums are not part of a model, whose spectra say nearly as much.
-
-        Parameters
-        ----------
-        current : Subspaces
-            The fitted subspaces.
-        spectra : Tensor, shape (k, d)
-            Eigenvalues of each cluster's scatter, descending.
-        weights : Tensor, shape (k,)
-            Weight of each cluster.
+        Sums are not part of a model, whose `spectra` (k, d) and `weights` (k,) say nearly as much.
         """
         current = current.to(torch.float64, "cpu")
         k, d, p = current.bases.shape
         sums = cls(k, d, current.offsets is not None)
         sums.weight += weights
-        used = torch.arange(p) < current.dims[:, None]
-        inside = spectra[:, :p] * used
+        inside = spectra[:, :p] * current.used
         level = (spectra.sum(dim=1) - inside.sum(dim=1)) / (d - current.dims)
-        excess = (inside - level[:, None]) * used
+        excess = (inside - level[:, None]) * current.used
         sums.second += (current.bases * excess[:, None]) @ current.bases.mT
         sums.second += level[:, None, None] * torch.eye(d, dtype=torch.float64)
         if sums.first is not None and current.offsets is not None:
@@ -159,40 +151,24 @@ class ScatterSums:
             fresh = _where_told(self.centred(which), fresh, current.bases[which])
         used = torch.arange(p, device=dims.device) < dims[which, None]  # (k, p)
         fresh = fresh * used[:, None, :].to(fresh.device)
-        offsets = None
-        if self.first is not None:
-            mean = self._means()[which]
-            offsets = mean - (fresh @ (fresh.mT @ mean[:, :, None])).squeeze(-1)
-        if current is None:
-            return Subspaces(fresh, offsets)
-        bases = current.bases.clone()
-        bases[which] = fresh.to(bases.dtype)
-        if offsets is not None and current.offsets is not None:
-            kept = current.offsets.clone()
-            kept[which] = offsets.to(kept.dtype)
-            offsets = kept
-        return Subspaces(bases, offsets)
+        found = Subspaces.through(None if self.first is None else self._means()[which], fresh)
+        return found if current is None else current.replaced(which, found)
 
     def to(self, device: torch.device | str) -> ScatterSums:
         """The same sums on another device; what was found of eigenvectors stays behind."""
         if self.weight.device == torch.device(device):
             return self
-        out = ScatterSums(0, 0, False)
-        out.dim, out.changed = self.dim, self.changed
-        out.weight, out.second = self.weight.to(device), self.second.to(device)
-        out.first = None if self.first is None else self.first.to(device)
-        return out
+        return self._with(self.changed, lambda part: part.to(device))
 
     def reordered(self, order: Tensor) -> ScatterSums:
         """The same sums under other cluster numbers."""
+        return self._with(self.changed[order], lambda part: part[order])
+
+    def _with(self, changed: Tensor, change: Callable[[Tensor], Tensor]) -> ScatterSums:
         out = ScatterSums(0, 0, False)
-        out.dim = self.dim
-        out.weight, out.second, out.changed = (
-            self.weight[order],
-            self.second[order],
-            self.changed[order],
-        )
-        out.first = None if self.first is None else self.first[order]
+        out.dim, out.changed = self.dim, changed
+        out.weight, out.second = change(self.weight), change(self.second)
+        out.first = None if self.first is None else change(self.first)
         return out
 
     def objective(self, bases: Tensor) -> float:
