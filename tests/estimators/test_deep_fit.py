@@ -18,8 +18,7 @@ from kscn.estimators.presets.derive import OPEN
 from kscn.metrics import clustering_accuracy
 from kscn.nn import ConvAutoencoder, DenseAutoencoder, RandomAffine
 from kscn.runtime import latents
-from kscn.stages import alternate
-from kscn.stages import deep as deepstages
+from kscn.stages import alternate, latent
 from kscn.subspaces import principal_angles
 
 N = 120
@@ -535,7 +534,7 @@ def test_latents_that_are_done_with_are_given_back_at_once(monkeypatch):
         seen.append(weakref.ref(source))
         return source
 
-    monkeypatch.setattr(deepstages, "encode", watched)
+    monkeypatch.setattr(latent, "encode", watched)
     monkeypatch.setattr(alternate, "encode", watched)
     alive = []
 

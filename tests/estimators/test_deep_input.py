@@ -347,7 +347,7 @@ def saved(tmp_path):
         ({"autoencoder_params": {"channels": [6, 4], "kernels": [5, 3]}}, "another architecture"),
         (
             {"autoencoder_params": {"channels": [6, 4], "kernels": [3, 3], "batch_norm": True}},
-            "has no weights",
+            "is missing in it",
         ),
         ({"autoencoder": "sae", "autoencoder_params": {"latent_dim": 5}}, "another architecture"),
     ],

@@ -18,8 +18,7 @@ from kscn import KSCN, load_model
 from kscn.errors import InputError, ModelFileError
 from kscn.estimators.presets.derive import OPEN
 from kscn.modelfile import MANIFEST_NAME, TENSORS_NAME, read_model, write_model
-from kscn.nn import ConvAutoencoder, DenseAutoencoder
-from kscn.stages import network
+from kscn.nn import ConvAutoencoder, DenseAutoencoder, network
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `import warm`
 

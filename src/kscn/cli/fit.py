@@ -161,7 +161,7 @@ def command(
 
 def _together(output: Path) -> "AbstractContextManager[Group]":
     """The processes that torchrun started, or this one alone."""
-    from kscn.runtime.joining import joined
+    from kscn.runtime.group import joined
 
     return joined(f"go on with `kscn fit --resume {output}`, in any number of processes.")
 

@@ -30,9 +30,9 @@ from kscn.nn import (
     InputScaling,
     UnitLatent,
     WhitenedLatent,
+    network,
 )
 from kscn.runtime.checkpoint import OF_THE_RUN
-from kscn.stages import network
 from kscn.subspaces import Subspaces
 
 EstimatorType = TypeVar("EstimatorType")

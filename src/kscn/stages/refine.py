@@ -18,13 +18,12 @@ from torch import Tensor
 from kscn.data import Source
 from kscn.neighbours import View, nearest, self_consistency
 from kscn.neighbours.consistency import ASKED
-from kscn.nn import ConvEncoder, UnitLatent
+from kscn.nn import ConvEncoder, UnitLatent, network
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.checkpoint import State
 from kscn.runtime.device import placed, seeded
 from kscn.runtime.group import place, send_module
 from kscn.runtime.labels import in_order
-from kscn.stages import network
 from kscn.stages.alternate import Epoch
 from kscn.stages.choose import (
     SAMPLE,

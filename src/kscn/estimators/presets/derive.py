@@ -17,8 +17,7 @@ from typing import Any
 
 from kscn.constraints import POSITIVE, Alternative, Array, Integer, Number, check_table
 from kscn.estimators import presets
-from kscn.nn import DenseAutoencoder
-from kscn.stages import network
+from kscn.nn import DenseAutoencoder, network
 
 AUTO = "auto"
 

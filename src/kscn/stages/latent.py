@@ -1,15 +1,15 @@
-"""The stages of a `KSCN` fit: pretraining, the start, and the alternation."""
+"""Between pretraining and the alternation: the latent space, and the subspaces to begin with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from kscn.baselines.self_expression import dsc_labels
 from kscn.data import Source, as_source
@@ -19,99 +19,41 @@ from kscn.nn import IdentityLatent, WhitenedLatent
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.checkpoint import State, prefixed
 from kscn.runtime.group import Group, own_rows, place, send_module
-from kscn.runtime.labels import Numbered, assign
+from kscn.runtime.labels import assign
 from kscn.runtime.latents import Encoder, LatentSource, encode, moments
 from kscn.runtime.minibatches import Minibatches
-from kscn.stages import network
 from kscn.stages import validation as check
-from kscn.stages.alternate import Alternation, Epoch
-from kscn.stages.pretrain import EpochLosses, Trainer, pretrain
-from kscn.stages.run import Fit, Stage
+from kscn.stages.pretrain import NetworkStage
+from kscn.stages.run import Fit
 from kscn.stages.start import StartSearch, SubspaceStage, subspaces_of
 from kscn.subspaces import Subspaces, check_size
 
-# A random subset of this size is what DSC-Net starts from.
-DSC_SAMPLES = 2000
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of the start."""
+
+    # A random subset of this size is what DSC-Net starts from, as in the paper: it needs n x n.
+    dsc_samples: int = 2000
+    # Of mini-batch k-means.
+    kmeans_batch: int = 4096
+    # Iterations of k-subspaces over all latents at most: as by default in `KSubspaces`.
+    iterations: int = 100
 
 
-class NetworkStage(Stage):
-    """A stage that trains or uses the network of a model.
-
-    Parameters
-    ----------
-    model : SubspaceModel
-        With its network; the latent map follows.
-    batches : Minibatches
-        The samples of this process.
-    settings : mapping
-        Of `KSCN`, none of which is "auto".
-    """
-
-    def __init__(
-        self, model: SubspaceModel, batches: Minibatches, settings: Mapping[str, Any]
-    ) -> None:
-        self.model, self.batches, self.settings = model, batches, settings
-
-    def _trainer(self, fit: Fit, epochs: int, stage: str) -> Trainer:
-        use = self.settings
-        assert self.model.network is not None
-        return Trainer(
-            self.model.network,
-            self.model.latent,
-            self.batches,
-            epochs=epochs,
-            learning_rate=use["learning_rate"],
-            schedule=use["schedule"],
-            augment=network.augmentation(use["augment"], self.model.shape),
-            generator=fit.generator,
-            stage=stage,
-            group=fit.group,
-            safe_points=fit.safe_points,
-        )
-
-
-class Pretrain(NetworkStage):
-    """The autoencoder alone."""
-
-    name = "pretrain"
-    trainer: Trainer | None = None
-
-    def run(self, fit: Fit) -> None:
-        """Train for the epochs that are left."""
-        epochs = self.settings["pretrain_epochs"]
-
-        def report(number: int, losses: EpochLosses) -> bool:
-            return fit.record(
-                {
-                    "stage": "pretrain",
-                    "epoch": number,
-                    "epochs": epochs,
-                    "reconstruction": losses.reconstruction,
-                }
-            )
-
-        self.trainer = self._trainer(fit, epochs, "pretraining")
-        if self.loaded is not None:
-            self.trainer.load_state_dict(self.loaded)
-        pretrain(self.trainer, epochs, report)
-        self.trainer = None
-
-    def state_dict(self) -> State:
-        """That of the training; nothing once it is over, since later stages have the weights."""
-        return State({}) if self.trainer is None else self.trainer.state_dict()
+START = Rules()
 
 
 class FindStart(NetworkStage):
     """The map from codes to latents, and the subspaces to begin with.
 
-    Parameters
+    Where codes carry fewer directions than were wanted, `narrower` gives the settings that become
+    others in a latent of so many.
+
+    Attributes
     ----------
-    model, batches, settings
-        As in `NetworkStage`.
-    n_clusters : int
-        How many subspaces.
-    narrower : callable
-        Settings for a latent of so many directions, where codes carry fewer than were wanted.
+    subspaces : Subspaces
+        Once the stage has run, the same in all processes.
     """
 
     name = "start"
@@ -122,11 +64,12 @@ class FindStart(NetworkStage):
         self,
         model: SubspaceModel,
         batches: Minibatches,
-        settings: Mapping[str, Any],
+        settings: dict[str, Any],
         n_clusters: int,
         narrower: Callable[[int], Mapping[str, Any]],
     ) -> None:
         super().__init__(model, batches, settings)
+        self.settings: dict[str, Any] = settings
         self.n_clusters, self.narrower = n_clusters, narrower
 
     def run(self, fit: Fit) -> None:
@@ -164,7 +107,7 @@ class FindStart(NetworkStage):
         send_module(group, [made])
         carried = made.linear.out_features
         if carried < wanted:  # samples alike or dead units, which whitening cannot bring back
-            self.settings = self.narrower(carried)
+            self.settings.update(self.narrower(carried))
             try:
                 check_dims(self.settings, self.n_clusters, carried)
             except InputError as error:
@@ -175,7 +118,6 @@ class FindStart(NetworkStage):
         return made
 
     def _find(self, latents: Source, fit: Fit) -> Subspaces:
-        """The subspaces to begin with, the same in all processes."""
         use, k, group = self.settings, self.n_clusters, fit.group
         # Encoded anew for every pass: then the search on a subsample and one pass have to do.
         streamed = group.any(isinstance(latents, LatentSource))
@@ -187,7 +129,7 @@ class FindStart(NetworkStage):
         elif init == "k-means":
             labels = _k_means(latents, k, use["n_init"], fit.seed, group)
         elif init == "dsc":
-            labels = _dsc(latents, k, dim, fit.seed, fit.device, group)
+            labels = _dsc(latents, k, dim, fit)
         else:
             search = StartSearch(
                 n_clusters=k,
@@ -199,7 +141,7 @@ class FindStart(NetworkStage):
                 seed=fit.seed,
                 group=group,
             )
-            most = 1 if streamed else 100
+            most = 1 if streamed else START.iterations
             self.search = SubspaceStage(search, latents, max_iter=most, records="start")
             if self.loaded is not None and "search" in self.loaded.facts:
                 inside = State(self.loaded.facts["search"], self.loaded.part("search"))
@@ -212,76 +154,6 @@ class FindStart(NetworkStage):
         return subspaces_of(latents, labels, k, dim, fit.device, group)
 
 
-class Alternate(NetworkStage):
-    """Network and subspaces in turn; see `kscn.stages.alternate`.
-
-    Parameters
-    ----------
-    model, batches
-        As in `NetworkStage`.
-    start : FindStart
-        Has the subspaces to begin with, unless a state has; and the settings, which depend on the
-        latent.
-    update : {"svd", "grassmann"}
-        How subspaces follow.
-
-    Attributes
-    ----------
-    found : Numbered
-        Subspaces and labels, once the stage has run.
-    """
-
-    name = "alternate"
-    found: Numbered
-
-    def __init__(
-        self,
-        model: SubspaceModel,
-        batches: Minibatches,
-        start: FindStart,
-        update: str,
-    ) -> None:
-        super().__init__(model, batches, start.settings)
-        self.start, self.update = start, update
-
-    def run(self, fit: Fit) -> None:
-        """Alternate for the epochs that are left."""
-        use, state = self.start.settings, self.loaded
-        if state is not None:
-            self.model.latent = _latent_like(state.part("latent")).to(fit.device)
-        epochs = use["epochs"]
-        trainer = self._trainer(fit, epochs, "the alternation")
-        start = Subspaces(state.tensors["bases"]) if state is not None else self.start.subspaces
-        self.alternation = Alternation(
-            trainer,
-            start.to(torch.float32, fit.device),
-            update=self.update,
-            loss=use["loss"],
-            weight=use["weight"],
-            trim=use["trim"],
-            temperature=use["temperature"],
-            balance=use["balance"],
-            update_every=use["update_every"],
-        )
-        if state is not None:
-            self.alternation.load_state_dict(state)
-        else:
-            self.alternation.begin()
-            fit.safe_points.reached()
-
-        def on_epoch(epoch: Epoch) -> bool:
-            facts = asdict(epoch)
-            number = facts.pop("number")
-            return fit.record({"stage": "fit", "epoch": number, "epochs": epochs, **facts})
-
-        self.alternation.run(epochs, use["tol"], on_epoch)
-        self.found = self.alternation.numbered()
-
-    def state_dict(self) -> State:
-        """That of the alternation."""
-        return self.alternation.state_dict()
-
-
 def check_dims(settings: Mapping[str, Any], n_clusters: int, code_dim: int) -> None:
     """Refuse subspaces that do not fit into the latent of codes of a length."""
     whitened = settings["latent"] == "whitened"
@@ -292,37 +164,23 @@ def check_dims(settings: Mapping[str, Any], n_clusters: int, code_dim: int) -> N
         check.latent_dims("init_dim", settings["init_dim"], n_clusters, d)
 
 
-def _latent_like(weights: Mapping[str, Tensor]) -> nn.Module:
-    """A map from codes to latents that has weights of these shapes."""
-    if not weights:
-        return IdentityLatent()
-    kept, width = weights["linear.weight"].shape
-    with torch.random.fork_rng(devices=[]):  # its own first weights are drawn and thrown away
-        return WhitenedLatent(width, kept)
-
-
 def _k_means(latents: Source, n_clusters: int, n_init: int, seed: int, group: Group) -> NDArray:
     from sklearn.cluster import MiniBatchKMeans
 
-    means = MiniBatchKMeans(n_clusters, batch_size=4096, n_init=n_init, random_state=seed % 2**31)
+    size = START.kmeans_batch
+    means = MiniBatchKMeans(n_clusters, batch_size=size, n_init=n_init, random_state=seed % 2**31)
     everyone = group.gather(torch.from_numpy(np.asarray(latents))).numpy()
     labels = means.fit_predict(everyone).astype(np.int64)
     return group.agree(torch.from_numpy(labels)).numpy()
 
 
-def _dsc(
-    latents: Source,
-    n_clusters: int,
-    subspace_dim: int | Sequence[int] | str,
-    seed: int,
-    device: torch.device,
-    group: Group,
-) -> NDArray:
+def _dsc(latents: Source, k: int, subspace_dim: int | Sequence[int] | str, fit: Fit) -> NDArray:
     """DSC-Net's self-expression clusters a subset; its subspaces take in the rest."""
+    seed, device, group = fit.seed, fit.device, fit.group
     rng = np.random.default_rng(seed)
-    picked = np.sort(rng.permutation(place(latents)[1])[:DSC_SAMPLES])
+    picked = np.sort(rng.permutation(place(latents)[1])[: START.dsc_samples])
     subset = group.gather(torch.from_numpy(latents.take(own_rows(latents, picked))))
-    few = group.agree(torch.as_tensor(dsc_labels(subset, n_clusters, random_state=seed)))
-    found = subspaces_of(as_source(subset), few.numpy(), n_clusters, subspace_dim, device, group)
+    few = group.agree(torch.as_tensor(dsc_labels(subset, k, random_state=seed)))
+    found = subspaces_of(as_source(subset), few.numpy(), k, subspace_dim, device, group)
     labels = assign(Blocks(latents, torch.float32, device), found.to(torch.float32, device))[0]
     return group.gather(labels).cpu().numpy()
