@@ -352,11 +352,11 @@ class KSCN(SubspaceClusterer):
 
     def reconstruct(self, X: Any) -> NDArray:
         """Samples as the autoencoder restores them, in the shape and units of X."""
-        batches = self._network_inputs(X)
+        batches, network = self._network_inputs(X), self.autoencoder_
         out = np.empty((len(batches), *batches.source.shape), dtype=np.float32)
-        with evaluating(self.autoencoder_), torch.no_grad():
+        with evaluating(network), torch.no_grad():
             for first, batch in batches.blocks(block_rows(batches.shape)):
-                restored = each_alone(self._restore, batch)
+                restored = each_alone(lambda x: network.decode(network.encode(x)), batch)  # type: ignore[operator]
                 restored = restored.reshape(len(batch), *batches.source.shape)
                 out[first : first + len(batch)] = self.scaling_.inverse(restored).cpu().numpy()
         return out
@@ -365,9 +365,6 @@ class KSCN(SubspaceClusterer):
         """New samples as the network takes them, after all checks."""
         model, source = self._opened(X)
         return model.batches(source, model.device)
-
-    def _restore(self, batch: Tensor) -> Tensor:
-        return self.autoencoder_.decode(self.autoencoder_.encode(batch))  # type: ignore[operator]
 
     def _check_params(self, n_samples: int) -> None:
         super()._check_params(n_samples)
@@ -390,14 +387,10 @@ class KSCN(SubspaceClusterer):
 
     @classmethod
     def _from_facts(cls, model: ModelFile, built: SubspaceModel) -> dict[str, Any]:
-        given = model.params["params"]
-        _saved_settings(given)  # the model may be fitted again by them
-        return {"settings_": _saved_settings(facts_of(model).get("settings", given))}
-
-
-def _saved_settings(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What a fit used, as far as it is saved; "auto" where a file says nothing of it."""
-    used = {name: found.get(name, AUTO) for name in OPEN if name not in NOT_SAVED}
-    with of_the_file():
-        check_settings(used)
-    return used
+        given = model.params["params"]  # by which the model may be fitted again
+        for found in (given, facts_of(model).get("settings", given)):
+            # What a fit used, as far as it is saved; "auto" where a file says nothing of it.
+            used = {name: found.get(name, AUTO) for name in OPEN if name not in NOT_SAVED}
+            with of_the_file():
+                check_settings(used)
+        return {"settings_": used}

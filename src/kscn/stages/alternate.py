@@ -20,19 +20,19 @@ from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
+from torch import Tensor
 
 from kscn.errors import InputError, TrainingError
 from kscn.model import SubspaceModel
-from kscn.nn import IdentityLatent, WhitenedLatent
 from kscn.runtime.blocks import Blocks
-from kscn.runtime.checkpoint import State
+from kscn.runtime.checkpoint import State, prefixed
 from kscn.runtime.folds import drawn
 from kscn.runtime.group import place
 from kscn.runtime.labels import Numbered, assign, in_order
 from kscn.runtime.latents import Encoder, encode
 from kscn.runtime.minibatches import Minibatches
-from kscn.stages.latent import FindStart
+from kscn.stages.latent import FindStart, latent_of
 from kscn.stages.lloyd import Lloyd
 from kscn.stages.losses import LOSSES, ClusterLoss
 from kscn.stages.pretrain import EpochLosses, NetworkStage, Trainer
@@ -330,12 +330,12 @@ class Alternate(NetworkStage):
 
     Attributes
     ----------
-    found : Numbered
-        Subspaces and labels, once the stage has run.
+    found : tuple of Subspaces, ndarray, float
+        Subspaces, labels and inertia, once the stage has run.
     """
 
     name = "alternate"
-    found: Numbered
+    found: tuple[Subspaces, NDArray, float]
 
     def __init__(
         self,
@@ -350,9 +350,11 @@ class Alternate(NetworkStage):
 
     def run(self, fit: Fit) -> None:
         """Alternate for the epochs that are left."""
+        if hasattr(self, "found"):
+            return
         use, state = self.settings, self.loaded
         if state is not None:
-            self.model.latent = _latent_like(state.part("latent")).to(fit.device)
+            self.model.latent = latent_of(state).to(fit.device)
         epochs = use["epochs"]
         start = self.start.subspaces if state is None else Subspaces(state.tensors["bases"])
         taken = ("loss", "weight", "trim", "temperature", "balance", "update_every")
@@ -374,17 +376,25 @@ class Alternate(NetworkStage):
             return fit.record({"stage": "fit", "epoch": number, "epochs": epochs, **facts})
 
         self.alternation.run(epochs, use["tol"], on_epoch)
-        self.found = self.alternation.numbered()
+        self.found = self.alternation.numbered()[:3]
 
     def state_dict(self) -> State:
-        """That of the alternation."""
-        return self.alternation.state_dict()
+        """That of the alternation; the network and what was found once it is over."""
+        if not hasattr(self, "found"):
+            return self.alternation.state_dict()
+        assert self.model.network is not None
+        subspaces, labels, inertia = self.found
+        weights = prefixed("autoencoder", self.model.network.state_dict())
+        weights |= prefixed("latent", self.model.latent.state_dict())
+        found = {"bases": subspaces.bases, "found": torch.from_numpy(labels)}
+        return State({"inertia": inertia}, weights | found)
 
-
-def _latent_like(weights: Mapping[str, Tensor]) -> nn.Module:
-    """A map from codes to latents that has weights of these shapes."""
-    if not weights:
-        return IdentityLatent()
-    kept, width = weights["linear.weight"].shape
-    with torch.random.fork_rng(devices=[]):  # its own first weights are drawn and thrown away
-        return WhitenedLatent(width, kept)
+    def load_state_dict(self, state: State) -> None:
+        """Let `run` go on from here, or put back what it found if it was over."""
+        super().load_state_dict(state)
+        if "found" in state.tensors:
+            assert self.model.network is not None
+            self.model.network.load_state_dict(state.part("autoencoder"))
+            self.model.latent = latent_of(state).to(self.batches.device)
+            labels = state.tensors["found"].numpy()
+            self.found = Subspaces(state.tensors["bases"]), labels, state.facts["inertia"]

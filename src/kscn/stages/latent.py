@@ -75,8 +75,8 @@ class FindStart(NetworkStage):
     def run(self, fit: Fit) -> None:
         """Whiten the codes if that is wanted, and search."""
         assert self.model.network is not None
-        if self.loaded is not None and self.loaded.tensors:
-            self.model.network.load_state_dict(self.loaded.part("autoencoder"))
+        if self.loaded is not None and (weights := self.loaded.part("autoencoder")):
+            self.model.network.load_state_dict(weights)  # older states have them here
         self.running = True
         fit.safe_points.reached()
         self.model.latent = self._latent_map(fit.group).to(fit.device)
@@ -85,15 +85,21 @@ class FindStart(NetworkStage):
         self.running = False
 
     def state_dict(self) -> State:
-        """The weights, and how far the search is; nothing once it is over."""
+        """How far the search is; the latent map and the subspaces once it is over."""
         if not self.running:
-            return State({})
-        assert self.model.network is not None
-        weights = prefixed("autoencoder", self.model.network.state_dict())
+            latent = prefixed("latent", self.model.latent.state_dict())
+            return State({}, latent | {"bases": self.subspaces.bases})
         found = None if self.search is None else self.search.state_dict()
         if found is None:
-            return State({}, weights)
-        return State({"search": found.facts}, weights | prefixed("search", found.tensors))
+            return State({})
+        return State({"search": found.facts}, prefixed("search", found.tensors))
+
+    def load_state_dict(self, state: State) -> None:
+        """Let `run` go on from here, or put back what it found if it was over."""
+        super().load_state_dict(state)
+        if "bases" in state.tensors:
+            self.model.latent = latent_of(state).to(self.batches.device)
+            self.subspaces = Subspaces(state.tensors["bases"])
 
     def _latent_map(self, group: Group) -> nn.Module:
         """The map from codes to latents, after a look at the codes of all samples."""
@@ -152,6 +158,18 @@ class FindStart(NetworkStage):
                 return found.subspaces
             labels = found.labels
         return subspaces_of(latents, labels, k, dim, fit.device, group)
+
+
+def latent_of(state: State) -> nn.Module:
+    """The map from codes to latents that a state holds."""
+    weights = state.part("latent")
+    if not weights:
+        return IdentityLatent()
+    kept, width = weights["linear.weight"].shape
+    with torch.random.fork_rng(devices=[]):  # its own first weights are drawn and thrown away
+        latent = WhitenedLatent(width, kept)
+    latent.load_state_dict(weights)
+    return latent
 
 
 def check_dims(settings: Mapping[str, Any], n_clusters: int, code_dim: int) -> None:

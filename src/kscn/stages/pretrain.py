@@ -343,5 +343,15 @@ class Pretrain(NetworkStage):
         self.trainer = None
 
     def state_dict(self) -> State:
-        """That of the training; nothing once it is over, since later stages have the weights."""
-        return State({}) if self.trainer is None else self.trainer.state_dict()
+        """That of the training; the network once it is over."""
+        if self.trainer is not None:
+            return self.trainer.state_dict()
+        assert self.model.network is not None
+        return State({}, prefixed("autoencoder", self.model.network.state_dict()))
+
+    def load_state_dict(self, state: State) -> None:
+        """Let `run` go on from here, or put back the network if training was over."""
+        super().load_state_dict(state)
+        if "epochs_done" not in state.facts and state.tensors:
+            assert self.model.network is not None
+            self.model.network.load_state_dict(state.part("autoencoder"))
