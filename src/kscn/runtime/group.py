@@ -6,9 +6,8 @@ back what it gave, so loops are written once. Of several processes each has a co
 samples, and every method is a collective of torch.distributed, which all must call in the same
 order. Networks are trained by torch's DistributedDataParallel.
 
-torchrun starts the processes, which `joined` brings together. It ends those that are left when one
-has died, and reports the exit code of each. A process that hangs, or whose machine is gone, is
-noticed when a collective has waited for it too long.
+torchrun starts the processes, and ends those that are left when one has died. A process that hangs,
+or whose machine is gone, is noticed when a collective has waited for it too long.
 """
 
 from __future__ import annotations
@@ -176,10 +175,9 @@ class Group:
     ) -> Tensor:
         """Mask of the members that stay when each cluster drops its farthest share `trim`.
 
-        As in one process, to the sample: the cut of a cluster is that of all its members.
-        Distances are not negative, so their bit patterns sort as they do. Counts of the leading
-        digits, added up over processes, settle the cut digit by digit. Samples at the very cut
-        stay in the order of their indices.
+        As in one process, to the sample. Distances are not negative, so their bit patterns sort as
+        they do: counts of the leading digits, added up over processes, settle the cut digit by
+        digit. Samples at the very cut stay in the order of their indices.
         """
         if self.size == 1:
             return keep_nearest(distance, labels, trim, n_clusters)
@@ -273,14 +271,6 @@ class Part(Source):
             batch_size, low + self._offset, max(low, high) + self._offset
         ):
             yield first - self._offset, block
-
-    def stretches(self) -> np.ndarray | None:
-        """The source's cuts that fall into this part, and its ends."""
-        cuts = self.source.stretches()
-        if cuts is None:
-            return None
-        cuts = cuts - self._offset
-        return np.concatenate([[0], cuts[(cuts > 0) & (cuts < len(self))], [len(self)]])
 
 
 def place(source: Source) -> tuple[int, int]:
