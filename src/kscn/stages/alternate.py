@@ -165,7 +165,7 @@ class Alternation:
         return in_order(self._blocks(), self.subspaces, self.group, known)
 
     def _own_sizes(self) -> Tensor:
-        """Members of each cluster in this process, (k,)."""
+        """Members of each cluster in this process, (k,); bincount would make a device wait."""
         sizes = self.labels.new_zeros(self.subspaces.n_clusters)
         return sizes.index_add_(0, self.labels, torch.ones_like(self.labels))
 
@@ -382,9 +382,8 @@ class Alternate(NetworkStage):
         """That of the alternation; the network and what was found once it is over."""
         if not hasattr(self, "found"):
             return self.alternation.state_dict()
-        assert self.model.network is not None
         subspaces, labels, inertia = self.found
-        weights = prefixed("autoencoder", self.model.network.state_dict())
+        weights = prefixed("autoencoder", self.network.state_dict())
         weights |= prefixed("latent", self.model.latent.state_dict())
         found = {"bases": subspaces.bases, "found": torch.from_numpy(labels)}
         return State({"inertia": inertia}, weights | found)
@@ -393,8 +392,7 @@ class Alternate(NetworkStage):
         """Let `run` go on from here, or put back what it found if it was over."""
         super().load_state_dict(state)
         if "found" in state.tensors:
-            assert self.model.network is not None
-            self.model.network.load_state_dict(state.part("autoencoder"))
+            self.network.load_state_dict(state.part("autoencoder"))
             self.model.latent = latent_of(state).to(self.batches.device)
             labels = state.tensors["found"].numpy()
             self.found = Subspaces(state.tensors["bases"]), labels, state.facts["inertia"]

@@ -74,13 +74,12 @@ class FindStart(NetworkStage):
 
     def run(self, fit: Fit) -> None:
         """Whiten the codes if that is wanted, and search."""
-        assert self.model.network is not None
         if self.loaded is not None and (weights := self.loaded.part("autoencoder")):
-            self.model.network.load_state_dict(weights)  # older states have them here
+            self.network.load_state_dict(weights)  # older states have them here
         self.running = True
         fit.safe_points.reached()
         self.model.latent = self._latent_map(fit.group).to(fit.device)
-        latents = encode(self.batches, Encoder(self.model.network, self.model.latent))
+        latents = encode(self.batches, Encoder(self.network, self.model.latent))
         self.subspaces = self._find(latents, fit)
         self.running = False
 
@@ -103,8 +102,7 @@ class FindStart(NetworkStage):
 
     def _latent_map(self, group: Group) -> nn.Module:
         """The map from codes to latents, after a look at the codes of all samples."""
-        assert self.model.network is not None
-        codes = encode(self.batches, Encoder(self.model.network, IdentityLatent()))
+        codes = encode(self.batches, Encoder(self.network, IdentityLatent()))
         mean, covariance = moments(codes, group, self.batches.device)
         if self.settings["latent"] == "identity":
             return IdentityLatent()

@@ -304,11 +304,16 @@ class NetworkStage(Stage):
     ) -> None:
         self.model, self.batches, self.settings = model, batches, settings
 
+    @property
+    def network(self) -> nn.Module:
+        """The autoencoder."""
+        assert self.model.network is not None
+        return self.model.network
+
     def _trainer(self, fit: Fit, epochs: int, stage: str) -> Trainer:
         use = self.settings
-        assert self.model.network is not None
         return Trainer(
-            self.model.network,
+            self.network,
             self.model.latent,
             self.batches,
             epochs=epochs,
@@ -346,12 +351,10 @@ class Pretrain(NetworkStage):
         """That of the training; the network once it is over."""
         if self.trainer is not None:
             return self.trainer.state_dict()
-        assert self.model.network is not None
-        return State({}, prefixed("autoencoder", self.model.network.state_dict()))
+        return State({}, prefixed("autoencoder", self.network.state_dict()))
 
     def load_state_dict(self, state: State) -> None:
         """Let `run` go on from here, or put back the network if training was over."""
         super().load_state_dict(state)
         if "epochs_done" not in state.facts and state.tensors:
-            assert self.model.network is not None
-            self.model.network.load_state_dict(state.part("autoencoder"))
+            self.network.load_state_dict(state.part("autoencoder"))
