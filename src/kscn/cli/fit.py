@@ -200,7 +200,7 @@ def _begin(
     say_left_out(loaded)
     if "encoder" not in chosen:
         say_photographs(loaded)
-        say_one_column(loaded)
+        say_one_column(loaded, standardised=choice.method == "best")
     return fit_run(loaded, data, choice, output, overwrite, copy=copy)
 
 

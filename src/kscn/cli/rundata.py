@@ -89,16 +89,24 @@ def say_photographs(loaded: "Dataset") -> None:
         )
 
 
-def say_one_column(loaded: "Dataset") -> None:
-    """Say that distances go by one column of a table alone, where they do."""
+def say_one_column(loaded: "Dataset", standardised: bool) -> None:
+    """Say that distances go by one column of a table alone, where they do.
+
+    `standardised`: whether the method standardises columns that have different units.
+    """
     import numpy as np
+
+    from kscn.stages.spaces import different_units
 
     source = loaded.samples
     if len(source.shape) != 1 or source.shape[0] < 2:
         return
     rows = np.random.default_rng(0).permutation(len(source))[:_LOOKED_AT]
     with np.errstate(all="ignore"):  # numbers that are none are refused by the fit
-        spread = np.nan_to_num(np.var(source.take(np.sort(rows)), axis=0, dtype=np.float64))
+        values = source.take(np.sort(rows))
+        spread = np.nan_to_num(np.var(values, axis=0, dtype=np.float64))
+        if standardised and different_units(values):
+            return
     largest = int(spread.argmax())
     if spread[largest] > _ALMOST_ALL * spread.sum():
         complain(

@@ -24,16 +24,16 @@ class InputScaling(nn.Module):
 
     Images keep their zero and are divided by the largest value in them. Vectors are centred and
     divided by their root mean square deviation, one number for all features, so that directions
-    keep their relative sizes.
+    keep their relative sizes; `per_column` gives each feature a factor of its own.
     """
 
     shift: Tensor
     factor: Tensor
 
-    def __init__(self, shift: Tensor, factor: float) -> None:
+    def __init__(self, shift: Tensor, factor: float | Tensor) -> None:
         super().__init__()
         self.register_buffer("shift", shift.double())
-        self.register_buffer("factor", torch.tensor(factor, dtype=torch.float64))
+        self.register_buffer("factor", torch.as_tensor(factor, dtype=torch.float64))
 
     @classmethod
     def of(cls, source: Source, image: bool) -> InputScaling:
@@ -79,14 +79,19 @@ class InputScaling(nn.Module):
         """The scaling that a file has the state of, or a ValueError about what it has."""
         shift, factor = arrays["shift"], arrays["factor"]
         check_array("the shift of samples", shift, (n_features,) if shift.ndim else ())
-        check_array("the factor of samples", factor, ())
-        if factor <= 0:
+        check_array("the factor of samples", factor, (n_features,) if factor.ndim else ())
+        if (factor <= 0).any():
             raise ValueError("the factor of samples is not positive")
-        return cls(torch.from_numpy(shift), float(factor))
+        return cls(torch.from_numpy(shift), torch.from_numpy(factor))
 
     def without_shift(self) -> InputScaling:
         """The same factor about the origin."""
-        return InputScaling(torch.zeros_like(self.shift), float(self.factor))
+        return InputScaling(torch.zeros_like(self.shift), self.factor)
+
+    def per_column(self, deviation: Tensor) -> InputScaling:
+        """A factor for each feature, by its standard deviation at this scale; 0 leaves it."""
+        deviation = deviation.to(self.factor)
+        return InputScaling(self.shift, self.factor / deviation.where(deviation > 0, 1.0))
 
     def forward(self, samples: Tensor) -> Tensor:
         """Scaled samples in float32."""
@@ -96,5 +101,8 @@ class InputScaling(nn.Module):
 
     def inverse(self, scaled: Tensor) -> Tensor:
         """From the network's values back to the stored ones."""
-        shift = self.shift if self.shift.ndim == 0 else self.shift.reshape(scaled.shape[1:])
-        return (scaled / self.factor + shift).float()
+        shift, factor = (
+            entry.reshape(scaled.shape[1:]) if entry.ndim else entry
+            for entry in (self.shift, self.factor)
+        )
+        return (scaled / factor + shift).float()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -24,6 +25,9 @@ WHITENED = (30, 60, 300)
 SAMPLES_PER_COMPONENT = 4
 # Below this share of the mean square, the mean of all samples makes no difference.
 SMALL_MEAN = 0.01
+# Columns have different units if distances go by fewer than this many of them in effect, and their
+# deviations differ by this factor, and they are correlated: principal components are not.
+FEW_COLUMNS, APART, CORRELATED = 2.0, 10.0, 0.01
 
 
 @dataclass(frozen=True)
@@ -73,20 +77,46 @@ def image_spaces(
 def vector_spaces(
     vectors: NDArray, device: torch.device
 ) -> tuple[list[Space], dict[FeatureMap, NDArray]]:
-    """Spaces of vectors (m, d): of their components, of the distances, of lines to the origin."""
-    scaled = ScaledFeatures().to(device).fit(vectors)
+    """Spaces of vectors (m, d): of their components, of the distances, of lines to the origin.
+
+    Columns of a table that have different units are divided by their deviations first.
+    """
+    name, scaled = "vectors", ScaledFeatures().to(device).fit(vectors)
     at_scale = scaled.transform(vectors)
-    found = _spaces("vectors", scaled, at_scale, device)
+    if different_units(at_scale):
+        spread = torch.from_numpy(at_scale.std(axis=0, dtype="f8"))
+        name, scaling = "standardised columns", scaled.scaling_.per_column(spread)
+        scaled = ScaledFeatures.of_fitted(scaling, scaled.sample_shape_).to(device)
+        at_scale = scaled.transform(vectors)
+    found = _spaces(name, scaled, at_scale, device)
     widest = min(PLAIN, *_room(at_scale))
     points = PCAFeatures(widest, unit_norm=False, constant=1.0).to(device).fit(at_scale)
-    found.append(_space("vectors, distances", scaled, points, points, at_scale, lines=False))
+    found.append(_space(f"{name}, distances", scaled, points, points, at_scale, lines=False))
     # The same factor, but no shift: subspaces through the origin stay subspaces.
     origin = ScaledFeatures.of_fitted(scaled.scaling_.without_shift(), scaled.sample_shape_)
     about = origin.to(device).transform(vectors)
     if float((about.mean(axis=0) ** 2).sum()) > SMALL_MEAN * float((about**2).sum(axis=1).mean()):
         lines = PCAFeatures(widest, centre=False).to(device).fit(about)
-        found.append(_space("vectors, lines", origin, lines, lines, about))
+        found.append(_space(f"{name}, lines", origin, lines, lines, about))
     return found, {}  # a first step that only scales is soon done again
+
+
+def different_units(vectors: NDArray) -> bool:
+    """Whether the columns of vectors (m, d) are numbers that cannot be compared as they are.
+
+    Such as a mass in grams beside lengths in millimetres: distances are then those of the masses,
+    and so is every cluster. The effective number of columns is that of equal variances which would
+    have the same sum and sum of squares.
+    """
+    varying = vectors[:, vectors.std(axis=0) > 0].astype("f8")
+    variance = varying.var(axis=0)
+    if len(variance) <= FEW_COLUMNS or variance.max() < APART**2 * variance.min():
+        return False
+    if variance.sum() ** 2 >= FEW_COLUMNS * (variance**2).sum():
+        return False
+    squared = np.corrcoef(varying, rowvar=False) ** 2
+    chance = 1 / len(varying)  # of the square of a correlation
+    return float(squared[~np.eye(len(squared), dtype=bool)].mean()) > CORRELATED + chance
 
 
 def _spaces(name: str, first: FeatureMap, described: NDArray, device: torch.device) -> list[Space]:

@@ -1,0 +1,57 @@
+"""Columns of a table that have different units, and those that must be left as they are."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris, load_wine
+from sklearn.decomposition import PCA
+
+from kscn import KSCNPlus, load_model, metrics
+from kscn.stages.spaces import different_units
+
+
+def table(rng, n=90):
+    """Three groups in four columns, and a fifth, in other units, that says nothing of them."""
+    classes = np.repeat(range(3), n // 3)
+    centres = 4 * rng.standard_normal((3, 4))
+    return np.column_stack(
+        [centres[classes] + rng.standard_normal((n, 4)), 2e3 + 500 * rng.random(n)]
+    ), classes
+
+
+def test_a_column_in_other_units_does_not_decide(tmp_path):
+    x, classes = table(np.random.default_rng(0))
+    model = KSCNPlus(3, random_state=0).fit(x)
+    assert metrics.clustering_accuracy(classes, model.labels_) > 0.95
+    assert "standardised columns" in {entry.space.name.split(",")[0] for entry in tried(model)}
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load_model(tmp_path / "model").predict(x), model.labels_)
+
+
+def test_clusters_do_not_depend_on_units():
+    x, _ = table(np.random.default_rng(1))
+    metres, grams = x.copy(), x.copy()
+    grams[:, 4] *= 1000
+    metres[:, :4] /= 1000
+    found = [KSCNPlus(3, random_state=0).fit(one).labels_ for one in (x, grams, metres)]
+    assert metrics.adjusted_rand(found[0], found[1]) > 0.99
+    assert metrics.adjusted_rand(found[0], found[2]) > 0.99
+
+
+def tried(model):
+    return model.selection_.tried
+
+
+@pytest.mark.parametrize(
+    ("x", "expected"),
+    [
+        (load_wine().data, True),
+        (load_iris().data, False),  # all of them centimetres
+        (PCA(10).fit_transform(load_wine().data), False),  # rotated: no column has a unit
+        (np.random.default_rng(0).standard_normal((50, 6)), False),
+        (np.ones((20, 5)), False),
+        (np.zeros((4, 1)), False),
+    ],
+    ids=["wine", "iris", "components", "noise", "constant", "one column"],
+)
+def test_columns_of_one_unit_are_left_as_they_are(x, expected):
+    assert different_units(x) is expected
