@@ -47,7 +47,7 @@ LEAN = {
     "constraints": {"numpy", "kscn.errors"},
     "extras": {"kscn.errors"},
     "metrics": {"numpy", "scipy", "sklearn", "kscn.errors"},
-    "modelfile": {"numpy", "safetensors", "kscn.errors", "kscn.modelparts"},
+    "modelfile": {"numpy", "safetensors", "kscn.errors", "kscn.atomicfile"},
     "modelparts": {"numpy"},
     "subspaces": {"torch", "kscn.errors", "kscn.subspaces"},
 }
@@ -169,7 +169,6 @@ def test_a_fit_can_be_followed_through_the_files_that_contributing_names():
 
 
 STAGES = [file for file in FILES if part_of(file) == "stages"]
-STAGES = [file for file in STAGES if file.stem != "validation"]
 
 
 @pytest.mark.parametrize("file", STAGES, ids=ids)

@@ -1,12 +1,13 @@
-"""Files that appear under their name when they are complete, or not at all."""
+"""Files and directories that appear under their name when they are complete, or not at all."""
 
 import errno
 import os
 import shutil
 import stat
 import tempfile
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -80,3 +81,45 @@ def _descriptor(path: Path) -> int | None:
             return None
         path = path.parent / path.readlink()
     return None
+
+
+def replace_directory(new: Path, final: Path) -> None:
+    """Put the finished directory `new` at `final`; what was there survives until it is in place.
+
+    Both are on one file system. A link at `final` is replaced itself, and its target is kept.
+    """
+    old = hidden_sibling(final, "old")
+    if os.path.lexists(final):
+        os.rename(final, old)
+    try:
+        os.rename(new, final)
+    except OSError:
+        if os.path.lexists(old):
+            os.rename(old, final)
+        raise
+    sync_directory(final.parent)
+    if old.is_symlink():
+        old.unlink()
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def remove_directory(path: Path) -> None:
+    """Delete a directory that never has its name while only a part of it is left."""
+    old = hidden_sibling(path, "old")
+    with suppress(OSError):
+        os.rename(path, old)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def sync_directory(path: Path) -> None:
+    """Flush the names in a directory to disk, so that a rename survives a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def hidden_sibling(path: Path, role: str) -> Path:
+    """A name beside `path` that nobody has."""
+    return path.absolute().parent / f".{path.name}.{role}-{uuid.uuid4().hex[:8]}"

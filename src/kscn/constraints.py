@@ -17,25 +17,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from numbers import Integral, Real
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from kscn.errors import InputError
-
-
-@dataclass(frozen=True)
-class Integer:
-    """An integer that is not below `least`."""
-
-    least: int
-
-    def allows(self, value: Any) -> bool:
-        """Whether a value meets this; True and False are no integers."""
-        return _is_a(Integral, value) and value >= self.least
-
-    def __str__(self) -> str:
-        return f"an integer of at least {self.least}"
 
 
 @dataclass(frozen=True)
@@ -45,10 +31,12 @@ class Number:
     low: float
     high: float = math.inf
     closed: str = "left"
+    kind: ClassVar[Any] = Real
+    word: ClassVar[str] = "a number"
 
     def allows(self, value: Any) -> bool:
         """Whether a value meets this; True and False are no numbers."""
-        if not _is_a(Real, value) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, self.kind):
             return False
         from_low = value >= self.low if self.closed in ("left", "both") else value > self.low
         to_high = value <= self.high if self.closed in ("right", "both") else value < self.high
@@ -58,7 +46,13 @@ class Number:
         low = "of at least" if self.closed in ("left", "both") else "above"
         high = "at most" if self.closed in ("right", "both") else "below"
         end = "" if self.high == math.inf else f" and {high} {self.high}"
-        return f"a number {low} {self.low}{end}"
+        return f"{self.word} {low} {self.low}{end}"
+
+
+class Integer(Number):
+    """An integer that is not below `low`."""
+
+    kind, word = Integral, "an integer"
 
 
 @dataclass(frozen=True)
@@ -77,13 +71,13 @@ class Array:
 
 POSITIVE = Number(0, closed="neither")
 # Types are bool, str and os.PathLike.
-Alternative = Integer | Number | Array | type | str | None
+Alternative = Number | Array | type | str | None
 T = TypeVar("T")
 
 
 def parameter(default: T, *alternatives: Alternative) -> T:
     """A field of a dataclass; a default that is None or a word is an alternative by itself."""
-    if default is None or isinstance(default, str):
+    if default not in alternatives and (default is None or isinstance(default, str)):
         alternatives = (default, *alternatives)
     return field(default=default, metadata={"alternatives": alternatives})
 
@@ -121,13 +115,12 @@ def check_value(name: str, value: Any, alternatives: Sequence[Alternative]) -> N
 
 
 def _allows(alternative: Alternative, value: Any) -> bool:
-    if isinstance(alternative, (Integer, Number, Array)):
+    if isinstance(alternative, (Number, Array)):
         return alternative.allows(value)
     if isinstance(alternative, type):
         return isinstance(value, (bool, np.bool_) if alternative is bool else alternative)
-    if alternative is None:
-        return value is None
-    return isinstance(value, str) and value == alternative
+    # An array would answer for each of its elements.
+    return isinstance(value, (str, type(None))) and value == alternative
 
 
 def _words(alternative: Alternative) -> list[str]:
@@ -135,10 +128,4 @@ def _words(alternative: Alternative) -> list[str]:
         return ["True", "False"]
     if isinstance(alternative, type):
         return ["a string" if alternative is str else "a path"]
-    if isinstance(alternative, (Integer, Number, Array)):
-        return [str(alternative)]
-    return [repr(alternative)]
-
-
-def _is_a(kind: type, value: Any) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
+    return [str(alternative) if isinstance(alternative, (Number, Array)) else repr(alternative)]

@@ -7,17 +7,7 @@ from kscn.errors import InputError
 
 
 def require(module: str, extra: str, what: str) -> Any:
-    """Import a module of an optional package, or say how to install it.
-
-    Parameters
-    ----------
-    module : str
-        What is imported.
-    extra : str
-        The extra of kscn that installs it.
-    what : str
-        What needs it, as the sentence begins: "a report".
-    """
+    """Import a module that an extra of kscn installs, or say so: "a report" needs the package."""
     try:
         return import_module(module)
     except ImportError:

@@ -15,12 +15,11 @@ under their hidden names, and `read_model` says where.
 
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
-import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import version
@@ -30,8 +29,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kscn.atomicfile import hidden_sibling, replace_directory, sync_directory
 from kscn.errors import InputError, ModelFileError, reason
-from kscn.modelparts import parse_json
 
 FORMAT = "kscn-model"
 FORMAT_VERSION = 1
@@ -39,6 +38,7 @@ FORMAT_VERSION = 1
 # may take more.
 _MANIFEST_BYTES = 16 * 2**20
 _HEADER_BYTES = 2**20
+_LONGEST_NAME = 500  # of parameters, arrays and whatever else is named
 _KIND = re.compile(r"\w{1,80}", re.ASCII)  # the name of a class
 # What arrays may be made of, in the words of safetensors, which has more than numpy, such as BF16.
 _TYPES = {"BOOL", "U8", "U16", "U32", "U64", "I8", "I16", "I32", "I64", "F16", "F32", "F64"}
@@ -73,22 +73,9 @@ def write_model(
 ) -> None:
     """Write a model directory in one step, replacing an older model at the same path.
 
-    Parameters
-    ----------
-    path : path-like
-        The directory to make. Missing parents are made too. A directory that is
-        already there is replaced only if it holds nothing but a model.
-    kind : str
-        Name of the estimator class.
-    params : mapping
-        Anything that JSON can hold.
-    tensors : mapping of str to ndarray or torch.Tensor
-        The arrays of the model, of any shape and numeric type.
-
-    Raises
-    ------
-    ModelFileError
-        When the path is taken by something else, or cannot be written.
+    Missing parents are made too. A directory that is already there is replaced only if it holds
+    nothing but a model. `kind` is the name of the estimator class, `params` is anything that JSON
+    can hold, and `tensors` are numeric arrays or torch tensors.
     """
     path = Path(path)
     _refuse_to_replace_other_things(path)
@@ -100,7 +87,7 @@ def write_model(
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"the parameters of a model must fit into JSON: {error}.") from None
     place = Path(os.path.realpath(path))  # a link stays a link
-    new = _hidden_sibling(place, "new")
+    new = hidden_sibling(place, "new")
     try:
         new.mkdir(parents=True)
         _write_files(new, kind, params_json, arrays)
@@ -117,92 +104,47 @@ def write_model(
 def read_model(path: str | os.PathLike[str]) -> ModelFile:
     """Read a model directory after checking everything that the manifest says about it.
 
-    Parameters
-    ----------
-    path : path-like
-        A directory written by `write_model`.
-
-    Returns
-    -------
-    ModelFile
-
-    Raises
-    ------
-    ModelFileError
-        One sentence that names the file at fault and what to do.
+    What is wrong is told by a ModelFileError that names the file at fault and what to do.
     """
     path = Path(path)
     try:
-        return _read_checked(path)
+        manifest = _read_manifest(path)
+        tensors = _read_tensors(path / TENSORS_NAME, manifest)
     except OSError as error:
         raise ModelFileError(f"cannot read the model {path}: {reason(error)}; check it.") from error
-
-
-def _read_checked(path: Path) -> ModelFile:
-    manifest = _read_manifest(path)
-    tensors_path = path / TENSORS_NAME
-    if not tensors_path.is_file():
-        raise ModelFileError(f"{tensors_path} is missing; save the model again or copy it whole.")
-    size, expected = tensors_path.stat().st_size, manifest["tensors_bytes"]
-    if size != expected:
-        fault = "cut off" if size < expected else "not the file that was saved"
-        raise ModelFileError(
-            f"{tensors_path} is {fault}: it has {size} bytes and should have {expected}; "
-            "copy it again or save the model again."
-        )
-    if size > max_bytes():
-        raise ModelFileError(
-            f"{tensors_path} has {size} bytes, above the limit of {max_bytes()}; if you trust it, "
-            "set the environment variable KSCN_MAX_BYTES to a larger number."
-        )
-    if sha256_of(tensors_path).hexdigest() != manifest["tensors_sha256"]:
-        raise ModelFileError(
-            f"{tensors_path} is damaged: its checksum differs from the one in {MANIFEST_NAME}; "
-            "copy it again or save the model again."
-        )
-    tensors = _load_tensors(tensors_path)
-    if _tensor_table(tensors) != manifest["tensors"]:
-        raise ModelFileError(
-            f"{tensors_path} holds other arrays than {MANIFEST_NAME} lists; save the model again."
-        )
     return ModelFile(path, manifest["kind"], manifest["params"], tensors)
 
 
-def replace_directory(new: Path, final: Path) -> None:
-    """Put the finished directory `new` at `final`; what was there survives until it is in place.
-
-    Both are on one file system. A link at `final` is replaced itself, and its target is kept.
-    """
-    old = _hidden_sibling(final, "old")
-    if os.path.lexists(final):
-        os.rename(final, old)
-    try:
-        os.rename(new, final)
-    except OSError:
-        if os.path.lexists(old):
-            os.rename(old, final)
-        raise
-    sync_directory(final.parent)
-    if old.is_symlink():
-        old.unlink()
-    shutil.rmtree(old, ignore_errors=True)
+def parse_json(text: str) -> Any:
+    """JSON, or ValueError or RecursionError about what no honest manifest holds."""
+    return json.loads(
+        text,
+        parse_constant=_finite,
+        parse_int=_modest_integer,
+        parse_float=_finite,
+        object_pairs_hook=_modest_names,
+    )
 
 
-def remove_directory(path: Path) -> None:
-    """Delete a directory that never has its name while only a part of it is left."""
-    old = _hidden_sibling(path, "old")
-    with suppress(OSError):
-        os.rename(path, old)
-    shutil.rmtree(old, ignore_errors=True)
+def _modest_integer(digits: str) -> int:
+    """An integer of 64 bits: larger ones are in no honest manifest and overflow everywhere else."""
+    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**63:
+        raise ValueError("an integer is too large")
+    return int(digits)
 
 
-def sync_directory(path: Path) -> None:
-    """Flush the names in a directory to disk, so that a rename survives a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _finite(digits: str) -> float:
+    """A number that is one: NaN is none, and 1e999 is infinite to Python."""
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits[:20]} is no number")
+    return number
+
+
+def _modest_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if any(len(name) > _LONGEST_NAME for name, _ in pairs):
+        raise ValueError("a name is too long")
+    return dict(pairs)
 
 
 def _write_files(
@@ -259,10 +201,6 @@ def _as_array(name: str, tensor: Any) -> NDArray:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def _hidden_sibling(path: Path, role: str) -> Path:
-    return path.absolute().parent / f".{path.name}.{role}-{uuid.uuid4().hex[:8]}"
-
-
 def _read_manifest(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         raise ModelFileError(_why_no_directory(path))
@@ -293,14 +231,8 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             f"{manifest_path} has format version {found} and this kscn reads version "
             f"{FORMAT_VERSION}; install the kscn that wrote it."
         )
-    fields = {
-        "kind": str,
-        "params": dict,
-        "tensors_bytes": int,
-        "tensors_sha256": str,
-        "tensors": dict,
-    }
-    for field, kind in fields.items():
+    fields = {"kind": str, "params": dict, "tensors": dict}
+    for field, kind in (fields | {"tensors_bytes": int, "tensors_sha256": str}).items():
         if not isinstance(manifest.get(field), kind) or not _KIND.fullmatch(manifest["kind"]):
             raise ModelFileError(
                 f"{manifest_path} is damaged: {field!r} is missing or wrong; save the model again."
@@ -321,21 +253,33 @@ def _why_no_directory(path: Path) -> str:
     return f"{path} does not exist; give the directory of a kscn model."
 
 
-def _load_tensors(path: Path) -> dict[str, NDArray]:
+def _read_tensors(path: Path, manifest: Mapping[str, Any]) -> dict[str, NDArray]:
+    """The arrays of a model, after checking their file against the manifest."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    with path.open("rb") as file:
-        length = _header_bytes(file.read(8))
-        header = file.read(min(length, _HEADER_BYTES))
-    if length > _HEADER_BYTES:
+    if not path.is_file():
+        raise ModelFileError(f"{path} is missing; save the model again or copy it whole.")
+    size, expected = path.stat().st_size, manifest["tensors_bytes"]
+    if size != expected:
+        fault = "cut off" if size < expected else "not the file that was saved"
         raise ModelFileError(
-            f"{path} is not a readable safetensors file (a header of {length} bytes); save the "
-            "model again."
+            f"{path} is {fault}: it has {size} bytes and should have {expected}; "
+            "copy it again or save the model again."
+        )
+    if size > max_bytes():
+        raise ModelFileError(
+            f"{path} has {size} bytes, above the limit of {max_bytes()}; if you trust it, "
+            "set the environment variable KSCN_MAX_BYTES to a larger number."
+        )
+    if sha256_of(path).hexdigest() != manifest["tensors_sha256"]:
+        raise ModelFileError(
+            f"{path} is damaged: its checksum differs from the one in {MANIFEST_NAME}; "
+            "copy it again or save the model again."
         )
     try:
-        _check_header(header, path.stat().st_size)
-        return load_file(path)
+        _check_header(path, size)
+        tensors = load_file(path)
     except (
         SafetensorError,
         ValueError,
@@ -347,14 +291,24 @@ def _load_tensors(path: Path) -> dict[str, NDArray]:
         raise ModelFileError(
             f"{path} is not a readable safetensors file ({reason(error)}); save the model again."
         ) from None
+    if _tensor_table(tensors) != manifest["tensors"]:
+        raise ModelFileError(
+            f"{path} holds other arrays than {MANIFEST_NAME} lists; save the model again."
+        )
+    return tensors
 
 
-def _check_header(header: bytes, file_bytes: int) -> None:
+def _check_header(path: Path, file_bytes: int) -> None:
     """Refuse arrays of types that numpy lacks, and empty ones whose shape is large all the same.
 
     Such a shape costs nothing in the file, but something is made of that size later. All else is
     checked by safetensors.
     """
+    with path.open("rb") as file:
+        length = _header_bytes(file.read(8))
+        if length > _HEADER_BYTES:
+            raise ValueError(f"a header of {length} bytes")
+        header = file.read(length)
     for name, entry in parse_json(header.decode("utf-8")).items():
         if name == "__metadata__":
             continue

@@ -1,9 +1,8 @@
-"""Checks of the parts of a model file: JSON, arrays and numbers are what they should be.
+"""Checks of what model files hold: arrays and numbers are what they should be.
 
 What is wrong is said by a ValueError, which the reader of the file turns into a sentence about it.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -14,44 +13,6 @@ from numpy.typing import NDArray
 FLOATS = ("float32", "float64")
 # Of one sample: far above any image, and still little to try a network on.
 MOST_VALUES = 2**26
-# Of parameters, arrays and whatever else is named.
-LONGEST_NAME = 500
-
-
-def parse_json(text: str) -> Any:
-    """JSON, or ValueError or RecursionError about what no honest manifest holds."""
-    return json.loads(
-        text,
-        parse_constant=_refuse_constant,
-        parse_int=_modest_integer,
-        parse_float=_finite,
-        object_pairs_hook=_modest_names,
-    )
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _modest_integer(digits: str) -> int:
-    """An integer of 64 bits: larger ones are in no honest manifest and overflow everywhere else."""
-    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**63:
-        raise ValueError("an integer is too large")
-    return int(digits)
-
-
-def _finite(digits: str) -> float:
-    """A number that is one: 1e999 is infinite to Python."""
-    number = float(digits)
-    if not math.isfinite(number):
-        raise ValueError("a number is too large")
-    return number
-
-
-def _modest_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if any(len(name) > LONGEST_NAME for name, _ in pairs):
-        raise ValueError("a name is too long")
-    return dict(pairs)
 
 
 def check_array(

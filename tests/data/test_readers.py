@@ -176,8 +176,8 @@ BAD_FILES = {
     "words.npy": (npy_bytes(np.array([["a"]])), "not numbers"),
     "complex.npy": (npy_bytes(X + 1j), "Complex data not supported"),
     "records.npy": (npy_bytes(np.zeros((2, 2), "i4,f4")), "not numbers"),
-    "text.npz": (b"no archive", "no readable .npz"),
-    "cut.npz": (npz_bytes(X=X)[:-30], "no readable .npz"),
+    "text.npz": (b"no archive", "not a readable .npz file"),
+    "cut.npz": (npz_bytes(X=X)[:-30], "not a readable .npz file"),
     "huge.npz": (lying_npz(), "not what the file holds"),
     "pickle.npz": (npz_bytes(X=np.array([[{}]])), "npz"),
     "no-arrays.npz": (npz_bytes(), "does not say which array"),
@@ -187,12 +187,12 @@ BAD_FILES = {
     "long-idx3-ubyte": (idx_bytes(IMAGES) + b"x", "longer than its header says"),
     "cut-idx3-ubyte.gz": (gzip.compress(idx_bytes(IMAGES)[:-1]), "truncated"),
     "long-idx3-ubyte.gz": (gzip.compress(idx_bytes(IMAGES) + b"x"), "longer than its header"),
-    "cut-stream-idx3-ubyte.gz": (gzip.compress(idx_bytes(IMAGES))[:-9], "no complete gzip file"),
-    "text-idx3-ubyte.gz": (b"no gzip at all", "no complete gzip file"),
+    "cut-stream-idx3-ubyte.gz": (gzip.compress(idx_bytes(IMAGES))[:-9], "not a readable gzip file"),
+    "text-idx3-ubyte.gz": (b"no gzip at all", "not a readable gzip file"),
     "huge-idx3-ubyte": (lying_idx(2**32 - 1, 2**32 - 1), "truncated"),
     "huge-idx3-ubyte.gz": (gzip.compress(lying_idx(2**32 - 1, 2**32 - 1)), "more than"),
     "labels-idx1-ubyte": (idx_bytes(LABELS.astype("u1")), "Expected 2D array, got 1D"),
-    "text.h5": (b"no hdf5 at all", "not an HDF5 file"),
+    "text.h5": (b"no hdf5 at all", "not a readable .h5 file"),
     "samples.unknown": (b"123", "suffix that is not understood"),
     "samples": (b"123", "suffix that is not understood"),
 }
@@ -238,7 +238,7 @@ def test_h5_that_promises_more_labels_than_it_can_hold_is_refused(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("X", shape=(2**40, 2), dtype="f4", chunks=(1024, 2))
         file.create_dataset("y", shape=(2**40,), dtype="i8", chunks=(1024,))
-    with pytest.raises(DataError, match="more labels than it can hold"):
+    with pytest.raises(DataError, match=r"array /y .* more than 0 packed bytes can hold"):
         load(tmp_path / "x.h5")
 
 

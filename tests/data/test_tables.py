@@ -65,7 +65,7 @@ def test_parquet_written_by_pandas(tmp_path):
         ({"a": ["x", "y"]}, "column 'a' of string"),
         ({"a": [[1], [1, 2]]}, "column 'a' of list"),
         ({"a": [1, 2], "b": [[1], [1, 2]]}, "column 'b' of list"),
-        ({"y": [1, 2]}, "no columns of samples"),
+        ({"y": [1, 2]}, "no columns of numbers"),
         ({"a": []}, "x.parquet"),
     ],
     ids=repr,
@@ -111,7 +111,7 @@ def test_truncated_or_foreign_parquet_is_refused(write, keep):
     path = write({"a": np.arange(1000.0)})
     whole = path.read_bytes()
     path.write_bytes(whole[: int(keep * len(whole))] or b"text")
-    with pytest.raises(DataError, match=r"x\.parquet is no readable") as caught:
+    with pytest.raises(DataError, match=r"x\.parquet is not a readable") as caught:
         load(path)
     assert "\n" not in str(caught.value)
 
@@ -122,5 +122,5 @@ def test_parquet_damaged_in_the_middle_is_refused_when_read(write):
     content[200:2000] = bytes(1800)
     path.write_bytes(content)
     samples = load(path).samples
-    with pytest.raises(DataError, match=r"x\.parquet is damaged"):
+    with pytest.raises(DataError, match=r"Row group 0 of .*x\.parquet is not a readable"):
         np.asarray(samples)

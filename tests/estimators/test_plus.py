@@ -1,5 +1,7 @@
 """`KSCNPlus`: features, start, refinement, and what it refuses."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import short
@@ -14,7 +16,7 @@ from kscn.errors import InputError, KscnError, ModelFileError
 from kscn.metrics import clustering_accuracy
 from kscn.metrics import normalized_mutual_info as nmi
 from kscn.runtime.blocks import Blocks
-from kscn.stages.choose import _doubt
+from kscn.stages import choose
 from kscn.subspaces import Subspaces
 
 K, N = 4, 400
@@ -153,7 +155,7 @@ def test_vectors_of_double_precision_are_taken_too(monkeypatch):
     model = quick().fit(X)
     assert clustering_accuracy(y, model.labels_) > 0.9
     np.testing.assert_array_equal(model.predict(X), model.labels_)
-    monkeypatch.setattr("kscn.stages.choose.KEEP_BYTES", 0)
+    monkeypatch.setattr(choose, "CHOICE", replace(choose.CHOICE, keep_bytes=0))
     streamed = quick().fit(X)
     assert (streamed.predict(X) == streamed.labels_).mean() > 0.99  # of sums in other precision
 
@@ -161,7 +163,7 @@ def test_vectors_of_double_precision_are_taken_too(monkeypatch):
 @pytest.mark.usefixtures("short_choice")
 def test_features_too_large_to_keep_are_passed_once(monkeypatch):
     X, y = digits()
-    monkeypatch.setattr("kscn.stages.choose.KEEP_BYTES", 0)
+    monkeypatch.setattr(choose, "CHOICE", replace(choose.CHOICE, keep_bytes=0))
     model = quick(refine=False).fit(X)
     assert clustering_accuracy(y, model.labels_) > 0.75
 
@@ -170,7 +172,7 @@ def test_samples_between_two_subspaces_are_the_most_doubtful():
     lines = Subspaces(torch.eye(3)[:2, :, None])
     samples = as_source(np.array([[1, 0, 0], [1, 0.9, 0], [0.5, 1, 0], [1, 1, 0]], np.float32))
     # The nearer squared distance over the farther one.
-    doubt = _doubt(Blocks(samples, torch.float32, torch.device("cpu")), lines)
+    doubt = choose._doubt(Blocks(samples, torch.float32, torch.device("cpu")), lines)
     np.testing.assert_allclose(doubt.numpy(), [0, 0.81, 0.25, 1], atol=1e-6)
 
 

@@ -13,7 +13,6 @@ from kscn.errors import InputError, ModelFileError
 pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-from kscn.export.graph import noise_scale  # noqa: E402
 from kscn.export.onnxfile import compare, onnx_bytes  # noqa: E402
 from kscn.features import FeatureChain, PCAFeatures, ScatteringFeatures  # noqa: E402
 
@@ -137,13 +136,3 @@ def test_what_cannot_be_exported_is_refused(fitted):
         onnx_bytes(model, (9, 8))
     with pytest.raises(InputError, match="float32 or float64"):
         onnx_bytes(model, (8, 8), np.int64)
-
-
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.usefixtures("short_choice")
-def test_the_noise_scale_is_that_of_the_posteriors(images, fitted, name):
-    model = fitted(name)
-    residual = model.residuals(images[:20]).astype(float)
-    odds = np.exp(-(residual - residual.min(axis=1, keepdims=True)) / noise_scale(model))
-    posterior = odds / odds.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(posterior, model.predict_proba(images[:20]), rtol=1e-12)

@@ -192,7 +192,7 @@ def test_affine_subspaces_and_a_single_one(planes, run_of):
     assert collect(*run_of(model, planes[0] + 5)).clusters[0].outside is None
     alone = KSubspaces(1, subspace_dim=2, random_state=0).fit(planes[0])
     report = collect(*run_of(alone, planes[0]))
-    assert report.angles is None and report.clusters[0].borderline == ()
+    assert report.angles is None and not report.clusters[0].borderline
 
 
 def test_other_samples_than_those_of_the_run_are_refused(linear, planes, run_of):

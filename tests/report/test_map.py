@@ -25,27 +25,27 @@ def purity(places, labels):
 def test_tsne_keeps_groups_together_and_repeats():
     pytest.importorskip("openTSNE")
     points, labels = blobs()
-    made = flatten(points)
-    assert made.method == "t-SNE"
-    assert purity(made.places, labels) == 1
-    assert np.abs(made.places).max() == pytest.approx(1)
-    assert (flatten(points).places == made.places).all()
+    places, method = flatten(points)
+    assert method == "t-SNE"
+    assert purity(places, labels) == 1
+    assert np.abs(places).max() == pytest.approx(1)
+    assert (flatten(points)[0] == places).all()
 
 
 def test_without_opentsne_the_main_directions_are_shown(monkeypatch):
     monkeypatch.setitem(sys.modules, "openTSNE", None)  # as if it were not installed
     points, _ = blobs()
-    made = flatten(points)
-    assert made.method == "PCA"
+    places, method = flatten(points)
+    assert method == "PCA"
     u, s, _ = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
     for axis in range(2):
-        agreement = np.corrcoef(made.places[:, axis], u[:, axis] * s[axis])[0, 1]
+        agreement = np.corrcoef(places[:, axis], u[:, axis] * s[axis])[0, 1]
         assert abs(agreement) == pytest.approx(1, abs=1e-6)
 
 
 @pytest.mark.parametrize("points", [np.zeros((50, 4)), np.ones((1, 3)), np.arange(40.0)[:, None]])
 def test_degenerate_points_still_have_places(points):
-    places = flatten(points).places
+    places, _ = flatten(points)
     assert places.shape == (len(points), 2)
     assert np.isfinite(places).all()
     assert np.abs(places).max() <= 1

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscn.report.members import Extremes
+from kscn.report.survey import Extremes
 
 
 @given(
@@ -15,7 +15,7 @@ from kscn.report.members import Extremes
 def test_blocks_find_what_sorting_everything_finds(samples, block, count):
     labels = np.array([label for label, _ in samples], dtype=np.int64)
     scores = np.array([score for _, score in samples], dtype=float)
-    kept = Extremes(4, count)
+    kept = Extremes(count)
     for first in range(0, len(labels), block):
         some = slice(first, first + block)
         kept.add(first, labels[some], scores[some], -scores[some])

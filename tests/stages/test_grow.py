@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from kscn import metrics
 from kscn.data import as_source
 from kscn.runtime.blocks import Blocks
-from kscn.stages.grow import FOLDS, assign_across, dimensions, fold_of, grow
+from kscn.runtime.group import ALONE, Group
+from kscn.stages.grow import GROWTH, dimensions, fold_of, grow, residuals_across
 from kscn.subspaces import Subspaces
 
 SEED = 0
@@ -45,9 +46,9 @@ def folds(z):
     return fold_of(torch.arange(len(z)), SEED)
 
 
-def everywhere(z, grown, first=0):
-    rows = Blocks(as_source(z.numpy()), torch.float32, z.device, batch_size=7)
-    return assign_across(rows, first, grown.without, SEED)
+def everywhere(z, grown, group=ALONE):
+    rows = Blocks(group.part(as_source(z.numpy())), torch.float32, z.device, batch_size=7)
+    return torch.cat(list(residuals_across(rows, grown.without, SEED)))
 
 
 def test_wrong_labels_are_mended():
@@ -55,11 +56,10 @@ def test_wrong_labels_are_mended():
     noisy = true.clone()
     noisy[::5] = (noisy[::5] + 1) % 3
     grown = grow(z, folds(z), noisy, 3, [4, 6])
-    across = everywhere(z, grown)
+    mended = everywhere(z, grown).argmin(dim=1)
     assert metrics.clustering_accuracy(noisy.numpy(), true.numpy()) < 0.85
-    assert metrics.clustering_accuracy(across.labels.numpy(), true.numpy()) > 0.98
+    assert metrics.clustering_accuracy(mended.numpy(), true.numpy()) > 0.98
     assert grown.whole.bases.shape == (3, 24, 6)
-    assert (across.nearest <= across.second).all()
 
 
 def test_a_sample_is_judged_by_others_than_itself():
@@ -71,22 +71,17 @@ def test_a_sample_is_judged_by_others_than_itself():
         not torch.allclose(a.bases @ a.bases.mT, b.bases @ b.bases.mT, atol=1e-6)
         for a, b in zip(before.without, after.without, strict=True)
     ]
-    assert changed == [number != int(folds(z)[0]) for number in range(FOLDS)]
-    found = everywhere(z, before)
+    assert changed == [number != int(folds(z)[0]) for number in range(GROWTH.folds)]
     every = torch.stack([others.residuals(z) for others in before.without])
-    residual = every[folds(z), torch.arange(len(z))].sort(dim=1)
-    torch.testing.assert_close(found.nearest, residual.values[:, 0])
-    torch.testing.assert_close(found.second, residual.values[:, 1])
-    assert torch.equal(found.labels, residual.indices[:, 0])
+    expected = every[folds(z), torch.arange(len(z))]
+    torch.testing.assert_close(everywhere(z, before), expected)
 
 
 def test_rows_of_a_later_part_keep_their_fold():
     z, labels = clusters()
     grown = grow(z, folds(z), labels, 3, [6])
-    whole = everywhere(z, grown)
-    part = everywhere(z[501:], grown, 501)
-    assert torch.equal(part.labels, whole.labels[501:])
-    torch.testing.assert_close(part.nearest, whole.nearest[501:])
+    last = everywhere(z, grown, Group(rank=1, size=2))
+    torch.testing.assert_close(last, everywhere(z, grown)[len(z) // 2 :])
 
 
 def test_a_cluster_without_members_and_a_single_one():
@@ -94,9 +89,7 @@ def test_a_cluster_without_members_and_a_single_one():
     grown = grow(z, folds(z), labels, 4, [3, 6])
     assert all(part.bases.isfinite().all() for part in [grown.whole, *grown.without])
     alone = grow(z, folds(z), torch.zeros_like(labels), 1, [3])
-    across = everywhere(z, alone)
-    assert (across.labels == 0).all()
-    torch.testing.assert_close(across.nearest, across.second)
+    assert everywhere(z, alone).shape == (len(z), 1)
 
 
 def test_progress_is_told():
@@ -118,6 +111,6 @@ def test_samples_leave_clusters_that_they_shaped():
         )
         own = found.assign(z)[0]
     grown = grow(z, folds(z), wrong, 3, [30])
-    across = everywhere(z, grown)
-    right = [(labels[:24] == true[:24]).float().mean() for labels in (own, across.labels)]
+    across = everywhere(z, grown).argmin(dim=1)
+    right = [(labels[:24] == true[:24]).float().mean() for labels in (own, across)]
     assert right[1] > right[0] + 0.2

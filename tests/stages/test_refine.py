@@ -8,8 +8,8 @@ from kscn.data import as_source
 from kscn.metrics import clustering_accuracy
 from kscn.nn import ConvEncoder, InputScaling, NoAugmentation, UnitLatent
 from kscn.runtime.minibatches import Minibatches
-from kscn.stages.cotraining import FeatureView, Refinement
 from kscn.stages.pretrain import Trainer
+from kscn.stages.refine import FeatureView, Refinement
 from kscn.subspaces import Subspaces
 
 K, P, N = 3, 2, 240

@@ -8,9 +8,8 @@ from kscn.data import make_union_of_subspaces
 from kscn.metrics import clustering_accuracy
 from kscn.neighbours.consensus import margin
 from kscn.neighbours.consistency import Consistency
-from kscn.stages.candidates import LAYOUT, Candidate
+from kscn.stages.candidates import LAYOUT, Candidate, vector_spaces
 from kscn.stages.select import CONSENSUS, Scored, _taken, select
-from kscn.stages.spaces import vector_spaces
 
 N = 400
 

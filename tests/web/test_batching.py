@@ -11,7 +11,7 @@ pytest.importorskip("fastapi")
 from kscn.errors import InputError
 from kscn.web import batching
 from kscn.web.batching import MicroBatcher
-from kscn.web.refusals import RefusalError
+from kscn.web.requests import RefusalError
 
 
 def doubled(samples):

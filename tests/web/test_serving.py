@@ -90,10 +90,10 @@ def test_images_come_as_body_or_as_files_of_a_form(client, model, images):
 
 
 BAD_JSON = {
-    b"": 400,
+    b"": 422,
     b"{": 400,
-    b"\xff\xfe": 400,
-    b"[NaN]": 400,
+    b"\xff\xfe": 422,
+    b"[NaN]": 422,
     b"[" * 50_000: 400,
     b"null": 422,
     b"3": 422,

@@ -96,7 +96,7 @@ def say_one_column(loaded: "Dataset", standardised: bool) -> None:
     """
     import numpy as np
 
-    from kscn.stages.spaces import different_units
+    from kscn.stages.candidates import different_units
 
     source = loaded.samples
     if len(source.shape) != 1 or source.shape[0] < 2:

@@ -190,7 +190,7 @@ def finish_moves(path: Path) -> None:
     stage = path / UNFINISHED
     if not (stage / COMPLETE).is_file():
         return
-    from kscn.modelfile import replace_directory, sync_directory  # needs numpy
+    from kscn.atomicfile import replace_directory, sync_directory
 
     required = {LABELS, HISTORY, CONFIG}
     entries = read_entries(stage / COMPLETE, required, {*_ENTRIES})

@@ -67,7 +67,13 @@ def load(
     other way, are unpacked to memory. A file that would unpack to more than 4 GiB at once is
     refused; the environment variable KSCN_MAX_BYTES sets another limit.
     """
-    open_images = _image_opener(size, any_size, skip_broken)
+    side = _SHOWN if any_size and size is None else size
+    open_images = partial(
+        open_image_folder,
+        preparation=None if side is None else Preparation(side, grey=False if any_size else None),
+        decode=size is not None and not any_size,
+        skip_broken=skip_broken,
+    )
     found = _open(name_or_path, progress, open_images)
     if (size is not None or skip_broken) and not isinstance(found.samples, ImageSource):
         raise DataError(
@@ -75,19 +81,6 @@ def load(
             "have broken files; leave out --size and --skip-broken, in Python size and skip_broken."
         )
     return found
-
-
-def _image_opener(size: int | None, any_size: bool, skip_broken: bool) -> Callable[[Path], Dataset]:
-    """How `load` opens a folder of images."""
-    wanted = None
-    if size is not None or any_size:
-        wanted = Preparation(_SHOWN if size is None else size, grey=False if any_size else None)
-    return partial(
-        open_image_folder,
-        preparation=wanted,
-        decode=size is not None and not any_size,
-        skip_broken=skip_broken,
-    )
 
 
 def load_like(
@@ -100,25 +93,18 @@ def load_like(
 ) -> Dataset:
     """Load data in the way in which that of an earlier fit was loaded.
 
-    Parameters
-    ----------
-    name_or_path, skip_broken, progress
-        See `load`.
-    preparation : Preparation or None
-        What a folder of images is prepared by, the `samples.preparation` of the earlier one.
-    names : sequence of str, optional
-        The files to take from a folder of images, instead of all of them.
+    A folder of images is prepared as that was, by its `samples.preparation`; `names` are the files
+    to take from it, instead of all of them. For the rest see `load`.
     """
-    open_images = partial(
-        open_image_folder, preparation=preparation, names=names, skip_broken=skip_broken
+    return _open(
+        name_or_path,
+        progress,
+        partial(open_image_folder, preparation=preparation, names=names, skip_broken=skip_broken),
     )
-    return _open(name_or_path, progress, open_images)
 
 
 def _open(
-    name_or_path: str | Path,
-    progress: Progress | None,
-    open_images: Callable[[Path], Dataset],
+    name_or_path: str | Path, progress: Progress | None, open_images: Callable[[Path], Dataset]
 ) -> Dataset:
     if isinstance(name_or_path, str):
         if name_or_path in NAMES:

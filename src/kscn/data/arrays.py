@@ -40,36 +40,30 @@ class ArraySource(Source):
 
 
 class MappedSource(ArraySource):
-    """Samples in a memory-mapped file; pages already read are given back while streaming.
-
-    Parameters
-    ----------
-    array : numpy.ndarray
-        The samples: a memory map or any view of one.
-    mapping : numpy.memmap
-        The shared map beneath `array`. A private (copy-on-write) map must not come here, because
-        giving its pages back would lose what was written to them.
-    """
+    """Samples in a memory map or a view of one; pages already read are given back."""
 
     on_disk = True
 
-    def __init__(self, array: np.ndarray, mapping: np.memmap, name: str) -> None:
+    def __init__(self, array: np.ndarray, name: str) -> None:
         # A plain ndarray slices several times faster than the memmap subclass.
         super().__init__(np.asarray(array), name)
-        self._mmap: mmap.mmap = mapping._mmap  # type: ignore[attr-defined]
-        self._origin = np.frombuffer(self._mmap, dtype=np.uint8).ctypes.data
+        mapping = shared_mapping(array)
+        assert mapping is not None, "no map, or one whose pages must not be given back"
+        self._mmap = mapping
+        self._origin = np.frombuffer(mapping, dtype=np.uint8).ctypes.data
 
     def stretches(self) -> np.ndarray | None:
         """Even cuts: neighbours share pages, and a disk likes to read on."""
         return even_cuts(len(self), self.row_bytes)
 
-    def batches(
-        self, batch_size: int, start: int = 0, stop: int | None = None
-    ) -> Iterator[tuple[int, np.ndarray]]:
-        """Consecutive blocks in order; the pages of those already used are given back."""
-        kept = end = slice(start, stop).indices(len(self))[0]
+    def take(self, indices: Any) -> np.ndarray:
+        """The rows `indices`, in that order, read from front to back."""
+        return Source.take(self, indices)
+
+    def _blocks(self, start: int, stop: int, size: int) -> Iterator[tuple[int, np.ndarray]]:
+        kept = end = start
         try:
-            for first, block in super().batches(batch_size, start, stop):
+            for first, block in super()._blocks(start, stop, size):
                 yield first, block
                 end = first + len(block)
                 if (end - kept) * self.row_bytes >= _RELEASE_BYTES:
@@ -77,10 +71,6 @@ class MappedSource(ArraySource):
                     kept = end
         finally:
             self._release(kept, end)
-
-    def take(self, indices: Any) -> np.ndarray:
-        """The rows `indices`, in that order, read from front to back."""
-        return Source.take(self, indices)
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         out = np.empty((len(rows), *self.shape), dtype=self.dtype)
@@ -95,7 +85,10 @@ class MappedSource(ArraySource):
         return out
 
     def _release(self, start: int, stop: int) -> None:
-        """Give back the pages of rows `start` to `stop`; a later access reads them again."""
+        """Give back the pages of rows `start` to `stop`; a later access reads them again.
+
+        Only theirs: looking for pages in all of the map takes time that grows with its size.
+        """
         if stop <= start or not hasattr(mmap, "MADV_DONTNEED"):
             return
         low, high = _byte_bounds(self._array[start:stop])
@@ -113,3 +106,16 @@ def _byte_bounds(array: np.ndarray) -> tuple[int, int]:
         reach = (length - 1) * stride
         low, high = low + min(reach, 0), high + max(reach, 0)
     return low, high + array.itemsize
+
+
+def shared_mapping(array: Any) -> mmap.mmap | None:
+    """The file mapping beneath an array or view, unless it is private (copy-on-write).
+
+    Giving the pages of a private one back would lose what was written to them.
+    """
+    while isinstance(array, np.ndarray):
+        mapping: mmap.mmap | None = getattr(array, "_mmap", None)
+        if isinstance(array, np.memmap) and mapping is not None:
+            return None if array.mode == "c" else mapping
+        array = array.base
+    return None

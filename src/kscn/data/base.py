@@ -89,8 +89,11 @@ class Source(ABC):
         if batch_size < 1:
             raise InputError(f"batch_size is {batch_size}; it must be at least 1.")
         first, last, _ = slice(start, stop).indices(len(self))
-        for low in range(first, last, batch_size):
-            yield low, self._read(low, min(low + batch_size, last))
+        return self._blocks(first, last, batch_size)
+
+    def _blocks(self, start: int, stop: int, size: int) -> Iterator[tuple[int, np.ndarray]]:
+        for low in range(start, stop, size):
+            yield low, self._read(low, min(low + size, stop))
 
     @property
     def feature_names(self) -> list[str]:
@@ -179,11 +182,10 @@ def even_cuts(length: int, row_bytes: int, unit: int = 1) -> np.ndarray:
 def check_shape(name: str, shape: tuple[int, ...]) -> None:
     """Refuse anything that is not a non-empty stack of samples, in scikit-learn's words."""
     if len(shape) < 2:
-        got = "scalar" if not shape else "1D"
         raise InputError(
-            f"Expected 2D array, got {got} array instead: {name} has shape {shape}. Reshape your "
-            "data either using array.reshape(-1, 1) if your data has a single feature or "
-            "array.reshape(1, -1) if it contains a single sample."
+            f"Expected 2D array, got {'1D' if shape else 'scalar'} array instead: {name} has shape "
+            f"{shape}. Reshape your data either using array.reshape(-1, 1) if your data has a "
+            "single feature or array.reshape(1, -1) if it contains a single sample."
         )
     if 0 in shape:
         what = "sample(s)" if shape[0] == 0 else "feature(s)"

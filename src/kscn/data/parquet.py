@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from kscn.data.base import STRETCH_BYTES, Source
+from kscn.data.base import STRETCH_BYTES
+from kscn.data.chain import PartedSource
 from kscn.data.dataset import LABEL_COLUMNS, Dataset, make_dataset
-from kscn.data.limits import check_bytes
-from kscn.errors import DataError, KscnError, reason
+from kscn.data.limits import check_bytes, readable
+from kscn.errors import DataError, reason
 from kscn.extras import require
 
 
-class ParquetSource(Source):
-    """Samples of a .parquet file; one row group at a time is in memory."""
+class ParquetSource(PartedSource):
+    """Samples of a .parquet file, whose parts are its row groups."""
 
     on_disk = True
 
@@ -34,12 +35,11 @@ class ParquetSource(Source):
                     "size are expected; remove it."
                 )
         dtype = np.result_type(*(_numpy_type(kind) for kind in types))
-        counts = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
-        if min(counts, default=0) < 0:
+        lengths = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
+        if min(lengths, default=0) < 0:
             raise DataError(f"{name} has a damaged row group; write the file again.")
-        check_bytes(f"A row group of {name}", max(counts, default=0) * width * dtype.itemsize)
-        self._starts = np.cumsum([0, *counts])
-        super().__init__(name, int(self._starts[-1]), (width,), dtype)
+        check_bytes(f"A row group of {name}", max(lengths, default=0) * width * dtype.itemsize)
+        super().__init__(name, lengths, (width,), dtype)
         self._cached: tuple[int, np.ndarray] | None = None
         self._lock = Lock()  # batches may be read ahead in the background
 
@@ -49,42 +49,23 @@ class ParquetSource(Source):
         begins = self._starts[:-1]
         return np.append(begins[np.diff(begins // rows, prepend=-1) > 0], len(self))
 
-    def _read(self, start: int, stop: int) -> np.ndarray:
-        group = int(np.searchsorted(self._starts, start, side="right")) - 1
-        if group + 1 < len(self._starts) and stop <= self._starts[group + 1]:
-            return self._group(group)[start - self._starts[group] : stop - self._starts[group]]
-        return self._gather(np.arange(start, stop))
-
-    def _gather(self, rows: np.ndarray) -> np.ndarray:
-        out = np.empty((len(rows), *self.shape), dtype=self.dtype)
-        groups = np.searchsorted(self._starts, rows, side="right") - 1
-        for group in np.unique(groups):
-            here = groups == group
-            out[here] = self._group(int(group))[rows[here] - self._starts[group]]
-        return out
-
-    def _group(self, group: int) -> np.ndarray:
+    def _part(self, number: int) -> np.ndarray:
         with self._lock:
             # Consecutive batches mostly stay within one group, so the last one is kept.
-            if self._cached is None or self._cached[0] != group:
-                self._cached = None
-                self._cached = (group, self._decode(group))
+            if self._cached is None or self._cached[0] != number:
+                self._cached = None  # or two would be in memory
+                self._cached = (number, self._decode(number))
             return self._cached[1]
 
     def _decode(self, group: int) -> np.ndarray:
         length = int(self._starts[group + 1] - self._starts[group])
-        try:
+        with readable(f"Row group {group} of {self.name}", "table"):
             table = self._file.read_row_group(group, columns=self._columns)
             columns = [column.combine_chunks() for column in table.columns]
             if hasattr(columns[0].type, "list_size"):
                 columns = [columns[0].flatten()]
             nulls = sum(column.null_count for column in columns)
             values = [column.to_numpy(zero_copy_only=False) for column in columns]
-        # pyarrow's own errors are subclasses of these.
-        except (OSError, ValueError, NotImplementedError, LookupError, MemoryError) as error:
-            raise DataError(
-                f"{self.name} is damaged in row group {group} ({reason(error)}); write it again."
-            ) from error
         size = length * self.shape[0]
         if sum(map(len, values)) != size or (nulls and self.dtype.kind != "f"):
             raise DataError(f"{self.name} has missing values in row group {group}; fill them in.")
@@ -103,10 +84,10 @@ def open_parquet(path: Path) -> Dataset:
     return make_dataset(source, labels, path.stem)
 
 
-def parquet_source(path: Path, labels: bool = True) -> tuple[ParquetSource, np.ndarray | None]:
+def parquet_source(path: Path, with_labels: bool = True) -> tuple[ParquetSource, np.ndarray | None]:
     """Samples of a .parquet file, and its labels where it has them and they are wanted."""
     parquet = require("pyarrow.parquet", "parquet", "reading .parquet files")
-    try:
+    with readable(path, ".parquet file"):
         file = parquet.ParquetFile(path)
         columns = _columns(file.schema_arrow, path)
         label = next((name for name in columns if name.lower() in LABEL_COLUMNS), None)
@@ -115,20 +96,13 @@ def parquet_source(path: Path, labels: bool = True) -> tuple[ParquetSource, np.n
             label = last
         kind = None if label is None else columns.pop(label)
         if not columns:
-            raise DataError(f"{path} has no columns of samples; write the file again.")
+            raise DataError(f"{path} has no columns of numbers; check what it holds.")
         source = ParquetSource(file, columns, str(path))
-        if label is None or not labels:
+        if label is None or not with_labels:
             return source, None
         # A word comes once, not once per row, however often a small file repeats a long one.
         text = [label] if _is_text(kind) else None
         return source, _read_labels(parquet.ParquetFile(path, read_dictionary=text), label, path)
-    # pyarrow's own errors are subclasses of these.
-    except (OSError, ValueError, NotImplementedError, LookupError, MemoryError) as error:
-        if isinstance(error, KscnError):
-            raise
-        raise DataError(
-            f"{path} is no readable .parquet file ({reason(error)}); check it."
-        ) from error
 
 
 def _columns(schema: Any, path: Path) -> dict[str, Any]:
@@ -149,15 +123,14 @@ def _columns(schema: Any, path: Path) -> dict[str, Any]:
 def _read_labels(file: Any, label: str, path: Path) -> np.ndarray:
     check_bytes(f"The label column of {path}", 8 * file.metadata.num_rows)
     parts = []
-    for group in range(file.num_row_groups):
-        for chunk in file.read_row_group(group, columns=[label]).column(0).chunks:
-            if not hasattr(chunk.type, "index_type"):
-                plain = chunk.to_numpy(zero_copy_only=False)
-                parts.append(plain if plain.dtype.kind in "biuf" else plain.astype(object))
-                continue
+    for chunk in file.read(columns=[label]).column(0).chunks:
+        if hasattr(chunk.type, "index_type"):
             words = np.array([*chunk.dictionary.to_pylist(), None], dtype=object)
             # A missing label points at the None behind the words.
             parts.append(words[chunk.indices.fill_null(len(words) - 1).to_numpy()])
+        else:
+            plain = chunk.to_numpy(zero_copy_only=False)
+            parts.append(plain if plain.dtype.kind in "biuf" else plain.astype(object))
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 

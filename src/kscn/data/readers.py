@@ -35,21 +35,7 @@ READERS: dict[str, Callable[[Path], Dataset]] = {
 def open_path(
     path: str | Path, open_images: Callable[[Path], Dataset] = open_image_folder
 ) -> Dataset:
-    """Open a file or folder of samples.
-
-    Parameters
-    ----------
-    path : str or Path
-        A .npy, .npz, .csv, .parquet, .h5 or idx (also .gz) file, a folder of .npy or .parquet
-        files that hold one part each, a folder of images, or a single image.
-    open_images : callable, optional
-        How to open images.
-
-    Raises
-    ------
-    DataError
-        If the path does not exist, is damaged, is not what its name says, or holds no samples.
-    """
+    """Open a file or folder of samples; `open_images` opens a folder of images, or a single one."""
     path = as_path(path)
     try:
         if path.is_dir():
@@ -57,7 +43,7 @@ def open_path(
         if not path.exists():
             raise DataError(f"{path} does not exist; check the path.")
         check_regular(path)
-        return open_images(path) if is_image_name(path) else _reader(path)(path)
+        return open_images(path) if is_image_name(path) else _open_file(path)
     except InputError as error:
         raise DataError(str(error)) from error
     except OSError as error:
@@ -78,15 +64,13 @@ def _open_folder(folder: Path, open_images: Callable[[Path], Dataset]) -> Datase
     return open_shards(folder, shards)
 
 
-def _reader(path: Path) -> Callable[[Path], Dataset]:
+def _open_file(path: Path) -> Dataset:
     if path.stat().st_size == 0:
         raise DataError(f"{path} is an empty file; write the samples again.")
-    if is_idx_name(path):
-        return open_idx
-    try:
-        return READERS[path.suffix.lower()]
-    except KeyError:
+    reader = open_idx if is_idx_name(path) else READERS.get(path.suffix.lower())
+    if reader is None:
         raise DataError(
             f"{path} has a suffix that is not understood; use {', '.join(READERS)}, an idx file, "
             "an image, or a folder of images, .npy or .parquet files."
-        ) from None
+        )
+    return reader(path)

@@ -6,26 +6,17 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from kscn.data.decoding import look, read_square
-from kscn.data.depth import value_range
-from kscn.data.images import Preparation, images_below
+from kscn.data.decoding import Values, look, read_square, value_range
+from kscn.data.images import Preparation, find_images
 from kscn.data.limits import as_path
 from kscn.errors import DataError
 
 
 class Resized(NamedTuple):
-    """What `resize_images` did.
-
-    Attributes
-    ----------
-    images : int
-        How many were written.
-    values : tuple of float, or None
-        The values that became black and white, if any image had more than 8 bits.
-    """
+    """How many images were written, and the values that became black and white in deep ones."""
 
     images: int
-    values: tuple[float, float] | None
+    values: Values | None
 
 
 def resize_images(
@@ -33,7 +24,7 @@ def resize_images(
     output: str | Path,
     size: int,
     grey: bool = False,
-    values: tuple[float, float] | None = None,
+    values: Values | None = None,
 ) -> Resized:
     """Write every image of a folder as a square PNG file of one size.
 
@@ -59,13 +50,10 @@ def resize_images(
         raise DataError(f"{folder} is not a folder; give one that holds image files.")
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise DataError(f"{output} exists and is not empty; give a new folder.")
-    files = sorted(images_below(folder))
-    if not files:
-        raise DataError(f"{folder} is a folder without images; give one that holds image files.")
+    files = find_images(folder)
     if output.resolve().is_relative_to(folder.resolve()):
         raise DataError(f"{output} lies inside {folder}; give a folder outside of it.")
-    extents = [look(file, measure=True).extent for file in files]
-    found = value_range(extent for extent in extents if extent is not None)
+    found = value_range(look(file, measure=True) for file in files)
     values = None if found is None else values or found
     for file in files:
         target = output / file.relative_to(folder).with_name(f"{file.name}.png")

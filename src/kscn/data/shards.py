@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from kscn.data.numpyfiles import npy_source, read_npy
 from kscn.data.parquet import parquet_source
 from kscn.errors import DataError
 
-SUFFIXES = (".npy", ".parquet")
 # Files that are open at a time: enough for a batch over a border, few beside any limit of a system.
 _OPEN = 4
 
@@ -29,17 +27,15 @@ class Shard(Source):
 
     def __init__(self, path: Path, opened: Source, reopen: Callable[[Path], Source]) -> None:
         super().__init__(str(path), len(opened), opened.shape, opened.dtype)
-        self._path = path
+        self._path, self._reopen = path, reopen
         self._cuts = opened.stretches()
-        self._reopen = reopen
-
-    def batches(self, *args: Any, **options: Any) -> Any:
-        """Consecutive blocks in order, as the file's own source reads them."""
-        return self._opened().batches(*args, **options)
 
     def stretches(self) -> np.ndarray | None:
         """Cuts as they were when the file was first opened."""
         return self._cuts
+
+    def _blocks(self, start: int, stop: int, size: int) -> Iterator[tuple[int, np.ndarray]]:
+        return self._opened().batches(size, start, stop)
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         return self._opened()[start:stop]
@@ -56,30 +52,16 @@ class Shard(Source):
 
 def is_shard(path: Path) -> bool:
     """Whether a file in a folder is named like a shard."""
-    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+    return path.suffix.lower() in (".npy", ".parquet") and not path.name.startswith(".")
 
 
 def is_samples(shard: Path) -> bool:
-    """Whether a shard holds samples, not the labels of all of them."""
+    """Whether a shard holds samples, not the labels of all of them, as labels.npy or y.npy does."""
     return shard.suffix.lower() != ".npy" or shard.stem.lower() not in LABEL_NAMES
 
 
 def open_shards(folder: Path, files: list[Path]) -> Dataset:
-    """The samples of several files of one kind, one file after the other in the order of names.
-
-    Parameters
-    ----------
-    folder : Path
-        What the samples are called after.
-    files : list of Path
-        .npy files, of which one called labels.npy (or y.npy) may hold the labels of all samples;
-        or .parquet files, whose labels are in a column as in a single file.
-
-    Raises
-    ------
-    DataError
-        If the files are of two kinds, or differ in the shape or type of their samples.
-    """
+    """The samples of several files of one kind, which are alike in shape and type."""
     suffixes = {file.suffix.lower() for file in files}
     if len(suffixes) > 1:
         raise DataError(
@@ -88,42 +70,8 @@ def open_shards(folder: Path, files: list[Path]) -> Dataset:
     files = sorted(files)
     for file in files:
         check_regular(file)
-    if suffixes == {".npy"}:
-        shards = _shards([file for file in files if is_samples(file)], npy_source, npy_source)
-        labels_files = [file for file in files if not is_samples(file)]
-        labels = read_npy(labels_files[0]) if labels_files else None
-    else:
-        shards, labels = _parquet_shards(files)
-    return make_dataset(ChainedSource(shards, str(folder)), labels, folder.resolve().name)
-
-
-def _parquet_shards(files: list[Path]) -> tuple[list[Shard], np.ndarray | None]:
-    labels: list[np.ndarray] = []
-
-    def open_with_labels(path: Path) -> Source:
-        source, given = parquet_source(path)
-        if given is not None:
-            labels.append(given)
-        return source
-
-    def reopen(path: Path) -> Source:
-        return parquet_source(path, labels=False)[0]
-
-    shards = _shards(files, open_with_labels, reopen)
-    if labels and len(labels) < len(files):
-        raise DataError(
-            f"Only {len(labels)} of the {len(files)} files in {files[0].parent} have labels; give "
-            "all of them a label column, or none."
-        )
-    return shards, np.concatenate(labels) if labels else None
-
-
-def _shards(
-    files: list[Path], look: Callable[[Path], Source], reopen: Callable[[Path], Source]
-) -> list[Shard]:
-    """Files as shards: all are looked at now, and opened again when they are read."""
-    reopen = lru_cache(maxsize=_OPEN)(reopen)
-    shards = [Shard(file, look(file), reopen) for file in files]
+    open_all = _npy_shards if suffixes == {".npy"} else _parquet_shards
+    shards, labels = open_all(files)
     first = shards[0]
     for shard in shards:
         if (shard.shape, shard.dtype) != (first.shape, first.dtype):
@@ -131,4 +79,30 @@ def _shards(
                 f"{shard.name} has samples of shape {shard.shape} and type {shard.dtype}, but "
                 f"{first.name} has {first.shape} and {first.dtype}; make them alike."
             )
-    return shards
+    return make_dataset(ChainedSource(shards, str(folder)), labels, folder.resolve().name)
+
+
+def _npy_shards(files: list[Path]) -> tuple[list[Shard], np.ndarray | None]:
+    reopen = lru_cache(maxsize=_OPEN)(npy_source)
+    shards = [Shard(file, npy_source(file), reopen) for file in files if is_samples(file)]
+    labels = next((read_npy(file) for file in files if not is_samples(file)), None)
+    return shards, labels
+
+
+def _parquet_shards(files: list[Path]) -> tuple[list[Shard], np.ndarray | None]:
+    @lru_cache(maxsize=_OPEN)
+    def reopen(path: Path) -> Source:
+        return parquet_source(path, with_labels=False)[0]
+
+    shards, labels = [], []
+    for file in files:
+        source, given = parquet_source(file)
+        shards.append(Shard(file, source, reopen))
+        if given is not None:
+            labels.append(given)
+    if labels and len(labels) < len(files):
+        raise DataError(
+            f"Only {len(labels)} of the {len(files)} files in {files[0].parent} have labels; give "
+            "all of them a label column, or none."
+        )
+    return shards, np.concatenate(labels) if labels else None

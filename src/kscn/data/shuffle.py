@@ -28,7 +28,7 @@ WINDOW_BYTES = 64 * 2**20
 PLACES = 8
 
 Item = TypeVar("Item")
-Batch = tuple[np.ndarray, np.ndarray]
+Batch = tuple[np.ndarray, np.ndarray]  # indices, rows
 Window = tuple[np.ndarray, np.ndarray, np.ndarray]  # indices, rows, the order to take them in
 
 
@@ -53,17 +53,7 @@ def in_one_window(source: Source) -> bool:
 
 
 def shuffled_exactly(source: Source, order: np.ndarray, sizes: Iterable[int]) -> Iterator[Batch]:
-    """Batches (indices, rows) of the given sizes in the order given.
-
-    Parameters
-    ----------
-    source : Source
-        For which `in_one_window` holds.
-    order : numpy.ndarray, shape (n,)
-        Which samples, each once.
-    sizes : iterable of int
-        Samples in each batch, n in all.
-    """
+    """Batches of the given sizes in the order given, where `in_one_window` holds of the source."""
     if source.stretches() is None:
         ends = np.cumsum([0, *sizes])
         pieces = (order[low:high] for low, high in pairwise(ends))
@@ -77,18 +67,9 @@ def shuffled_exactly(source: Source, order: np.ndarray, sizes: Iterable[int]) ->
 def shuffled_in_windows(
     source: Source, seed: int, sizes: Iterable[int], first: int = 0
 ) -> Iterator[Batch]:
-    """Batches (indices, rows) of the given sizes in an order that depends on the seed alone.
+    """Batches of the given sizes in an order that depends on the seed alone.
 
-    Parameters
-    ----------
-    source : Source
-        For which `in_one_window` does not hold.
-    seed : int
-        From 0.
-    sizes : iterable of int
-        Samples in each batch, n in all unless others take the rest of the order.
-    first : int
-        Where in the order to begin.
+    They begin at place `first` of that order, for others may take the rest of it.
     """
     yield from _deal(read_ahead(_shuffled_windows(source, seed, first)), sizes)
 
@@ -108,7 +89,10 @@ def _windows(
     cuts: np.ndarray, row_bytes: int, generator: np.random.Generator
 ) -> Iterator[np.ndarray]:
     """All stretches (start, stop), each once, in random groups of about `WINDOW_BYTES`."""
-    cuts = _without_long(cuts, max(1, WINDOW_BYTES // (PLACES * row_bytes)))
+    most = max(1, WINDOW_BYTES // (PLACES * row_bytes))  # rows of a stretch; longer ones are cut
+    long = np.flatnonzero(np.diff(cuts) > most)
+    more = [np.arange(cuts[i] + most, cuts[i + 1], most) for i in long]
+    cuts = np.sort(np.concatenate([cuts, *more]))
     stretches = np.stack([cuts[:-1], cuts[1:]], axis=1)
     # As many neighbours as there are windows go to one each, in random order.
     count = -(-int(cuts[-1]) * row_bytes // WINDOW_BYTES)
@@ -118,13 +102,6 @@ def _windows(
     window = np.cumsum(np.diff(stretches)) * row_bytes // (WINDOW_BYTES + 1)
     for group in np.split(stretches, np.flatnonzero(np.diff(window)) + 1):
         yield group[np.argsort(group[:, 0])]  # so that a file is read forwards
-
-
-def _without_long(cuts: np.ndarray, most: int) -> np.ndarray:
-    """The cuts, and more where a stretch has over `most` rows."""
-    long = np.flatnonzero(np.diff(cuts) > most)
-    more = [np.arange(cuts[i] + most, cuts[i + 1], most) for i in long]
-    return np.sort(np.concatenate([cuts, *more]))
 
 
 def _load(source: Source, stretches: np.ndarray) -> Batch:
@@ -152,15 +129,9 @@ def _deal(windows: Iterable[Window], sizes: Iterable[int]) -> Iterator[Batch]:
             used += len(some)
             missing -= len(some)
             if missing == 0:
-                yield _join(parts)
+                found, rows = zip(*parts, strict=True)
+                yield (np.concatenate(found), np.concatenate(rows)) if len(parts) > 1 else parts[0]
                 missing, parts = next(wanted, 0), []
                 if missing == 0:
                     return
         del indices, values, order  # before the next window is awaited
-
-
-def _join(parts: list[Batch]) -> Batch:
-    if len(parts) == 1:
-        return parts[0]
-    indices, values = zip(*parts, strict=True)
-    return np.concatenate(indices), np.concatenate(values)

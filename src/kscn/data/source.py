@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from kscn.data.arrays import ArraySource, MappedSource
+from kscn.data.arrays import ArraySource, MappedSource, shared_mapping
 from kscn.data.base import NotNumbersError, Source, even_cuts, length_and_shape
-from kscn.errors import DataError, InputError, reason
-
-__all__ = ["ItemSource", "OnDevice", "SlicedSource", "Source", "TensorSource", "as_source"]
+from kscn.data.limits import readable
+from kscn.errors import InputError
 
 
 def as_source(X: Any, name: str | None = None) -> Source:
@@ -49,9 +48,11 @@ def as_source(X: Any, name: str | None = None) -> Source:
         return _tensor_source(X, name)
     if _is("h5py", "Dataset", X):
         return SlicedSource(X, name)
-    if _is("torch.utils.data", "Dataset", X) or _is_plain_item_container(X):
-        if not hasattr(X, "__len__"):
-            raise InputError(f"{name} has no length; pass a map-style data set, with __len__.")
+    # Indexable like a torch data set, yet no list, mapping or array-like.
+    array_like = hasattr(X, "__array__") or hasattr(X, "__array_interface__")
+    built_in = isinstance(X, (list, tuple, dict, bytes, range, memoryview))
+    items = hasattr(X, "__len__") and hasattr(X, "__getitem__") and not (array_like or built_in)
+    if items or _is("torch.utils.data", "Dataset", X):
         return ItemSource(X, name)
     return _array_source(X, name)
 
@@ -65,34 +66,23 @@ class SlicedSource(Source):
         super().__init__(name, *length_and_shape(array, name), np.dtype(array.dtype))
         self._array = array
 
-    def _read(self, start: int, stop: int) -> np.ndarray:
-        return self._select(slice(start, stop))
-
-    def _gather(self, rows: np.ndarray) -> np.ndarray:
-        return self._select(rows)
-
     def stretches(self) -> np.ndarray | None:
         """Cuts between chunks, because a chunk is unpacked whole for any row of it."""
         chunks = getattr(self._array, "chunks", None)
         return even_cuts(len(self), self.row_bytes, chunks[0] if chunks else 1)
 
-    def _select(self, rows: slice | np.ndarray) -> np.ndarray:
-        try:
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        return self._gather(slice(start, stop))
+
+    def _gather(self, rows: slice | np.ndarray) -> np.ndarray:
+        with readable(self.name, "array"):
             return self._array[rows]
-        except OSError as error:
-            raise DataError(f"{self.name} is damaged ({reason(error)}); write it again.") from error
 
 
 class OnDevice(Source):
-    """Samples that come to be on a torch device, and are read there where they are wanted there.
+    """Samples that come to be on a torch device, and are read there where they are wanted there."""
 
-    Attributes
-    ----------
-    device : torch.device
-        Where that is.
-    """
-
-    device: Any
+    device: Any  # torch.device
 
     @abstractmethod
     def tensor(self, start: int, stop: int) -> Any:
@@ -140,6 +130,8 @@ class ItemSource(Source):
     """
 
     def __init__(self, items: Any, name: str) -> None:
+        if not hasattr(items, "__len__"):
+            raise InputError(f"{name} has no length; pass a map-style data set, with __len__.")
         if len(items) == 0:
             raise InputError(f"{name} has no samples; give at least one.")
         self._items = items
@@ -185,16 +177,15 @@ def _array_source(X: Any, name: str) -> Source:
             f"{name} cannot be read as an array because its rows differ in length; "
             "make all samples one shape."
         ) from error
-    if array.dtype == object:
+    try:
         # scikit-learn's convention: objects are fine as long as all of them are numbers.
-        try:
-            array = array.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise NotNumbersError(
-                f"{name} holds objects that are not numbers ({error}); convert it to floats."
-            ) from error
-    mapping = _shared_mapping(X)
-    return ArraySource(array, name) if mapping is None else MappedSource(array, mapping, name)
+        array = array.astype(np.float64) if array.dtype == object else array
+    except (TypeError, ValueError) as error:
+        raise NotNumbersError(
+            f"{name} holds objects that are not numbers ({error}); convert it to floats."
+        ) from error
+    kind = ArraySource if shared_mapping(array) is None else MappedSource
+    return kind(array, name)
 
 
 def _check_mask(array: Any, name: str) -> None:
@@ -219,23 +210,7 @@ def _tensor_source(tensor: Any, name: str) -> Source:
     return TensorSource(tensor, name)
 
 
-def _shared_mapping(array: Any) -> np.memmap | None:
-    """The file mapping beneath an array or view, unless its pages hold private changes."""
-    while isinstance(array, np.ndarray):
-        if isinstance(array, np.memmap) and array._mmap is not None:  # type: ignore[attr-defined]
-            return None if array.mode == "c" else array
-        array = array.base
-    return None
-
-
 def _is(module: str, kind: str, X: Any) -> bool:
     """Whether X is of a class of an optional module, which X itself must have imported."""
     loaded = sys.modules.get(module)
     return loaded is not None and isinstance(X, getattr(loaded, kind, ()))
-
-
-def _is_plain_item_container(X: Any) -> bool:
-    """Whether X is indexable like a torch data set, yet no list, mapping or array-like."""
-    array_like = hasattr(X, "__array__") or hasattr(X, "__array_interface__")
-    built_in = isinstance(X, (list, tuple, dict, bytes, range, memoryview))
-    return hasattr(X, "__len__") and hasattr(X, "__getitem__") and not (array_like or built_in)

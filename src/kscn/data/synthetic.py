@@ -54,10 +54,18 @@ def make_union_of_subspaces(
     bases : numpy.ndarray of shape (n_clusters, ambient_dim, max(subspace_dim))
         Orthonormal columns; a subspace of smaller dimension is padded with zero columns.
     """
-    dims = _check(n_samples, n_clusters, ambient_dim, subspace_dim, affine)
     dtype = np.dtype(dtype)
-    _check_spoiling(noise, outliers, missing, dtype)
-    rng = _generator(random_state)
+    share = "give a share of at least 0 and below 1"
+    _check("n_clusters", n_clusters, n_clusters >= 1, "it must be at least 1")
+    _check("n_samples", n_samples, n_samples >= n_clusters, f"{n_clusters} clusters need as many")
+    _check("noise", noise, 0 <= noise < np.inf, "give a standard deviation of at least 0")
+    _check("outliers", outliers, 0 <= outliers < 1, share)
+    _check("missing", missing, 0 <= missing < 1, share)
+    _check("dtype", dtype, dtype in (np.float32, np.float64), "use float32 or float64")
+    dims = _dimensions(subspace_dim, n_clusters, ambient_dim - affine)
+    if isinstance(random_state, np.random.RandomState):
+        random_state = random_state.randint(2**31)
+    rng = np.random.default_rng(random_state)
     samples, labels, bases = _draw(rng, n_samples, ambient_dim, dims, affine, dtype)
     if noise:
         samples += dtype.type(noise) * rng.standard_normal(samples.shape, dtype=dtype)
@@ -89,44 +97,17 @@ def _draw(
     return samples, labels, bases
 
 
-def _check(
-    n_samples: int, n_clusters: int, ambient_dim: int, subspace_dim: Any, affine: bool
-) -> list[int]:
-    """The dimension of each subspace, once all the sizes fit together."""
-    if n_clusters < 1:
-        raise InputError(f"n_clusters is {n_clusters}; it must be at least 1.")
-    if n_samples < n_clusters:
-        raise InputError(
-            f"n_samples is {n_samples}, fewer than n_clusters = {n_clusters}; draw more samples."
-        )
+def _check(name: str, value: Any, possible: bool, expected: str) -> None:
+    if not possible:
+        raise InputError(f"{name} is {value}; {expected}.")
+
+
+def _dimensions(subspace_dim: Any, n_clusters: int, highest: int) -> list[int]:
+    """The dimension of each subspace."""
     given = np.asarray(subspace_dim)
-    if given.ndim == 1 and len(given) != n_clusters:
-        raise InputError(
-            f"subspace_dim has {len(given)} entries for {n_clusters} clusters; give one for each."
-        )
-    if given.ndim > 1 or given.dtype.kind not in "iu":
-        raise InputError("subspace_dim must be an integer or a list of integers, one per cluster.")
+    fits = given.shape in ((), (n_clusters,)) and given.dtype.kind in "iu"
+    fits = fits and given.min() >= 1 and given.max() <= highest
+    expected = f"give an integer from 1 to {highest}, or one for each of {n_clusters} clusters"
+    _check("subspace_dim", subspace_dim, fits, expected)
     dims: list[int] = np.broadcast_to(given, n_clusters).tolist()
-    highest = ambient_dim - affine
-    if min(dims) < 1 or max(dims) > highest:
-        raise InputError(
-            f"subspace_dim is {subspace_dim}; with ambient_dim = {ambient_dim} it must lie between "
-            f"1 and {highest}."
-        )
     return dims
-
-
-def _check_spoiling(noise: float, outliers: float, missing: float, dtype: np.dtype) -> None:
-    for name, value in (("outliers", outliers), ("missing", missing)):
-        if not 0 <= value < 1:
-            raise InputError(f"{name} is {value}; give a share of at least 0 and below 1.")
-    if not 0 <= noise < np.inf:
-        raise InputError(f"noise is {noise}; give a standard deviation of at least 0.")
-    if dtype not in (np.float32, np.float64):
-        raise InputError(f"dtype is {dtype}; use float32 or float64.")
-
-
-def _generator(random_state: Any) -> np.random.Generator:
-    if isinstance(random_state, np.random.RandomState):
-        return np.random.default_rng(random_state.randint(2**31))
-    return np.random.default_rng(random_state)

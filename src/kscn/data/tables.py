@@ -1,8 +1,12 @@
 """Tables as text: .csv files, one sample per row.
 
-What the columns are is decided by the first rows. All rows are then read by pyarrow, where it is
-installed, or else by Python. pyarrow only ever reads what Python would read to the same numbers:
-at anything unusual Python starts again, and it alone finds the words for what is wrong.
+What the columns are is decided by the first rows: a column is numeric or holds labels. A cell that
+fits neither, such as an empty one, NA or 1_000, is never a reason to take a row for names or a
+column for labels.
+
+All rows are then read by pyarrow, where it is installed, or else by Python. pyarrow only ever reads
+what Python would read to the same numbers: at anything unusual Python starts again, and it alone
+finds the words for what is wrong.
 """
 
 from __future__ import annotations
@@ -13,17 +17,15 @@ import re
 import tempfile
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal, NamedTuple
 
 import numpy as np
 
 from kscn.data.arrays import ArraySource, MappedSource
 from kscn.data.base import Source
-from kscn.data.cells import is_header, is_number, label_column, plain, unfit_label
-from kscn.data.dataset import Dataset, make_dataset
+from kscn.data.dataset import LABEL_COLUMNS, Dataset, make_dataset
 from kscn.errors import DataError, reason
 
 # Letters in a row: a hundred thousand columns, but no file without a line end taken for one row.
@@ -35,6 +37,12 @@ _MEMORY_BYTES = 64 * 2**20
 _SMALL_BYTES = 8 * 2**20
 _WIDE = 2048
 _WHOLE = re.compile(r"[+-]?\d{1,30}")
+_MISSING = {
+    "", "?", ".", "-", "--", "na", "n/a", "n.a.", "#n/a", "<na>", "nan", "none", "null", "nil",
+    "missing",
+}  # fmt: skip
+# Numbers as people write them, which no parser reads alike: 1_000, 1'000, 1.000,5, 1.2.3, 5 %.
+_NUMERAL = re.compile(r"(?=\D*\d)[+-]?[\d_.,' ]*(e[+-]?\d+)?%?")
 
 
 def open_csv(path: Path) -> Dataset:
@@ -49,13 +57,14 @@ def open_csv(path: Path) -> Dataset:
         with path.open(newline="", encoding="utf-8-sig") as stream:
             lines = _Lines(stream, path)
             layout = _look(lines, path)
-            samples, labels = _read_by_pyarrow(path, layout) or _read(lines, layout, path)
+            table = _read_by_pyarrow(path, layout) or _read(lines, layout, path)
     except (csv.Error, UnicodeDecodeError) as error:
         raise DataError(
             f"{path} is not a text table ({reason(error)}); check what it holds."
         ) from error
+    samples = table.samples()
     samples.columns = layout.features
-    return make_dataset(samples, labels, path.stem)
+    return make_dataset(samples, table.labels(), path.stem)
 
 
 class _Lines:
@@ -108,49 +117,22 @@ class _Lines:
                 yield reader.line_num, row
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """What the first rows say about a table.
+class _Layout(NamedTuple):
+    """What the first rows say about a table."""
 
-    Attributes
-    ----------
-    separator : str
-        Between cells; a blank stands for any number of them.
-    width : int
-        Cells in a row.
-    names : list of str, or None
-        The first row, if it is one of names.
-    start : int
-        Lines up to and with that row.
-    indexed : bool
-        Whether the first column is a row index.
-    columns : list of int
-        Where the numbers are.
-    label : int or None
-        Where the labels are.
-    named : bool
-        Whether the name of that column says so.
-    """
-
-    separator: str
-    width: int
-    names: list[str] | None
-    start: int
-    indexed: bool
-    columns: list[int]
-    label: int | None
-    named: bool
+    separator: str  # a blank stands for any number of them
+    width: int  # cells in a row
+    names: list[str] | None  # the first row, if it is one of names
+    start: int  # lines up to and with that row
+    columns: list[int]  # where the numbers are
+    label: int | None  # where the labels are
+    named: bool  # whether the name of that column says so
 
     @property
     def features(self) -> list[str]:
         """What the columns of numbers are called; nothing where names merely count them."""
         names = [self.names[column] for column in self.columns] if self.names else []
-        return [] if all(map(is_number, names)) else names
-
-    def place(self, line: int, column: int) -> str:
-        """Where a cell is, for people."""
-        name = repr(reason(self.names[column])) if self.names else str(column + 1)
-        return f"in line {line}, column {name}"
+        return [] if all(map(_is_number, names)) else names
 
 
 def _look(lines: _Lines, path: Path) -> _Layout:
@@ -158,72 +140,129 @@ def _look(lines: _Lines, path: Path) -> _Layout:
     (line, head), (_, second) = [*islice(lines.rows(separator), 2), *[(0, None)] * 2][:2]
     if head is None:
         raise DataError(f"{path} has no rows; write the samples again.")
-    names = head if is_header(head, second) else None
-    label, named = label_column(names, second or head if names else head)
+    names = head if _is_header(head, second) else None
+    sample = second[: len(head)] if names and second else head
+    label = next((c for c, name in enumerate(names or []) if _says_label(name)), None)
+    named = label is not None
+    if label is None and _kind(sample[-1]) == "word":
+        label = len(sample) - 1
     indexed = names is not None and not head[0].strip()
     columns = [c for c in range(indexed, len(head)) if c != label]
-    start = line if names else 0
-    return _Layout(separator, len(head), names, start, indexed, columns, label, named)
+    if not columns:
+        raise DataError(f"{path} has no columns of numbers; check what it holds.")
+    return _Layout(separator, len(head), names, line if names else 0, columns, label, named)
 
 
-def _read(lines: _Lines, layout: _Layout, path: Path) -> tuple[Source, np.ndarray | None]:
-    """Samples and labels, or an error that names the line and column of what does not fit."""
-    values, labels = _Table(len(layout.columns), str(path)), _Labels()
+def _is_header(head: list[str], second: list[str] | None) -> bool:
+    """Whether the first row of a table holds names, given the second.
+
+    Words alone are names. Beside numbers that merely count the columns, as pandas writes them, or
+    beside missing cells they are names if one of them says label or stands above a number.
+    """
+    kinds = [_kind(cell) for cell in head]
+    numbers = [cell.strip() for cell, kind in zip(head, kinds, strict=True) if kind == "number"]
+    counting = [[str(i + first) for i in range(len(numbers))] for first in (0, 1)]
+    if numbers and numbers not in counting:
+        return False
+    below = [_kind(cell) for cell in second or []]
+    indexed = not head[0].strip() and len(head) > 1
+    if "neither" not in kinds[indexed:] and "word" in kinds and not numbers:
+        return True
+    if indexed and len(numbers) == len(head) - 1:
+        return below[:1] == ["number"]  # a row index and columns without names
+    return any(
+        kind == "word" and (_says_label(cell) or under == "number")
+        for cell, kind, under in zip_longest(head, kinds, below, fillvalue="")
+    )
+
+
+def _kind(cell: str) -> Literal["number", "word", "neither"]:
+    """What a cell is; a missing value and a number in a notation of people are neither."""
+    word = cell.strip().lower()
+    if word in _MISSING:
+        return "neither"
+    if _is_number(cell):
+        return "number"
+    return "neither" if _NUMERAL.fullmatch(word) else "word"
+
+
+def _is_number(cell: str) -> bool:
+    """Whether a cell is a number as programs write it, nan and inf included."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return _is_plain(cell)
+
+
+def _is_plain(cell: str) -> bool:
+    """Whether what `float` accepts is no 1_000 and has no digits of other scripts."""
+    return "_" not in cell and cell.isascii()
+
+
+def _says_label(name: str) -> bool:
+    return name.strip().lower() in LABEL_COLUMNS
+
+
+def _read(lines: _Lines, layout: _Layout, path: Path) -> _Table:
+    """All rows, or an error that names the line and column of what does not fit."""
+
+    def unfit(cell: str, line: int, column: int, expected: str) -> DataError:
+        name = repr(reason(layout.names[column])) if layout.names else str(column + 1)
+        what = repr(reason(cell)) if cell.strip() else "an empty cell"
+        return DataError(
+            f"{path} has {what} in line {line}, column {name}, where {expected}; correct it or "
+            "remove the row, or call the column label in a first line of names if it holds labels."
+        )
+
+    table = _Table(len(layout.columns), str(path))
+    numbers, labels = array("d"), array("q")
+    lines_of_labels: dict[str, int] = {}  # of the first one of each
     for line, row in islice(lines.rows(layout.separator), layout.names is not None, None):
         if len(row) != layout.width:
             raise DataError(
                 f"{path} has {len(row)} columns in line {line}, but {layout.width} before; make "
                 "all rows one length."
             )
-        if layout.label is not None:
-            labels.append(row.pop(layout.label).strip(), line)
-        if layout.indexed:
-            del row[0]
+        cells = [row[column] for column in layout.columns]
         try:
-            numbers = list(map(float, row))
+            numbers.extend(map(float, cells))
+            fits = _is_plain("".join(cells))
         except ValueError:
-            numbers = None
-        if numbers is None or not plain("".join(row)):
-            unread = next(place for place, cell in enumerate(row) if not is_number(cell))
-            place = layout.place(line, layout.columns[unread])
-            raise _unfit(path, row[unread], place, "a number is expected")
-        values.append(numbers)
-    unfit = labels.unfit(layout.named)
-    if unfit is not None and layout.label is not None:
-        place = layout.place(labels.lines[unfit], layout.label)
+            fits = False
+        if not fits:
+            column = next(c for c in layout.columns if not _is_number(row[c]))
+            raise unfit(row[column], line, column, "a number is expected")
+        if layout.label is not None:
+            label = row[layout.label].strip()
+            lines_of_labels.setdefault(label, line)
+            labels.append(table.number_of(label))
+        if len(numbers) >= _PIECE:
+            table.extend(numbers, labels)
+            numbers, labels = array("d"), array("q")
+    table.extend(numbers, labels)
+    word = table.unfit_label(layout.named)
+    if word is not None and layout.label is not None:
         expected = "a label is expected" if layout.named else "there are words before"
-        raise _unfit(path, unfit, place, expected)
-    return values.source(), labels.values()
+        raise unfit(word, lines_of_labels[word], layout.label, expected)
+    return table
 
 
-def _unfit(path: Path, cell: str, place: str, expected: str) -> DataError:
-    if not cell.strip():
-        return DataError(
-            f"{path} has an empty cell {place}, where {expected}; fill it in or remove the row."
-        )
-    return DataError(
-        f"{path} has {reason(cell)!r} {place}, where {expected}; correct it or remove the row, or "
-        "call the column label in a first line of names if it holds labels."
-    )
-
-
-def _read_by_pyarrow(path: Path, layout: _Layout) -> tuple[Source, np.ndarray | None] | None:
-    """Samples and labels, many times as fast; None if there is anything unusual about the file."""
+def _read_by_pyarrow(path: Path, layout: _Layout) -> _Table | None:
+    """All rows, many times as fast; None if there is anything unusual about the file."""
     if path.stat().st_size < _SMALL_BYTES or layout.width > _WIDE:
         return None
-    if layout.label is not None and layout.label >= layout.width:
-        return None  # a name without a column, which the other way tells in words
     try:
         import pyarrow
         from pyarrow import csv as reading
     except ImportError:
         return None
     every = [str(column) for column in range(layout.width)]
-    wanted = [every[column] for column in layout.columns]
-    types = dict.fromkeys(wanted, pyarrow.float64())
+    width = len(layout.columns)
+    types = {every[column]: pyarrow.float64() for column in layout.columns}
     if layout.label is not None:
         types[every[layout.label]] = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
-    values, labels = _Table(len(wanted), str(path)), _Labels()
+    table = _Table(width, str(path))
     try:
         with (
             # A file of its own: one of Python would be read by a thread that may wait for this one.
@@ -242,46 +281,40 @@ def _read_by_pyarrow(path: Path, layout: _Layout) -> tuple[Source, np.ndarray | 
             ) as blocks,
         ):
             for block in blocks:
-                numbers = np.empty((block.num_rows, len(wanted)))
-                for place, column in enumerate(block.columns[: len(wanted)]):
+                numbers = np.empty((block.num_rows, width))
+                for place, column in enumerate(block.columns[:width]):
                     numbers[:, place] = column.to_numpy()
                 if np.isnan(numbers).any():  # "nan(1)" is one only here
                     return None
-                values.extend(numbers)
-                if layout.label is not None:
-                    words = block.columns[-1]
-                    labels.extend(words.dictionary.to_pylist(), words.indices.to_numpy())
+                labels = np.empty(0, dtype=np.int64)
+                for words in block.columns[width:]:
+                    known = [table.number_of(word.strip()) for word in words.dictionary.to_pylist()]
+                    labels = np.array(known, dtype=np.int64)[words.indices.to_numpy()]
+                table.extend(numbers, labels)
     except pyarrow.ArrowException:
         return None
-    return None if labels.unfit(layout.named) is not None else (values.source(), labels.values())
+    return table if table.unfit_label(layout.named) is None else None
 
 
 class _Table:
-    """Rows of numbers that come bit by bit: in memory, or in a temporary file if there are many."""
+    """Rows that come block by block: in memory, or in a temporary file if there are many."""
 
     def __init__(self, width: int, name: str) -> None:
         self._width, self._name = width, name
-        self._rows = 0
-        self._waiting = array("d")
         # Closed with the last map of it, or with this.
         self._file = tempfile.SpooledTemporaryFile(_MEMORY_BYTES)  # noqa: SIM115
+        self._numbers: dict[str, int] = {}
+        self._labels = array("q")
 
-    def append(self, row: list[float]) -> None:
-        """One row more."""
-        self._waiting.extend(row)
-        self._rows += 1
-        if len(self._waiting) >= _PIECE:
-            self._write(self._waiting)
-            self._waiting = array("d")
+    def number_of(self, label: str) -> int:
+        """The number that stands for a label in `extend`."""
+        return self._numbers.setdefault(label, len(self._numbers))
 
-    def extend(self, rows: np.ndarray) -> None:
-        """Many rows at once."""
-        self._rows += len(rows)
-        self._write(rows)
-
-    def _write(self, numbers: array[float] | np.ndarray) -> None:
+    def extend(self, rows: array[float] | np.ndarray, labels: array[int] | np.ndarray) -> None:
+        """More rows of float64, and their labels as int64 numbers."""
+        self._labels.frombytes(labels.tobytes())
         try:
-            self._file.write(numbers.tobytes())
+            self._file.write(rows.tobytes())
         except OSError as error:
             raise DataError(
                 f"{self._name} is large and its numbers cannot be written to "
@@ -289,52 +322,43 @@ class _Table:
                 "folder."
             ) from error
 
-    def source(self) -> Source:
+    def samples(self) -> Source:
         """All rows."""
-        self._write(self._waiting)
-        shape = (self._rows, self._width)
-        if self._file.tell() <= _MEMORY_BYTES:
+        size = self._file.tell()
+        shape = (size // (8 * self._width), self._width)
+        if size <= _MEMORY_BYTES:
             self._file.seek(0)
             values = np.frombuffer(bytearray(self._file.read()))
             return ArraySource(values.reshape(shape), self._name)
         self._file.flush()
         mapping = np.memmap(self._file, dtype=np.float64, mode="r", shape=shape)
-        return MappedSource(mapping, mapping, self._name)
+        return MappedSource(mapping, self._name)
 
+    def unfit_label(self, named: bool) -> str | None:
+        """A label that does not go with the others, if there is one.
 
-class _Labels:
-    """Labels that come one by one; equal ones are kept once, with the line of the first."""
+        In a column that is not called label, labels are words throughout. In one that is they may
+        also be numbers, or both, but none may be missing.
+        """
+        kinds = {label: _kind(label) for label in self._numbers}
+        # NA may be the name of a class beside other names, hardly beside numbers.
+        numeric = "number" in kinds.values() and "word" not in kinds.values()
+        for label, kind in kinds.items():
+            missing = not label or (kind == "neither" and numeric)
+            if missing or (not named and kind != "word"):
+                return label
+        return None
 
-    def __init__(self) -> None:
-        self.lines: dict[str, int] = {}
-        self._numbers: dict[str, int] = {}
-        self._all = array("q")
-
-    def append(self, label: str, line: int) -> None:
-        """One label more."""
-        self.lines.setdefault(label, line)
-        self._all.append(self._numbers.setdefault(label, len(self._numbers)))
-
-    def extend(self, words: list[str], places: np.ndarray) -> None:
-        """Labels as places in a list of words."""
-        labels = [word.strip() for word in words]
-        numbers = [self._numbers.setdefault(label, len(self._numbers)) for label in labels]
-        self._all.frombytes(np.array(numbers, dtype=np.int64)[places].tobytes())
-
-    def unfit(self, named: bool) -> str | None:
-        """A label that does not go with the others, see `unfit_label`."""
-        return unfit_label(list(self._numbers), named)
-
-    def values(self) -> np.ndarray | None:
+    def labels(self) -> np.ndarray | None:
         """Numbers if all of them are, else words; None if there are none."""
         words = list(self._numbers)
         if not words:
             return None
-        if not all(map(is_number, words)):
+        if not all(map(_is_number, words)):
             known = np.array(words, dtype=object)
         # As floats, whole numbers beyond 2**53 would lose digits.
         elif all(_WHOLE.fullmatch(word) and -(2**63) <= int(word) < 2**63 for word in words):
             known = np.array([int(word) for word in words], dtype=np.int64)
         else:
             known = np.array(words, dtype=np.float64)
-        return known[np.frombuffer(self._all, dtype=np.int64)]
+        return known[np.frombuffer(self._labels, dtype=np.int64)]

@@ -41,5 +41,7 @@ def load_model(path: str | os.PathLike[str], **parts: Any) -> Any:
             f"{path} holds a {model.kind!r}, which this version of kscn does not know; "
             f"it knows {', '.join(_MODULES)}."
         )
+    from kscn.estimators import saving  # and torch with it
+
     estimator = getattr(import_module(_MODULES[model.kind]), model.kind)
-    return estimator._from_model(model, **parts)
+    return saving.read(estimator, model, **parts)

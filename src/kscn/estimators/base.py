@@ -6,6 +6,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -22,7 +23,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from kscn.constraints import Alternative
+from kscn.constraints import Alternative, Integer, parameter
 from kscn.data import Source
 from kscn.estimators import saving
 from kscn.model import SubspaceModel
@@ -36,10 +37,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+Callbacks = Iterable[Callable[[Any, dict[str, Any]], object]]
+
+
 class HistoryMixin:
     """An estimator with a history and callbacks; a fit sets `history_` and `_began` first."""
 
-    callbacks: Iterable[Callable[[Any, dict[str, Any]], object]]
+    callbacks: Callbacks
     history_: list[dict[str, Any]]
     _began: float
 
@@ -53,16 +57,9 @@ class HistoryMixin:
         return stop
 
 
-class SubspaceClusterer(
-    HistoryMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
-):
-    """An estimator whose fit ends with a `SubspaceModel`, kept as `model_`.
+class FittedModel:
+    """What a fit sets, beside the history."""
 
-    A subclass has the parameters and the stages of its fit.
-    """
-
-    n_clusters: int
-    device: str
     model_: SubspaceModel
     labels_: NDArray
     inertia_: float
@@ -72,7 +69,31 @@ class SubspaceClusterer(
     n_features_in_: int
     # Not the parameters, which may be set to others after a fit.
     _params_of_fit: dict[str, Any]
-    # What each parameter may be, besides those that all estimators have.
+
+
+@dataclass(eq=False, repr=False)
+class SubspaceClusterer(
+    FittedModel,
+    HistoryMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    ClusterMixin,
+    BaseEstimator,
+):
+    """An estimator whose fit ends with a `SubspaceModel`, kept as `model_`.
+
+    A subclass has the stages of its fit and, as the fields of a dataclass, its other parameters.
+    """
+
+    n_clusters: int = parameter(8, Integer(1))
+    _: KW_ONLY
+    device: str = "auto"
+    random_state: int | np.random.RandomState | None = None
+    checkpoint_dir: str | os.PathLike[str] | None = parameter(  # noqa: RUF009 - a field
+        None, str, os.PathLike
+    )
+    callbacks: Callbacks = ()
+    # What parameters may be that are no fields.
     _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {}
     # Parameters that model files and runs of older versions hold, with the value that they had
     # unless somebody set them.
@@ -200,11 +221,6 @@ class SubspaceClusterer(
         """
         check_is_fitted(self, "subspaces_")
         saving.write(self, path)
-
-    @classmethod
-    def _from_model(cls, model: ModelFile, **given: Any) -> Self:
-        """Rebuild a fitted estimator; `labels_` and `history_` belong to the run, not the model."""
-        return saving.read(cls, model, **given)
 
     def _facts(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """What a model file holds beside the model: plain values and arrays."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,26 +12,28 @@ from numpy.typing import NDArray
 from sklearn.utils import Tags
 from torch import Tensor
 
-from kscn.constraints import Alternative, Array, Integer, Number
+from kscn.constraints import Array, Integer, Number, parameter
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators.base import SubspaceClusterer, warn_of_empty
-from kscn.estimators.saving import of_the_file, params_of_fit
+from kscn.estimators.saving import params_of_fit
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
 from kscn.modelparts import check_array
 from kscn.runtime.blocks import Blocks
-from kscn.runtime.group import ALONE, Group, current_group, place
+from kscn.runtime.device import chosen
+from kscn.runtime.group import ALONE, current_group, place
 from kscn.runtime.labels import assign
 from kscn.stages import validation as check
 from kscn.stages.run import Fit
-from kscn.stages.start import StartSearch, SubspaceStage
+from kscn.stages.start import RACED, StartSearch, SubspaceStage, trimmed
 from kscn.subspaces import ScatterSums, Subspaces, check_size
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class KSubspaces(SubspaceClusterer):
     """Cluster samples by the k low-dimensional subspaces that they lie near.
 
@@ -117,46 +119,16 @@ class KSubspaces(SubspaceClusterer):
     1.0
     """
 
-    _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {
-        "affine": [bool],
-        "trim": [Number(0, 0.5)],
-        "init": [*check.STARTS, Array("labels or bases")],
-        "n_init": [Integer(1)],
-        "max_iter": [Integer(1)],
-        "tol": [Number(0)],
-        "batch_size": [Integer(1)],
-    }
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        subspace_dim: int | Sequence[int] | str = "auto",
-        affine: bool = False,
-        trim: float = 0.0,
-        init: str | NDArray = "auto",
-        n_init: int = 2,
-        max_iter: int = 100,
-        tol: float = 1e-4,
-        batch_size: int = 16384,
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        checkpoint_dir: str | os.PathLike[str] | None = None,
-        callbacks: Iterable[Callable[[Any, dict[str, Any]], object]] = (),
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.subspace_dim = subspace_dim
-        self.affine = affine
-        self.trim = trim
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.batch_size = batch_size
-        self.device = device
-        self.random_state = random_state
-        self.checkpoint_dir = checkpoint_dir
-        self.callbacks = callbacks
+    subspace_dim: int | Sequence[int] | str = "auto"
+    affine: bool = parameter(False, bool)
+    trim: float = parameter(0.0, Number(0, 0.5))
+    init: str | NDArray = parameter(  # noqa: RUF009 - a field
+        "auto", *RACED, Array("labels or bases")
+    )
+    n_init: int = parameter(2, Integer(1))
+    max_iter: int = parameter(100, Integer(1))
+    tol: float = parameter(1e-4, Number(0))
+    batch_size: int = parameter(16384, Integer(1))
 
     # Fitting ------------------------------------------------------------------------------------
 
@@ -183,10 +155,34 @@ class KSubspaces(SubspaceClusterer):
         weights = check.sample_weights(sample_weight, n)
         self._begin(n)
         fit = Fit(self, source, group, weights)
-        stage = self._stage(source, weights, fit)
-        fit.run([stage])
-        self._finish(stage, group)
+        (stage,) = stages = self.stages(source, fit, weights)
+        fit.run(stages)
+        self.labels_, self.inertia_ = stage.found.labels, stage.inertia(group)
+        self._publish(stage.found.subspaces, stage.sums, stage.blocks)
+        warn_of_empty(self.labels_, self.n_clusters, stacklevel=2)
         return self
+
+    def stages(self, source: Source, fit: Fit, weights: Tensor | None) -> list[SubspaceStage]:
+        """The stage of a fit."""
+        search = StartSearch(
+            n_clusters=self.n_clusters,
+            subspace_dim=self.subspace_dim,
+            affine=self.affine,
+            trim=self.trim,
+            init=self.init,
+            n_init=self.n_init,
+            seed=fit.seed,
+            group=fit.group,
+        )
+        stage = SubspaceStage(
+            search,
+            source,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            batch_size=self.batch_size,
+            weights=weights,
+        )
+        return [stage]
 
     def partial_fit(self, X: Any, y: object = None, sample_weight: Any = None) -> Self:
         """Take in one more batch of a stream.
@@ -204,10 +200,10 @@ class KSubspaces(SubspaceClusterer):
             self._begin(len(source))
             self._sums = ScatterSums(self.n_clusters, self.n_features_in_, self.affine)
             fit = Fit(self, source, ALONE, resumable=False)
-            stage = self._stage(source, weights, fit)
+            (stage,) = self.stages(source, fit, weights)
             current, blocks = stage.start(fit)[0], stage.blocks
         else:
-            current = self.model_.at(self._device()).subspaces
+            current = self.model_.at(chosen(self.device)).subspaces
             blocks = self.model_.latents(source, self.batch_size)
             if not hasattr(self, "_sums"):
                 known = (torch.from_numpy(a) for a in (self.spectra_, self.cluster_weights_))
@@ -216,7 +212,7 @@ class KSubspaces(SubspaceClusterer):
         labels, distance = assign(blocks, current)[:2]
         for where, z in blocks:
             index = slice(where, where + len(z))
-            counted = check.trimmed(labels[index], distance[index], self.trim, current.n_clusters)
+            counted = trimmed(labels[index], distance[index], self.trim, current.n_clusters)
             sums.add(z.double(), counted, None if weights is None else weights[index])
         current = sums.subspaces(current.dims.cpu(), current)
         self._sums = sums.to("cpu")  # between batches, for whatever becomes of the estimator
@@ -231,43 +227,8 @@ class KSubspaces(SubspaceClusterer):
     def _begin(self, n_samples: int) -> None:
         """Refuse what cannot be fitted, and forget an earlier fit."""
         self._check_params(n_samples)
-        check_size(self.n_clusters, self.n_features_in_)
         self._params_of_fit = params_of_fit(self)
         self.__dict__.pop("_sums", None)
-
-    def _stage(self, source: Source, weights: Tensor | None, fit: Fit) -> SubspaceStage:
-        search = StartSearch(
-            n_clusters=self.n_clusters,
-            subspace_dim=self.subspace_dim,
-            affine=self.affine,
-            trim=self.trim,
-            init=self.init,
-            n_init=self.n_init,
-            seed=fit.seed,
-            group=fit.group,
-        )
-        return SubspaceStage(
-            search,
-            source,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            batch_size=self.batch_size,
-            weights=weights,
-        )
-
-    def _finish(self, stage: SubspaceStage, group: Group) -> None:
-        """Set what the fit has found."""
-        self.labels_, distance = stage.found.labels, stage.found.distance.cpu()
-        first, _ = place(stage.source)
-        own = slice(first, first + len(stage.source))
-        if self.trim > 0:
-            labels = torch.from_numpy(self.labels_[own]).long()
-            distance = distance * group.keep_nearest(distance, labels, self.trim, self.n_clusters)
-        if stage.weights is not None:
-            distance = distance * stage.weights[own]
-        (self.inertia_,) = group.add(float(distance.sum()))
-        self._publish(stage.found.subspaces, stage.sums, stage.blocks)
-        warn_of_empty(self.labels_, self.n_clusters, stacklevel=3)
 
     def _publish(self, found: Subspaces, sums: ScatterSums, blocks: Blocks) -> None:
         self.model_ = SubspaceModel((self.n_features_in_,))
@@ -301,9 +262,6 @@ class KSubspaces(SubspaceClusterer):
     def _rows(self) -> int:
         return self.batch_size
 
-    def _device(self) -> torch.device:
-        return check.device(self.device)
-
     def _check_params(self, n_samples: int) -> None:
         super()._check_params(n_samples)
         d = self.n_features_in_
@@ -312,6 +270,7 @@ class KSubspaces(SubspaceClusterer):
                 f"X has {d} feature(s), but a subspace needs at least 2 features to lie in."
             )
         check.subspace_dim(self.subspace_dim, self.n_clusters, d)
+        check_size(self.n_clusters, d)
 
     # Model files --------------------------------------------------------------------------------
 
@@ -320,17 +279,10 @@ class KSubspaces(SubspaceClusterer):
 
     @classmethod
     def _from_facts(cls, model: ModelFile, built: SubspaceModel) -> dict[str, Any]:
-        arrays, (k, d, _) = model.tensors, built.bases.shape
-        affine = model.params["params"]["affine"]
-        shapes: dict[str, tuple[int, ...]] = {"spectra": (k, d), "cluster_weights": (k,)}
-        shapes |= {"offsets": (k, d), "shift": (d,)} if affine else {}
-        for name, shape in shapes.items():
-            check_array(name, arrays[name], shape)
-        if affine:
-            built.offsets, built.shift = (torch.from_numpy(arrays[n]) for n in ("offsets", "shift"))
-        with of_the_file():
-            check_size(k, d)  # of the sums that more samples would be added to
-        return {"spectra_": arrays["spectra"], "cluster_weights_": arrays["cluster_weights"]}
+        k, d, _ = built.bases.shape
+        for name, shape in {"spectra": (k, d), "cluster_weights": (k,)}.items():
+            check_array(name, model.tensors[name], shape)
+        return {f"{name}_": model.tensors[name] for name in ("spectra", "cluster_weights")}
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import copy
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from kscn.constraints import POSITIVE, Alternative, Integer
+from kscn.constraints import POSITIVE, Integer, parameter
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators.base import SubspaceClusterer
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 REFINE_MEMBERS = 100
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class KSCNPlus(SubspaceClusterer):
     """The method for data of any kind: three stages, none of which sees a label.
 
@@ -131,15 +131,6 @@ class KSCNPlus(SubspaceClusterer):
         Numbers per sample.
     """
 
-    image_encoder_: PretrainedEncoder | None
-    _encoder_of_fit: dict[str, Any] | None
-    _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {
-        "starts": [Integer(1)],
-        "refine": [bool, "auto"],
-        "epochs": [Integer(1), "auto"],
-        "batch_size": [Integer(1)],
-        "learning_rate": [POSITIVE],
-    }
     # The first three are chosen by the data now, the others are constants of the refinement.
     _former_params: ClassVar[Mapping[str, Any]] = {
         **dict.fromkeys(("components", "whiten", "subspace_dim")),
@@ -149,34 +140,13 @@ class KSCNPlus(SubspaceClusterer):
         "checkpoint_minutes": 10.0,
     }
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        encoder: Any = None,
-        starts: int = 4,
-        refine: bool | str = "auto",
-        epochs: int | str = "auto",
-        augment: str | Mapping[str, Any] | Callable[..., Tensor] = "elastic",
-        batch_size: int = 256,
-        learning_rate: float = 3e-3,
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        checkpoint_dir: str | os.PathLike[str] | None = None,
-        callbacks: Iterable[Callable[[Any, dict[str, Any]], object]] = (),
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.encoder = encoder
-        self.starts = starts
-        self.refine = refine
-        self.epochs = epochs
-        self.augment = augment
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.device = device
-        self.random_state = random_state
-        self.checkpoint_dir = checkpoint_dir
-        self.callbacks = callbacks
+    encoder: Any = None
+    starts: int = parameter(4, Integer(1))
+    refine: bool | str = parameter("auto", bool, "auto")
+    epochs: int | str = parameter("auto", Integer(1), "auto")
+    augment: str | Mapping[str, Any] | Callable[..., Tensor] = "elastic"
+    batch_size: int = parameter(256, Integer(1))
+    learning_rate: float = parameter(3e-3, POSITIVE)
 
     # Fitting ------------------------------------------------------------------------------------
 
@@ -223,7 +193,8 @@ class KSCNPlus(SubspaceClusterer):
         return len(self.model_.shape) == 3
 
     def _new_samples(self, X: Any, group: Group) -> Source:
-        self.image_encoder_, self._encoder_of_fit = None, None
+        self.image_encoder_: PretrainedEncoder | None = None
+        self._encoder_of_fit: dict[str, Any] | None = None
         if self.encoder is not None:
             X = encoded_for_fit(self, X, group)
         return super()._new_samples(X, group)

@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from kscn.estimators.embedding import plain_encoder
 from kscn.features import FeatureChain
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile, write_model
-from kscn.modelparts import FLOATS, check_array, integer, number, plain, shape_of
+from kscn.modelparts import check_array, integer, number, plain, shape_of
 from kscn.nn import (
     ConvEncoder,
     IdentityLatent,
@@ -35,12 +35,12 @@ from kscn.nn import (
 from kscn.runtime.checkpoint import OF_THE_RUN
 from kscn.subspaces import Subspaces
 
-EstimatorType = TypeVar("EstimatorType")
 # Samples enough for any parameters.
 MANY = 2**62
 # A file that holds parameters of a run could write where its author likes once the model is fitted
 # again.
 NOT_IN_FILES = {*OF_THE_RUN, "pretrained"}
+AFFINE = ("offsets", "shift")  # arrays that only affine subspaces have
 KINDS: dict[type[nn.Module], str] = {cls: name for name, cls in network.AUTOENCODERS.items()}
 
 
@@ -52,8 +52,8 @@ def write(estimator: Any, path: str | os.PathLike[str]) -> None:
     model: SubspaceModel = estimator.model_
     facts, tensors = estimator._facts()
     tensors |= {"subspaces": model.bases, "subspace_dims": model.subspaces.dims}
-    if model.offsets is not None and model.shift is not None:
-        tensors |= {"offsets": model.offsets, "shift": model.shift}
+    if model.offsets is not None:
+        tensors |= {name: getattr(model, name) for name in AFFINE}
     described: dict[str, Any] = {
         "params": estimator._params_of_fit | {"random_state": estimator.random_state_},
         "fitted": {
@@ -124,9 +124,7 @@ def without_run(params: Mapping[str, Any]) -> dict[str, Any]:
 # Reading ------------------------------------------------------------------------------------------
 
 
-def read(
-    cls: type[EstimatorType], file: ModelFile, autoencoder: nn.Module | None = None
-) -> EstimatorType:
+def read(cls: Any, file: ModelFile, autoencoder: nn.Module | None = None) -> Any:
     """A fitted estimator from its file, after checking that its parts fit together."""
     with _described(file):
         fitted = facts_of(file)
@@ -142,11 +140,10 @@ def read(
             "n_features_in_": n_features,
             "random_state_": params["random_state"],
             **_feature_names(fitted, n_features),
-            **cls._from_facts(file, built),  # type: ignore[attr-defined]
+            **cls._from_facts(file, built),
         }
-        former = cls._former_params  # type: ignore[attr-defined]
-        params = {name: value for name, value in params.items() if name not in former}
-        estimator: Any = cls._from_flat(**params)  # type: ignore[attr-defined]
+        params = {name: params[name] for name in params if name not in cls._former_params}
+        estimator = cls._from_flat(**params)
         vars(estimator).update(state, _params_of_fit=params)
         if not built.temperature:  # older files do not say it
             built.temperature = estimator._temperature()
@@ -164,8 +161,7 @@ def facts_of(file: ModelFile) -> dict[str, Any]:
 
 def _model(file: ModelFile, fitted: Mapping[str, Any], given: nn.Module | None) -> SubspaceModel:
     """The model of a file: its subspaces, and the way from samples to their latents."""
-    arrays = file.tensors
-    bases = _subspaces(file)
+    arrays, bases = file.tensors, _subspaces(file)
     # Of k-subspaces, older files do not say what the samples were: there is nothing before them.
     shape = shape_of(fitted) if "input_shape" in fitted else (bases.shape[1],)
     width = math.prod(shape)
@@ -173,6 +169,13 @@ def _model(file: ModelFile, fitted: Mapping[str, Any], given: nn.Module | None) 
         raise ValueError(f"its samples have another number of features than {list(shape)}")
     model = SubspaceModel(shape)
     model.bases = torch.from_numpy(bases)
+    affine = "offsets" in arrays
+    if affine != file.params["params"].get("affine", False):
+        raise ValueError("affine is not what its subspaces are")
+    if affine:
+        check_array("offsets", arrays["offsets"], bases.shape[:2])
+        check_array("shift", arrays["shift"], bases.shape[1:2])
+        model.offsets, model.shift = (torch.from_numpy(arrays[name]) for name in AFFINE)
     if "temperature" in fitted:
         model.temperature = number(fitted, "temperature")
     if "features" in file.params:
@@ -183,7 +186,7 @@ def _model(file: ModelFile, fitted: Mapping[str, Any], given: nn.Module | None) 
         width = model.features._n_features_out
     if file.params.get("encoder") is not None:
         config, weights = file.params["encoder"], network.part(arrays, "encoder")
-        model.network, width = _built(ConvEncoder, config, weights, shape)
+        model.network, width = _described_by(ConvEncoder, config, weights, shape)
         model.latent = UnitLatent()
     elif "autoencoder" in file.params:
         weights = network.part(arrays, "autoencoder")
@@ -204,7 +207,7 @@ def _model(file: ModelFile, fitted: Mapping[str, Any], given: nn.Module | None) 
 def _subspaces(file: ModelFile) -> NDArray:
     """The bases (k, d, p) of a file, orthonormal, and as many as it names."""
     bases = file.tensors["subspaces"]
-    check_array("subspaces", bases, (None, None, None), FLOATS)
+    check_array("subspaces", bases, (None, None, None))
     found = Subspaces(torch.from_numpy(bases))
     fault = found.fault(1e-3)
     if fault is not None:
@@ -229,7 +232,7 @@ def _autoencoder(
     if kind != "custom":
         if given is not None:
             raise InputError(f"this model brings its own {name}; open it without autoencoder=.")
-        return _built(network.AUTOENCODERS[kind], described["config"], weights, shape)
+        return _described_by(network.AUTOENCODERS[kind], described["config"], weights, shape)
     if given is None:
         raise InputError(
             f"this model was trained with a network of your own, {name}; open it "
@@ -240,7 +243,7 @@ def _autoencoder(
     return module, network.checked_run(module, torch.zeros(2, *shape))
 
 
-def _built(
+def _described_by(
     make: Callable[..., Any],
     config: Mapping[str, Any],
     weights: Mapping[str, Any],
@@ -252,14 +255,8 @@ def _built(
     takes = [config["n_features"]] if "n_features" in config else list(config["shape"])
     if takes != list(shape):
         raise ValueError(f"its network takes {takes} and its samples are {list(shape)}")
-    with of_the_file():
-        # Without memory first: a network that a file only pretends to hold is never allocated.
-        with torch.device("meta"):
-            like = make(**config)
-        _check_weights(like, weights)
-        module = make(**config)
-    network.load_weights(module, weights, "the model file")
-    return module, int(module.latent_dim)
+    module = _filled(lambda: make(**config), weights)
+    return module, int(module.latent_dim)  # type: ignore[arg-type]
 
 
 def _latent(weights: Mapping[str, Any], codes: int) -> tuple[nn.Module, int]:
@@ -268,19 +265,25 @@ def _latent(weights: Mapping[str, Any], codes: int) -> tuple[nn.Module, int]:
         return IdentityLatent(), codes
     check_array("the weights of its latent", weights["linear.weight"], (None, codes))
     kept = len(weights["linear.weight"])
-    latent = WhitenedLatent(codes, kept)
-    _check_weights(latent, weights)
-    network.load_weights(latent, weights, "the model file")
-    return latent, kept
+    return _filled(lambda: WhitenedLatent(codes, kept), weights), kept
 
 
-def _check_weights(like: nn.Module, weights: Mapping[str, NDArray]) -> None:
-    """Refuse weights that are not those of a network, of which only the shapes are needed."""
-    for name, tensor in like.state_dict().items():
-        if name not in weights:
-            raise ValueError(f"the array {name!r} is missing")
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        check_array(f"the array {name!r}", weights[name], tuple(tensor.shape), (dtype,))
+def _filled(make: Callable[[], nn.Module], weights: Mapping[str, NDArray]) -> nn.Module:
+    """A network with the weights of a file, if they are its own.
+
+    Made without memory first: one that a file only pretends to hold is never allocated.
+    """
+    with of_the_file():
+        with torch.device("meta"):
+            like = make()
+        for name, tensor in like.state_dict().items():
+            if name not in weights:
+                raise ValueError(f"the array {name!r} is missing")
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            check_array(f"the array {name!r}", weights[name], tuple(tensor.shape), (dtype,))
+        module = make()
+    network.load_weights(module, weights, "the model file")
+    return module
 
 
 def _feature_names(facts: Mapping[str, Any], n_features: int) -> dict[str, NDArray]:

@@ -1,4 +1,4 @@
-"""A fitted model as one module, from samples as they are stored to clusters and probabilities."""
+"""A whole fitted model as one module: from samples as they are stored to clusters."""
 
 from __future__ import annotations
 
@@ -9,25 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from kscn.errors import InputError
-from kscn.estimators.linear import KSubspaces
-from kscn.features import (
-    FeatureMap,
-    PCAFeatures,
-    ScaledFeatures,
-    ScatteringFeatures,
-    VotedFeatures,
-)
-
-
-def noise_scale(model: Any) -> float:
-    """The t of `predict_proba`: posteriors are proportional to exp(-residual / t)."""
-    if hasattr(model, "model_"):
-        scale = float(model.model_.temperature)
-    elif getattr(model, "loss", None) == "separation":
-        scale = float(model.temperature)
-    else:
-        scale = 2 * float(model.noise_variance_)
-    return max(scale, float(np.finfo(np.float32).tiny))
+from kscn.features import FeatureMap, PCAFeatures, ScaledFeatures, ScatteringFeatures, VotedFeatures
 
 
 class Components(nn.Module):
@@ -56,12 +38,7 @@ class WholeModel(nn.Module):
 
     Residuals are computed in float64, where |z|^2 - |S_i^T z|^2 keeps enough digits for samples
     that lie almost on a subspace; the library repairs those in float32, which takes branches that
-    a graph cannot have.
-
-    Parameters
-    ----------
-    model : KSCN, KSCNPlus or KSubspaces
-        The fitted model; its networks are used, not copied.
+    a graph cannot have. The networks of the model are used, not copied.
     """
 
     bases: Tensor
@@ -70,27 +47,23 @@ class WholeModel(nn.Module):
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        network = getattr(model, "autoencoder_", None) or getattr(model, "encoder_", None)
-        self._network = network is not None
-        if network is not None:
-            self._input = tuple(model._input_shape)
-            self.scaling = model.scaling_.to("cpu")
-            self.network = network.to("cpu")
-            self.latent = model.latent_.to("cpu")
-        else:
+        fitted = model.model_.at(torch.device("cpu"))
+        self.scaling, self.network, self.latent = fitted.scaling, fitted.network, fitted.latent
+        self._input = tuple(fitted.shape)
+        if self.network is None:
             self.features = _features(model)
-        bases = torch.from_numpy(np.asarray(model.subspaces_, dtype=np.float64))
+        bases = fitted.bases.double()
         self.n_clusters, d, self._p = bases.shape
         self.register_buffer("bases", bases.permute(1, 0, 2).reshape(d, -1))  # (d, k p)
         shift, offsets = torch.zeros(d).double(), torch.zeros(self.n_clusters, d).double()
-        if getattr(model, "offsets_", None) is not None:
-            shift = model.model_.shift.cpu().double()
+        if fitted.offsets is not None:
+            shift = fitted.shift.double()
             # Orthogonal to the bases, whichever points of the subspaces the model names.
-            offsets = torch.from_numpy(model.offsets_.astype(np.float64)) - shift
+            offsets = fitted.offsets.double() - shift
             offsets = offsets - (bases @ (bases.mT @ offsets[..., None])).squeeze(-1)
         self.register_buffer("shift", shift)
         self.register_buffer("offsets", offsets.T.contiguous())  # (d, k)
-        self._scale = noise_scale(model)
+        self._temperature = max(fitted.temperature, float(np.finfo(np.float32).tiny))
         self.eval()
 
     def forward(self, samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -103,14 +76,26 @@ class WholeModel(nn.Module):
             - 2 * (z @ self.offsets)
             + self.offsets.square().sum(dim=0)
         ).clamp(min=0)  # (n, k)
-        probability = torch.softmax(-residual / self._scale, dim=1)
+        probability = torch.softmax(-residual / self._temperature, dim=1)
         return residual.argmin(dim=1), residual.to(samples.dtype), probability.to(samples.dtype)
 
     def _points(self, samples: Tensor) -> Tensor:
-        if not self._network:
+        if self.network is None:
             return self.features(samples)
         batch = self.scaling(samples.reshape(-1, *self._input))
         return self.latent(self.network.encode(batch))
+
+
+def _features(model: Any) -> nn.Module:
+    """What leads from samples to the space of the subspaces where there is no network."""
+    steps = [] if model.model_.features is None else model.model_.features.steps
+    if any(isinstance(step, ScatteringFeatures) for step in steps):
+        raise InputError(
+            f"this {type(model).__name__} has no network, and scattering features cannot be put "
+            "into a graph; fit with refine=True (--refine), or export a model of kscn-s or "
+            "k-subspaces."
+        )
+    return nn.Sequential(nn.Flatten(), *(_module(step) for step in steps))
 
 
 def _module(step: FeatureMap) -> nn.Module:
@@ -121,16 +106,3 @@ def _module(step: FeatureMap) -> nn.Module:
         return step.votes_
     assert isinstance(step, PCAFeatures)
     return Components(step)
-
-
-def _features(model: Any) -> nn.Module:
-    """What leads from samples to the space of the subspaces where there is no network."""
-    if isinstance(model, KSubspaces):
-        return nn.Flatten()
-    steps = list(model.features_.to(torch.device("cpu")).steps)
-    if not any(isinstance(step, ScatteringFeatures) for step in steps):
-        return nn.Sequential(nn.Flatten(), *(_module(step) for step in steps))
-    raise InputError(
-        f"this {type(model).__name__} has no network, and scattering features cannot be put into a "
-        "graph; fit with refine=True (--refine), or export a model of kscn-s or k-subspaces."
-    )

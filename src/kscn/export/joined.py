@@ -36,17 +36,10 @@ class _Assignment(nn.Module):
 
 
 def joined_bytes(model: Any, encoder: Encoder) -> bytes:
-    """The ONNX file of an encoder and of a model fitted on its embeddings.
+    """The ONNX file of an encoder, itself one, and of a model of its embeddings.
 
-    Its input is that of the encoder, images after `encoder.preprocessing`; its outputs are `label`
-    (n,), `residuals` and `probabilities` (n, k).
-
-    Parameters
-    ----------
-    model : KSCNPlus
-        The fitted model for embeddings (`KSCNPlus.on_embeddings`).
-    encoder : Encoder
-        That of an .onnx file.
+    That is `KSCNPlus.on_embeddings`. The input of the file is that of the encoder, images after
+    `encoder.preprocessing`; its outputs are `label` (n,), `residuals` and `probabilities` (n, k).
     """
     onnx = require("onnx")
     network = encoder.network

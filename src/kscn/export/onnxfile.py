@@ -27,37 +27,19 @@ _TYPES = {"tensor(double)": np.float64, "tensor(float16)": np.float16}
 
 @dataclass(frozen=True)
 class Agreement:
-    """How the file compares with the model.
+    """How the file compares with the model."""
 
-    Attributes
-    ----------
-    samples : int
-        Samples compared.
-    ties : int
-        Labels that differ because two subspaces are equally near.
-    error : float
-        Largest difference of a residual, relative to the squared norm of its sample's latent.
-    """
-
-    samples: int
-    ties: int
-    error: float
+    samples: int  # compared
+    ties: int  # labels that differ because two subspaces are equally near
+    error: float  # largest difference of a residual, relative to |z|^2 of its sample
 
 
 def onnx_bytes(model: Any, shape: tuple[int, ...], dtype: np.dtype | type = np.float32) -> bytes:
-    """The ONNX file of a fitted model.
+    """The ONNX file of a fitted `KSCN`, `KSCNPlus` or `KSubspaces`.
 
-    Its input `samples` (n, *shape) takes values as the data stores them, any number at a time; its
-    outputs are `label` (n,), `residuals` and `probabilities` (n, k).
-
-    Parameters
-    ----------
-    model : KSCN, KSCNPlus or KSubspaces
-        The fitted model.
-    shape : tuple of int
-        Shape of one sample.
-    dtype : numpy type, default=float32
-        Of the input: float32, or float64 for values that float32 cannot tell apart.
+    Its input `samples` (n, *shape) takes values as the data stores them, any number at a time, in
+    float32, or float64 for values that float32 cannot tell apart; its outputs are `label` (n,),
+    `residuals` and `probabilities` (n, k).
     """
     onnx = require("onnx")
     kind = np.dtype(dtype)

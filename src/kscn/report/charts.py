@@ -19,39 +19,26 @@ _SMALLEST = 1e-100  # what is less is nothing
 
 @dataclass(frozen=True)
 class Series:
-    """One measure over the course of a fit.
-
-    Attributes
-    ----------
-    title : str
-        What is measured.
-    unit : str
-        "%" draws shares as percentages; anything else is only named.
-    steps : tuple of str
-        What each value belongs to: "pretraining 3", "epoch 5".
-    values : tuple of float
-        Finite.
-    break_at : int or None
-        Where a second stage begins.
-    """
+    """One measure over the course of a fit."""
 
     title: str
-    unit: str
-    steps: tuple[str, ...]
-    values: tuple[float, ...]
-    break_at: int | None = None
+    unit: str  # "%" draws shares as percentages; anything else is only named
+    steps: tuple[str, ...]  # what each value belongs to: "pretraining 3", "epoch 5"
+    values: tuple[float, ...]  # finite
+    break_at: int | None = None  # where a second stage begins
 
-    def told(self, value: float) -> str:
-        """A value as text."""
-        if self.unit == "%":
-            return f"{100 * value:.3g}%"
-        large = 1e4 <= abs(value) < 1e7  # where an exponent would be harder to read
-        return (f"{value:,.0f}" if large else f"{value:.4g}") + self.unit
+
+def told(value: float, unit: str) -> str:
+    """A value as text."""
+    if unit == "%":
+        return f"{100 * value:.3g}%"
+    large = 1e4 <= abs(value) < 1e7  # where an exponent would be harder to read
+    return (f"{value:,.0f}" if large else f"{value:.4g}") + unit
 
 
 def line(series: Series) -> Markup:
     """A line chart of a series with its first and last value in words for screen readers."""
-    values, steps = series.values, series.steps
+    values, steps, unit = series.values, series.steps, series.unit
     ticks = _ticks(min(0.0, *values), max(values))
     low, high, bottom, last = ticks[0], ticks[-1], _HEIGHT - _BOTTOM, len(values) - 1
 
@@ -61,7 +48,7 @@ def line(series: Series) -> Markup:
     def y(value: float) -> float:
         return bottom - (bottom - _TOP) * (value - low) / (high - low)
 
-    parts = [_grid(_LEFT, _WIDTH - _RIGHT, y(tick), series.told(tick)) for tick in ticks]
+    parts = [_grid(_LEFT, _WIDTH - _RIGHT, y(tick), told(tick, unit)) for tick in ticks]
     if series.break_at is not None:
         parts.append(_break((x(series.break_at - 1) + x(series.break_at)) / 2, _TOP, bottom))
     points = " ".join(f"{x(i):.1f},{y(value):.1f}" for i, value in enumerate(values))
@@ -72,28 +59,19 @@ def line(series: Series) -> Markup:
         parts.append(
             f'<rect class="hit" x="{x(i) - half:.1f}" y="0" width="{2 * half:.1f}" '
             f'height="{bottom}"><title>{escape(steps[i])}: '
-            f"{escape(series.told(value))}</title></rect>"
+            f"{escape(told(value, unit))}</title></rect>"
         )
     parts.append(_text(_LEFT, _HEIGHT - 8, steps[0], "start"))
     parts.append(_text(_WIDTH - _RIGHT, _HEIGHT - 8, steps[-1], "end"))
-    said = (
-        f"{series.title}: {series.told(values[0])} at {steps[0]}, "
-        f"{series.told(values[-1])} at {steps[-1]}."
-    )
+    first, end = told(values[0], unit), told(values[-1], unit)
+    said = f"{series.title}: {first} at {steps[0]}, {end} at {steps[-1]}."
     return _svg("chart", _WIDTH, _HEIGHT, said, parts)
 
 
 def spectrum(values: Sequence[float], dim: int, colour: str) -> Markup:
     """Eigenvalues as shares of their sum on a logarithmic scale; the first `dim` are the subspace.
 
-    Parameters
-    ----------
-    values : sequence of float
-        Descending and not all zero.
-    dim : int
-        Dimension of the subspace.
-    colour : str
-        Of the cluster.
+    They are descending and not all zero; those of the subspace have the colour of the cluster.
     """
     total = sum(values)
     shares = [value / total for value in values[: max(2 * dim + 4, 16)]]

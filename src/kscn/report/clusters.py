@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -13,11 +13,9 @@ from torch import Tensor
 
 from kscn.data import Dataset
 from kscn.report import charts
-from kscn.report.along import along
-from kscn.report.members import Extremes
 from kscn.report.pictures import Painter, data_uri, is_image
 from kscn.report.spaces import Drawable, SampleSpace, SubspaceSpace
-from kscn.report.survey import Survey
+from kscn.report.survey import Extremes, Survey
 
 # Cards in full; further clusters are in the table of sizes only.
 CARDS = 60
@@ -28,22 +26,16 @@ _LOADINGS = 6
 _READ, _READ_NUMBERS = 400, 2**23
 # Standard deviations from the mean at which a direction is shown.
 _STOPS = (-2.0, -1.0, 0.0, 1.0, 2.0)
+# Of members that show a direction: how many of either end beside one between them, and the share
+# at either end whose means are compared.
+_FARTHEST, _END = 2, 0.1
 
 
-@dataclass(frozen=True)
+@dataclass
 class Member:
-    """A sample that stands for something.
+    """A sample that stands for something, with what is to be said about it in words and in brief.
 
-    Attributes
-    ----------
-    index : int
-        Of the sample.
-    name : str
-        What it is called.
-    picture : str
-        Empty for vectors.
-    note, mark : str
-        What is to be said about it, in words and in brief.
+    The picture is empty for vectors.
     """
 
     index: int
@@ -53,75 +45,47 @@ class Member:
     mark: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Direction:
     """A direction of a subspace, as pictures along it or as loadings of features.
 
-    Attributes
-    ----------
-    share : float
-        Of the variance of the members within the subspace.
-    change : str
-        Picture of what grows and shrinks.
-    walk : list of (str, str)
-        Pictures from -2 to 2 standard deviations, or of members far one way and the other, each
-        with its place in words.
-    loadings : list of (str, float)
-        Features that change the most, by name, from -1 to 1.
+    The walk has pictures from -2 to 2 standard deviations, or of members far one way and the other,
+    each with its place in words.
     """
 
-    share: float
-    change: str
-    walk: list[tuple[str, str]]
-    loadings: list[tuple[str, float]]
+    share: float  # of the variance of the members within the subspace
+    change: str = ""  # picture of what grows and shrinks
+    walk: list[tuple[str, str]] = field(default_factory=list)
+    loadings: list[tuple[str, float]] = field(default_factory=list)  # by name, from -1 to 1
 
 
-@dataclass(frozen=True)
+@dataclass
 class Cluster:
-    """A cluster as its card shows it."""
+    """A cluster as its card shows it; what a run or a method does not have stays empty."""
 
     number: int
     colour: str
     size: int
-    share: float
-    bar: float
+    share: float  # of all samples
+    bar: float  # length beside that of the largest cluster
     dim: int | None = None
     outside: float | None = None
     mean: str = ""
-    examples: tuple[Member, ...] = ()
-    typical: tuple[Member, ...] = ()
-    borderline: tuple[Member, ...] = ()
-    outliers: tuple[Member, ...] = ()
-    directions: tuple[Direction, ...] = ()
+    examples: list[Member] = field(default_factory=list)
+    typical: list[Member] = field(default_factory=list)
+    borderline: list[Member] = field(default_factory=list)
+    outliers: list[Member] = field(default_factory=list)
+    directions: list[Direction] = field(default_factory=list)
     held: float | None = None
     spectrum: Markup | None = None
-    most: str | None = None
+    most: str | None = None  # the class of most members, and their share
     purity: float | None = None
-
-    def named(self, classes: NDArray) -> Cluster:
-        """The same with the class that most of its members belong to."""
-        if not len(classes):
-            return self
-        names, counts = np.unique(classes, return_counts=True)
-        best = int(counts.argmax())
-        return replace(self, most=str(names[best]), purity=float(counts[best] / counts.sum()))
 
 
 class Illustrator:
-    """Draws the cards after a survey.
+    """Draws the cards after a survey, which also left its sums in the space.
 
-    Parameters
-    ----------
-    data : Dataset
-        The samples; their file may know the names of features.
-    labels : ndarray of shape (n,)
-        Their clusters; below zero for none.
-    space : SampleSpace
-        Where the clusters are, with the sums of all samples.
-    survey : Survey
-        What the pass over the samples found.
-    colours : list of str
-        One per cluster.
+    `labels` are below zero for samples in no cluster, and there is a colour for every cluster.
     """
 
     def __init__(
@@ -153,65 +117,65 @@ class Illustrator:
         """All clusters in order of their numbers."""
         sizes = np.bincount(self._labels[self._labels >= 0], minlength=len(self._colours))
         total, largest = max(1, int(sizes.sum())), max(1, int(sizes.max()))
-        plain = [
-            Cluster(i, self._colours[i], int(size), float(size / total), float(size / largest))
-            for i, size in enumerate(sizes)
-        ]
-        return [self._card(c) if c.number < CARDS and c.size else c for c in plain]
+        made = []
+        for i, size in enumerate(sizes.tolist()):
+            cluster = Cluster(i, self._colours[i], size, size / total, size / largest)
+            if size and i < CARDS:
+                self._fill(cluster)
+            made.append(cluster)
+        return made
 
-    def _card(self, cluster: Cluster) -> Cluster:
-        space, i = self._space, cluster.number
+    def _fill(self, cluster: Cluster) -> None:
+        space, survey, i = self._space, self._survey, cluster.number
         if not isinstance(space, SubspaceSpace):  # nothing says which members matter
             points, samples = self._some(i)
-            shown = self._survey.chosen[points[: self.members(len(self._colours))]]
-            return replace(cluster, mean=self._mean(samples), examples=self._drawn(shown))
-        dim, survey = int(space.dims[i]), self._survey
+            cluster.mean = self._mean(samples)
+            cluster.examples = self._drawn(
+                survey.chosen[points[: self.members(len(self._colours))]]
+            )
+            return
+        cluster.dim = int(space.dims[i])
         linear = space.subspaces.offsets is None
-        cluster = replace(
-            cluster,
-            dim=dim,
-            outside=float(survey.outside[i]) if linear else None,
-            typical=self._members(survey.typical, i, _outside if linear else _nothing),
-            borderline=self._members(survey.borderline, i, _nearly),
-            outliers=self._members(survey.outliers, i, _outside if linear else _nothing),
-        )
-        if len(space.dims) == 1:  # with no other cluster, nothing is on a border
-            cluster = replace(cluster, borderline=())
+        cluster.typical = self._members(survey.typical, i, linear)
+        cluster.outliers = self._members(survey.outliers, i, linear)
+        if linear:
+            cluster.outside = float(survey.outside[i])
+        if len(space.dims) > 1:  # with no other cluster, nothing is on a border
+            cluster.borderline = self._drawn(survey.borderline.of(i)[0])
+            others = survey.borderline.of(i)[2].astype(int)
+            for member, other in zip(cluster.borderline, others, strict=True):
+                member.note, member.mark = f"nearly in {other}", f"→ {other}"
         if isinstance(space, Drawable):
             middle = space.samples(i, torch.zeros(1, space.dim, dtype=torch.float64))
-            directions = self._walked(space, i)
+            cluster.directions = self._walked(space, i)
         else:
             points, middle = self._some(i)
-            directions = self._seen(space, i, points, middle)
-        cluster = replace(cluster, mean=self._mean(middle), directions=directions)
-        if self._spectra is None or not self._spectra[i].any():
-            return cluster
-        values = self._spectra[i].astype(float)
-        return replace(
-            cluster,
-            held=float(values[:dim].sum() / values.sum()),
-            spectrum=charts.spectrum(values.tolist(), dim, cluster.colour),
-        )
+            cluster.directions = self._seen(space, i, points, middle)
+        cluster.mean = self._mean(middle)
+        if self._spectra is not None and self._spectra[i].any():
+            values = self._spectra[i].astype(float)
+            cluster.held = float(values[: cluster.dim].sum() / values.sum())
+            cluster.spectrum = charts.spectrum(values.tolist(), cluster.dim, cluster.colour)
 
-    def _members(
-        self, kept: Extremes, cluster: int, tell: Callable[[float, int], tuple[str, str]]
-    ) -> tuple[Member, ...]:
-        indices, scores, others = kept.of(cluster)
-        made = []
-        for member, score, other in zip(self._drawn(indices), scores, others, strict=True):
-            note, mark = tell(abs(score), int(other))
-            made.append(replace(member, note=note, mark=mark))
-        return tuple(made)
+    def _members(self, kept: Extremes, cluster: int, linear: bool) -> list[Member]:
+        """Members by their distance, which is a share of their energy where that can be told."""
+        indices, scores, _ = kept.of(cluster)
+        members = self._drawn(indices)
+        if linear:
+            for member, share in zip(members, np.abs(scores), strict=True):
+                member.mark = f"{100 * share:.2g}%" if share < 0.1 else f"{share:.0%}"
+                member.note = f"{member.mark} outside"
+        return members
 
-    def _drawn(self, indices: NDArray) -> tuple[Member, ...]:
+    def _drawn(self, indices: NDArray) -> list[Member]:
         pictures = [""] * len(indices)
         if self._painter is not None and len(indices):
             pixels = self._painter.pixels(self._source.take(indices))
             pictures = [data_uri(picture) for picture in pixels]
-        return tuple(
-            Member(int(index), self._source.called(index), picture)
+        return [
+            Member(index, self._source.called(index), picture)
             for index, picture in zip(indices.tolist(), pictures, strict=True)
-        )
+        ]
 
     def _some(self, cluster: int) -> tuple[NDArray, NDArray]:
         """Members at random among those on the map: their points' numbers, and their samples."""
@@ -226,45 +190,59 @@ class Illustrator:
         mean = samples.mean(axis=0, keepdims=True, dtype=np.float64)
         return data_uri(self._painter.pixels(mean)[0])
 
-    def _walked(self, space: Drawable, cluster: int) -> tuple[Direction, ...]:
+    def _walked(self, space: Drawable, cluster: int) -> list[Direction]:
         """Directions as the samples that lie on them."""
         axes, spread = space.directions(cluster)
+        stops = torch.tensor(_STOPS, dtype=torch.float64)[:, None]
         made = []
         for j, share in _shares(spread):
-            stops = torch.tensor(_STOPS, dtype=torch.float64)[:, None]
             samples = space.samples(cluster, stops * spread[j] * axes[:, j])
             change = samples[-1].astype(np.float64) - samples[0]
             made.append(self._direction(share, change, samples, _STOPS))
-        return tuple(made)
+        return made
 
     def _seen(
         self, space: SubspaceSpace, cluster: int, points: NDArray, samples: NDArray
-    ) -> tuple[Direction, ...]:
+    ) -> list[Direction]:
         """Directions as members that lie far along them."""
         if len(points) < 2:
-            return ()
+            return []
         z = torch.from_numpy(self._survey.points[points]).double()
         places = space.coordinates(cluster, z).numpy()  # (m, p)
         made = []
         for j, share in _shares(space.directions(cluster)[1]):
-            found = along(places[:, j], samples)
-            shown = found.members
-            made.append(self._direction(share, found.change, samples[shown], places[shown, j]))
-        return tuple(made)
+            shown, change = along(places[:, j], samples)
+            made.append(self._direction(share, change, samples[shown], places[shown, j]))
+        return made
 
     def _direction(
         self, share: float, change: NDArray, samples: NDArray, places: Sequence[float] | NDArray
     ) -> Direction:
         if self._painter is None:
-            return Direction(share, "", [], self._loadings(change.reshape(-1)))
+            loadings = change.reshape(-1) / max(float(np.linalg.norm(change)), 1e-300)
+            strongest = np.argsort(-np.abs(loadings), kind="stable")[:_LOADINGS]
+            named = [(self._names[f], float(loadings[f])) for f in strongest]
+            return Direction(share, loadings=named)
         pictures = [data_uri(picture) for picture in self._painter.pixels(samples)]
         walk = [(p, _stop(place)) for p, place in zip(pictures, places, strict=True)]
-        return Direction(share, data_uri(self._painter.change(change[None])[0]), walk, [])
+        return Direction(share, data_uri(self._painter.change(change[None])[0]), walk)
 
-    def _loadings(self, change: NDArray) -> list[tuple[str, float]]:
-        loadings = change / max(float(np.linalg.norm(change)), 1e-300)
-        strongest = np.argsort(-np.abs(loadings), kind="stable")[:_LOADINGS]
-        return [(self._names[f], float(loadings[f])) for f in strongest]
+
+def along(places: NDArray, samples: NDArray) -> tuple[NDArray, NDArray]:
+    """Members that show what a direction means, and what changes along it.
+
+    `places` (n,) is how far members are along the direction, 0 for their mean. Shown are those
+    farthest one way, a middle one, and those farthest the other way: at most five rows, ascending.
+    The change is the mean of the samples at the upper end less that at the lower end.
+    """
+    order = np.argsort(places, kind="stable")
+    middle = order[[np.abs(places[order]).argmin()]]
+    shown = np.unique(np.concatenate([order[:_FARTHEST], middle, order[-_FARTHEST:]]))
+    end = max(1, int(_END * len(order)))
+    low, high = (
+        samples[rows].mean(axis=0, dtype=np.float64) for rows in (order[:end], order[-end:])
+    )
+    return shown[np.argsort(places[shown], kind="stable")], high - low
 
 
 def _shares(spread: Tensor) -> list[tuple[int, float]]:
@@ -275,16 +253,3 @@ def _shares(spread: Tensor) -> list[tuple[int, float]]:
 
 def _stop(stop: float) -> str:
     return "mean" if stop == 0 else f"{stop:+.2g} sd".replace("-", "−")
-
-
-def _outside(share: float, other: int) -> tuple[str, str]:
-    told = f"{100 * share:.2g}%" if share < 0.1 else f"{share:.0%}"
-    return f"{told} outside", told
-
-
-def _nearly(gap: float, other: int) -> tuple[str, str]:
-    return f"nearly in {other}", f"→ {other}"
-
-
-def _nothing(score: float, other: int) -> tuple[str, str]:
-    return "", ""

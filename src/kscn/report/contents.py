@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
-from markupsafe import Markup
 from numpy.typing import NDArray
 
 from kscn import chosen, metrics
@@ -36,106 +36,38 @@ _CALLED = {"best": "KSCNPlus"}
 
 @dataclass(frozen=True)
 class Matrix:
-    """A square or oblong of numbers with names on both sides.
-
-    Attributes
-    ----------
-    rows, columns : list of str
-        Names.
-    cells : list of list of str
-        What is written in them.
-    shades : list of list of float
-        How strongly they are coloured, 0 to 1.
-    notes : list of list of str
-        What a cell says in full.
-    marks : set of (int, int)
-        Cells that are marked as matching.
-    """
+    """An oblong of numbers with names on both sides, as lists of rows."""
 
     rows: list[str]
     columns: list[str]
-    cells: list[list[str]]
-    shades: list[list[float]]
-    notes: list[list[str]]
-    marks: set[tuple[int, int]] = field(default_factory=set)
-
-
-@dataclass(frozen=True)
-class Contents:
-    """Everything on the page; None or empty where a run has no such thing."""
-
-    title: str
-    headline: str
-    caution: str
-    choice: dict[str, str]
-    tried: list[tuple[str, str]]
-    facts: list[tuple[str, str]]
-    clusters: list[Cluster]
-    curves: list[tuple[str, Markup]]
-    started: bool
-    pretrained: bool
-    numbers: tuple[list[str], list[list[str]]]
-    map: dict[str, Any]
-    map_method: str
-    map_count: int
-    n_samples: int
-    space: str
-    pictures: bool
-    angles: Matrix | None
-    confusion: Matrix | None
-    scores: dict[str, float] | None
-    config: dict[str, list[tuple[str, str]]]
-    has_subspaces: bool
-    decoded: bool
+    cells: list[list[str]]  # what is written in them
+    shades: list[list[float]]  # how strongly they are coloured, 0 to 1
+    notes: list[list[str]]  # what a cell says in full
+    marks: set[tuple[int, int]] = field(default_factory=set)  # cells that match
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """A run as it is on disk.
+    """A run as it is on disk."""
 
-    Attributes
-    ----------
-    config : mapping
-        The tables of config.toml.
-    history : sequence of mapping
-        The lines of history.jsonl; the last one is the result.
-    labels : ndarray of shape (n,)
-        Cluster of every sample.
-    model : estimator or None
-        The fitted model, where the method leaves one.
-    versions : mapping of str to str
-        Packages that wrote the model.
-    """
-
-    config: Mapping[str, Any]
-    history: Sequence[Mapping[str, Any]]
-    labels: NDArray
-    model: Any
-    versions: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, Any]  # the tables of config.toml
+    history: Sequence[Mapping[str, Any]]  # lines of history.jsonl; the last one is the result
+    labels: NDArray  # (n,)
+    model: Any  # the fitted model, or None where the method leaves none
+    versions: Mapping[str, str] = field(default_factory=dict)  # packages that wrote the model
 
 
 def collect(
     run: RunFacts, data: Dataset, true: NDArray | None = None, threads: int = 1
-) -> Contents:
+) -> SimpleNamespace:
     """Look at the samples of a run and work out everything that its report says.
 
-    Parameters
-    ----------
-    run : RunFacts
-        The run.
-    data : Dataset
-        Its samples.
-    true : ndarray of shape (n,), optional
-        True classes, numbers or words: they score the result and name the clusters.
-    threads : int
-        For t-SNE.
-
-    Raises
-    ------
-    DataError
-        When the samples are not those of the run.
+    What the template asks for is an attribute, None or empty where a run has no such thing. True
+    classes (n,), numbers or words, score the result and name the clusters; `threads` are for t-SNE.
+    Samples that are not those of the run raise `DataError`.
     """
     result = run.history[-1]
+    tried = (result.get("chosen") or {}).get("tried", [])
     sizes = np.asarray(result["sizes"])
     check_data(run.config, data.samples.pictures)
     labels = np.asarray(run.labels, dtype=np.int64)
@@ -147,22 +79,23 @@ def collect(
     if true is not None:
         scores = metrics.scores(true, labels)
         confusion = _confusion(true, labels)
-        clusters = [cluster.named(true[labels == cluster.number]) for cluster in clusters]
-    flat = flatten(survey.points, threads)
-    return Contents(
+        for cluster in clusters:
+            _name(cluster, true[labels == cluster.number])
+    places, map_method = flatten(survey.points, threads)
+    return SimpleNamespace(
         title=f"{run.config['data']['name']}, {run.config['run'].get('method', '')}",
         headline=_headline(run, scores, survey, space),
         caution=chosen.caution(result),
         choice=chosen.told(result),
-        tried=_tried(result),
+        tried=[(chosen.called(row), f"{row['consistency']:.3f}") for row in tried],
         facts=_facts(run, scores),
         clusters=clusters,
         curves=[chart for draw in course.CHARTS for chart in draw(run.history)],
         started={"start", "fit"} <= {record.get("stage") for record in run.history},
         pretrained=any(curve.break_at for curve in course.series(run.history)),
         numbers=course.table(run.history),
-        map=_map(data, survey, flat.places, labels, true, colour),
-        map_method=flat.method,
+        map=_map(data, survey, places, labels, true, colour),
+        map_method=map_method,
         map_count=len(survey.chosen),
         n_samples=len(labels),
         space=space.name,
@@ -174,6 +107,14 @@ def collect(
         has_subspaces=isinstance(space, SubspaceSpace),
         decoded=isinstance(space, Drawable),
     )
+
+
+def _name(cluster: Cluster, classes: NDArray) -> None:
+    """Name the class that most members of a cluster belong to."""
+    if len(classes):
+        names, counts = np.unique(classes, return_counts=True)
+        best = int(counts.argmax())
+        cluster.most, cluster.purity = str(names[best]), float(counts[best] / counts.sum())
 
 
 def _headline(
@@ -206,23 +147,18 @@ def _duration(seconds: float) -> str:
     return chosen.duration(seconds).replace(" ", "\u00a0")
 
 
-def _tried(result: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The best clusterings among those that were tried, with their self-consistency."""
-    rows = (result.get("chosen") or {}).get("tried", [])
-    return [(chosen.called(row), f"{row['consistency']:.3f}") for row in rows]
-
-
 def _facts(run: RunFacts, scores: Mapping[str, float] | None) -> list[tuple[str, str]]:
     data, about, result = run.config["data"], run.config["run"], run.history[-1]
     shape = " × ".join(map(str, data["shape"]))
     dims, encoder = result["dims"], chosen.encoder(run.config)
+    preset = Path(about.get("preset") or "").stem  # of a file without its folder
     facts = [
         ("Data", str(data["name"])),
         ("Samples", f"{data['samples']:,}"),
         ("Encoder", encoder)
         if encoder
         else ("Shape", f"{shape} features" if len(data["shape"]) == 1 else shape),
-        ("Method", ", ".join([about["method"], *_preset(about)])),
+        ("Method", f"{about['method']}, {preset}" if preset else about["method"]),
         ("Clusters", _clusters(result["sizes"]).replace(" clusters", "")),
     ]
     if dims:
@@ -230,11 +166,6 @@ def _facts(run: RunFacts, scores: Mapping[str, float] | None) -> list[tuple[str,
         facts.append(("Subspace dimension", str(least) if least == most else f"{least}–{most}"))
     facts.append(("Time", _duration(result["seconds"])))
     return facts + [(name.upper(), f"{score:.1%}") for name, score in (scores or {}).items()]
-
-
-def _preset(about: Mapping[str, Any]) -> list[str]:
-    """The name of the preset, of a file without its folder."""
-    return [Path(about["preset"]).stem] if about.get("preset") else []
 
 
 def _map(
@@ -282,21 +213,24 @@ def _angles(space: SampleSpace) -> Matrix | None:
     if not isinstance(space, SubspaceSpace) or not 2 <= len(space.dims) <= _WIDEST:
         return None
     k = len(space.dims)
+    bases = [space.subspaces.bases[i][:, : int(dim)] for i, dim in enumerate(space.dims)]
+
+    def pair(i: int, j: int) -> tuple[str, float, str]:
+        if i == j:
+            return "", 0.0, f"cluster {i} with itself"
+        degrees = torch.rad2deg(principal_angles(bases[i], bases[j])).tolist()
+        told = ", ".join(f"{angle:.1f}°" for angle in degrees)
+        return f"{degrees[0]:.0f}", 1 - degrees[0] / 90, f"clusters {i} and {j}: {told}"
+
     names = [str(i) for i in range(k)]
-    cells = [["" for _ in names] for _ in names]
-    shades = [[0.0 for _ in names] for _ in names]
-    notes = [["" for _ in names] for _ in names]
-    for i in range(k):
-        for j in range(k):
-            if i == j:
-                notes[i][j] = f"cluster {i} with itself"
-                continue
-            a, b = (space.subspaces.bases[c][:, : int(space.dims[c])] for c in (i, j))
-            degrees = torch.rad2deg(principal_angles(a, b)).tolist()
-            cells[i][j] = f"{degrees[0]:.0f}"
-            shades[i][j] = 1 - degrees[0] / 90
-            notes[i][j] = f"clusters {i} and {j}: " + ", ".join(f"{d:.1f}°" for d in degrees)
-    return Matrix(names, names, cells, shades, notes)
+    pairs = [[pair(i, j) for j in range(k)] for i in range(k)]
+    return Matrix(
+        names,
+        names,
+        [[cell for cell, _, _ in row] for row in pairs],
+        [[shade for _, shade, _ in row] for row in pairs],
+        [[note for _, _, note in row] for row in pairs],
+    )
 
 
 def _confusion(true: NDArray, labels: NDArray) -> Matrix | None:
@@ -327,31 +261,25 @@ def _confusion(true: NDArray, labels: NDArray) -> Matrix | None:
 
 
 def _config(run: RunFacts) -> dict[str, list[tuple[str, str]]]:
-    result = run.history[-1]
-    about = {
-        "data": run.config["data"]["source"],
-        "created": _moment(run.config["run"].get("created")),
-        "seed": result["seed"],
-        "seconds": f"{result['seconds']:.2f}",
-        "objective": result["objective"],
-        result.get("unit", "iterations"): result["iterations"],
-    }
-    versions = {"kscn": run.config["run"].get("kscn"), **run.versions}
+    about, result = run.config["run"], run.history[-1]
+    created = about.get("created")
     tables = {
-        "Run": about,
+        "Run": {
+            "data": run.config["data"]["source"],
+            "created": created and created.replace("T", " ").replace("+00:00", " UTC"),
+            "seed": result["seed"],
+            "seconds": f"{result['seconds']:.2f}",
+            "objective": result["objective"],
+            result.get("unit", "iterations"): result["iterations"],
+        },
         "Settings": run.config["parameters"],
-        "Versions": versions,
+        "Versions": {"kscn": about.get("kscn"), **run.versions},
     }
     return {
         name: [(str(key), _told(value)) for key, value in table.items() if value is not None]
         for name, table in tables.items()
         if table
     }
-
-
-def _moment(created: str | None) -> str | None:
-    """A time as people write it: 2026-01-31 12:00:00 UTC."""
-    return created and created.replace("T", " ").replace("+00:00", " UTC")
 
 
 def _told(value: Any) -> str:

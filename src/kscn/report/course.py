@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from kscn.report.charts import Series, line
+from kscn.report.charts import Series, line, told
 
 Record = Mapping[str, Any]
 # From the history of a run to charts, each a title and SVG; nothing where it says nothing.
@@ -52,15 +52,15 @@ def _series(
     history: Sequence[Record], stages: tuple[str, ...], measure: tuple[str, str, str]
 ) -> Series | None:
     field, title, unit = measure
-    told = [
+    points = [
         (record["stage"], _step(record), float(record[field]))
         for record in history
         if record.get("stage") in stages and _is_number(record.get(field))
     ]
-    told = told[:: -(-len(told) // _MOST) or 1]
-    if len(told) < 2:
+    points = points[:: -(-len(points) // _MOST) or 1]
+    if len(points) < 2:
         return None
-    drawn, steps, values = zip(*told, strict=True)
+    drawn, steps, values = zip(*points, strict=True)
     begins = drawn.index("fit") if "fit" in drawn else 0
     if stages == ("start",):
         title = f"Start: {title[0].lower()}{title[1:]}"
@@ -75,8 +75,8 @@ def table(history: Sequence[Record]) -> tuple[list[str], list[list[str]]]:
     rows = []
     for record in records:
         cells = [
-            Series(title, unit, (), ()).told(record[field]) if _is_number(record.get(field)) else ""
-            for field, title, unit in measures
+            told(record[field], unit) if _is_number(record.get(field)) else ""
+            for field, _, unit in measures
         ]
         rows.append([_step(record), *cells])
     return ["", *(title for _, title, _ in measures)], rows

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from kscn.report.spaces import Drawable
-
 FORMATS = ("png", "svg", "pdf")
 STEP = 2.0  # standard deviations from the mean to the ends of a direction
 _DPI = 200
@@ -68,20 +66,9 @@ class Panel:
 def latent_figure(
     panels: Sequence[Panel], groups: NDArray, names: Sequence[str], what: str, caption: str
 ) -> Figure:
-    """The same samples in several spaces side by side, coloured alike.
+    """The same samples in several spaces side by side, coloured alike, with a caption below.
 
-    Parameters
-    ----------
-    panels : sequence of Panel
-        From left to right.
-    groups : ndarray of int, shape (n,)
-        The group of every sample: an index into `names`.
-    names : sequence of str
-        What the groups are called.
-    what : str
-        What a group is: "class" or "cluster".
-    caption : str
-        Below the panels.
+    `groups` (n,) are indices into `names`, and `what` a group is: "class" or "cluster".
     """
     figure = _new_figure(5.2 * len(panels), 6.2)
     for i, panel in enumerate(panels):
@@ -147,24 +134,12 @@ def _legend(figure: Figure, names: Sequence[str], what: str, columns: int) -> in
 
 @dataclass(frozen=True)
 class Portrait:
-    """What a subspace is made of, as images.
+    """What a subspace is made of, as images."""
 
-    Attributes
-    ----------
-    title : str
-        Its number, its size, and what its members mostly are.
-    mean : ndarray of shape (*shape)
-        The mean of the members.
-    ends : ndarray of shape (m, 2, *shape)
-        That mean moved to both ends of each direction, the one of the largest spread first.
-    nearest, farthest : ndarray of shape (m, *shape)
-        Members by their distance to the subspace.
-    """
-
-    title: str
-    mean: NDArray
-    ends: NDArray
-    nearest: NDArray
+    title: str  # its number, its size, and what its members mostly are
+    mean: NDArray  # of the members, (*shape)
+    ends: NDArray  # the mean moved to both ends of each direction, widest first, (m, 2, *shape)
+    nearest: NDArray  # members by their distance to the subspace, (m, *shape)
     farthest: NDArray
 
 
@@ -176,32 +151,25 @@ def portraits(
     n_nearest: int = 5,
     n_farthest: int = 3,
 ) -> list[Portrait]:
-    """Look at every subspace of a fitted model.
+    """Look at every subspace of a fitted model that has members among some images.
 
-    Within a subspace no basis is better than another, so the directions are those along which its
-    members vary most. Distances are measured where the subspaces are, relative to the length of
-    the latent: a faint image is not a typical one.
-
-    Parameters
-    ----------
-    model : KSCN or KSubspaces
-        Fitted.
-    images : ndarray of shape (n, *shape)
-        Samples to look at, grey (h, w) or in colour (3, h, w).
-    titles : sequence of str
-        One for each subspace.
-    n_directions, n_nearest, n_farthest : int
-        How much to show.
-
-    Returns
-    -------
-    list of Portrait
-        Of the subspaces that have members among the samples.
+    Images are grey (n, h, w) or in colour (n, 3, h, w), and each subspace has a title. Within a
+    subspace no basis is better than another, so the directions are those along which its members
+    vary most. Distances are measured where the subspaces are, relative to the length of the
+    latent: a faint image is not a typical one.
     """
     import torch
 
+    from kscn.report.spaces import Drawable, space_of
+
     shape = images.shape[1:]
-    space = _drawable(model, shape)
+    space = space_of(model, shape)
+    if not isinstance(space, Drawable):
+        what = "decoder" if hasattr(model, "subspaces_") else "subspaces"
+        raise InputError(
+            f"{type(model).__name__} has no {what} to draw with; use kscn-s, kscn-g or "
+            "k-subspaces, or look at the members that `kscn report` shows."
+        )
     residuals = model.residuals(images)
     labels = residuals.argmin(axis=1)
     points = space.add(images, torch.from_numpy(labels)).numpy()
@@ -224,47 +192,29 @@ def portraits(
     return found
 
 
-def _drawable(model: Any, shape: tuple[int, ...]) -> Drawable:
-    """The space of a model that leads from its subspaces back to images."""
-    from kscn.report.spaces import Drawable, space_of
-
-    space = space_of(model, shape)
-    if isinstance(space, Drawable):
-        return space
-    what = "decoder" if hasattr(model, "subspaces_") else "subspaces"
-    raise InputError(
-        f"{type(model).__name__} has no {what} to draw with; use kscn-s, kscn-g or k-subspaces, or "
-        "look at the members that `kscn report` shows."
-    )
-
-
 def subspace_figure(shown: Sequence[Portrait], caption: str) -> Figure:
     """A row of images per subspace: mean, directions, nearest and farthest members."""
-    first = shown[0]
-    counts = [1, *[2] * max(len(p.ends) for p in shown)]
-    counts += [max(len(p.nearest) for p in shown), max(1, *(len(p.farthest) for p in shown))]
-    titles = ["mean", *(f"direction {i + 1}" for i in range(len(counts) - 3))]
-    titles += ["nearest members", "farthest"]
-    groups = [
-        [p.mean[None] for p in shown],
-        *([p.ends[i] if i < len(p.ends) else p.ends[:0, 0] for p in shown]
-          for i in range(len(counts) - 3)),
-        [p.nearest for p in shown],
-        [p.farthest for p in shown],
-    ]  # fmt: skip
-    height, width = first.mean.shape[-2:]
-    aspect = height / width
+    groups = {"mean": [p.mean[None] for p in shown]}
+    for i in range(max(len(p.ends) for p in shown)):
+        groups[f"direction {i + 1}"] = [
+            p.ends[i] if i < len(p.ends) else p.ends[:0, 0] for p in shown
+        ]
+    groups["nearest members"] = [p.nearest for p in shown]
+    groups["farthest"] = [p.farthest for p in shown]
+    counts = {title: max(1, *map(len, rows)) for title, rows in groups.items()}
+    shape = shown[0].mean.shape
+    tile = _TILE * shape[-2] / shape[-1]  # height of an image
     left, gap, top, bottom = 1.25, 0.22, 0.45, 0.5
-    total = left + sum(_TILE * n for n in counts) + gap * len(counts)
-    tall = top + _TILE * aspect * len(shown) + bottom
+    total = left + sum(_TILE * n for n in counts.values()) + gap * len(counts)
+    tall = top + tile * len(shown) + bottom
     figure = _new_figure(total, tall)
     high = max(float(np.max(p.nearest)) for p in shown)
     low = min(0.0, min(float(np.min(p.nearest)) for p in shown))
     x = left
-    for title, count, rows in zip(titles, counts, groups, strict=True):
-        wide = _TILE * count
+    for title, rows in groups.items():
+        wide = _TILE * counts[title]
         axes = figure.add_axes((x / total, bottom / tall, wide / total, 1 - (top + bottom) / tall))
-        mosaic = _mosaic(rows, count, first.mean.shape, low, high)
+        mosaic = _mosaic(rows, counts[title], shape, low, high)
         axes.imshow(mosaic, cmap="gray", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
         axes.set_axis_off()
         axes.set_title(title, fontsize=8, pad=13)
@@ -273,13 +223,11 @@ def subspace_figure(shown: Sequence[Portrait], caption: str) -> Figure:
                 axes.text(place, 1, sign, transform=axes.transAxes, ha="center", va="bottom")
         x += wide + gap
     for i, portrait in enumerate(shown):
-        y = 1 - (top + _TILE * aspect * (i + 0.5)) / tall
+        y = 1 - (top + tile * (i + 0.5)) / tall
         head, *rest = portrait.title.split("\n")
-        figure.text(0.1 / total, y, "\n".join(["", *rest]), va="center", fontsize=7.5)
-        figure.text(
-            0.1 / total, y, "\n".join([head, *("" for _ in rest)]), va="center", fontsize=7.5,
-            fontweight="bold",
-        )  # fmt: skip
+        for lines, weight in ((["", *rest], "normal"), ([head, *[""] * len(rest)], "bold")):
+            text = "\n".join(lines)
+            figure.text(0.1 / total, y, text, va="center", fontsize=7.5, fontweight=weight)
     figure.text(0.1 / total, 0.12 / tall, caption, va="bottom", fontsize=7, color="#555555")
     return figure
 

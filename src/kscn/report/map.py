@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -16,41 +15,14 @@ _REDUCED = 50
 _LEAST = 30
 # Half of openTSNE's default rounds: the map of a report need not be polished to the last digit.
 _ROUNDS = {"early_exaggeration_iter": 125, "n_iter": 250}
-STEPS = 65535
 
 
-@dataclass(frozen=True)
-class Flat:
-    """Places of points on a map.
-
-    Attributes
-    ----------
-    places : ndarray of shape (n, 2)
-        Between -1 and 1, the same scale in both directions.
-    method : str
-        "t-SNE" or "PCA".
-    """
-
-    places: NDArray
-    method: str
-
-
-def flatten(points: NDArray, threads: int = 1, seed: int = 0) -> Flat:
-    """Lay out points (n, d) in the plane.
-
-    Parameters
-    ----------
-    points : ndarray of shape (n, d)
-        What to lay out.
-    threads : int
-        For t-SNE.
-    seed : int
-        The same points and seed give the same map.
-    """
+def flatten(points: NDArray, threads: int = 1, seed: int = 0) -> tuple[NDArray, str]:
+    """Lay out points (n, d) in the plane: `framed` places (n, 2), and "t-SNE" or "PCA"."""
     points = _reduced(np.asarray(points, dtype=np.float64), seed)
     tsne = _tsne()
     if tsne is None or len(points) < _LEAST or not points.any():
-        return Flat(framed(points[:, :2]), "PCA")
+        return framed(points[:, :2]), "PCA"
     # The first direction spread to 1e-4, as t-SNE wants its start.
     start = points[:, :2] / max(float(points[:, 0].std()), 1e-300) * 1e-4
     made = tsne.TSNE(
@@ -60,7 +32,7 @@ def flatten(points: NDArray, threads: int = 1, seed: int = 0) -> Flat:
         random_state=seed,
         **_ROUNDS,
     )
-    return Flat(framed(np.asarray(made.fit(points))), "t-SNE")
+    return framed(np.asarray(made.fit(points))), "t-SNE"
 
 
 def _tsne() -> Any:
@@ -91,5 +63,5 @@ def framed(places: NDArray) -> NDArray:
 
 def packed(places: NDArray) -> str:
     """Places as little-endian pairs of 16-bit steps in base64, four bytes per point."""
-    steps = np.rint((places + 1) / 2 * STEPS).astype("<u2")
+    steps = np.rint((places + 1) / 2 * 65535).astype("<u2")
     return base64.b64encode(steps.tobytes()).decode()

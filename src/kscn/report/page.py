@@ -9,12 +9,10 @@ from __future__ import annotations
 import base64
 import hashlib
 from importlib.resources import files
-from typing import Any
+from types import SimpleNamespace
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-
-from kscn.report.contents import Contents
 
 _POLICY = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
@@ -22,9 +20,12 @@ _POLICY = (
 )
 
 
-def render(contents: Contents) -> str:
-    """The text of the page."""
-    style, script = (_part(name) for name in ("report.css", "report.js"))
+def render(contents: SimpleNamespace) -> str:
+    """The text of the page of what `kscn.report.contents.collect` found."""
+    templates = files("kscn.report") / "templates"
+    style, script = (
+        (templates / name).read_text(encoding="utf-8") for name in ("report.css", "report.js")
+    )
     checksum = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment = Environment(
         loader=PackageLoader("kscn.report"),
@@ -33,19 +34,10 @@ def render(contents: Contents) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["percent"] = _percent
-    template = environment.get_template("report.html")
-    return template.render(
+    environment.filters["percent"] = lambda share, digits=1: f"{100 * share:.{digits}f}%"
+    return environment.get_template("report.html").render(
         report=contents,
         style=Markup(style),
         script=Markup(script),
         policy=_POLICY.format(script=checksum),
     )
-
-
-def _part(name: str) -> str:
-    return (files("kscn.report") / "templates" / name).read_text(encoding="utf-8")
-
-
-def _percent(share: Any, digits: int = 1) -> str:
-    return f"{100 * share:.{digits}f}%"

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kscn.data import Source
-
 _CHANNELS = (1, 3, 4)  # greyscale, RGB, RGBA
 # What grows and what shrinks along a direction; strong on white and on near-black.
 _UP, _DOWN = (226, 98, 18), (47, 120, 205)
@@ -27,35 +25,14 @@ def _colours_last(shape: tuple[int, ...]) -> bool:
     return shape[2] in _CHANNELS and shape[0] not in _CHANNELS
 
 
-def drawn_range(source: Source, low: float, high: float) -> tuple[float, float]:
-    """The values that are drawn darkest and lightest.
-
-    Those that were found in the samples, `low` and `high`; but of images that samples stand for,
-    what images of their type are made of.
-    """
-    if source.pictures is source:
-        return low, high
-    return (0.0, 255.0) if source.pictures.dtype.kind in "biu" else (0.0, 1.0)
-
-
 @dataclass(frozen=True)
 class Painter:
-    """Turns samples into pixels.
+    """Turns samples into pixels."""
 
-    Attributes
-    ----------
-    shape : tuple of int
-        Of one sample: (h, w), (c, h, w) or (h, w, c).
-    low, high : float
-        The values that are drawn black and white.
-    most : int
-        Longest side in pixels; larger pictures are averaged down.
-    """
-
-    shape: tuple[int, ...]
-    low: float
-    high: float
-    most: int = 64
+    shape: tuple[int, ...]  # of one sample: (h, w), (c, h, w) or (h, w, c)
+    low: float  # drawn black
+    high: float  # drawn white
+    most: int = 64  # longest side in pixels; larger pictures are averaged down
 
     def pixels(self, samples: NDArray) -> NDArray[np.uint8]:
         """Pictures (n, h, w, channels) of samples (n, *shape), with 1 or 3 channels."""

@@ -39,15 +39,7 @@ class SampleSpace:
 
 
 class SubspaceSpace(SampleSpace):
-    """Where samples are points near the subspaces of a model.
-
-    Attributes
-    ----------
-    counts : Tensor, shape (k,)
-        Members so far.
-    spectra : ndarray of shape (k, d)
-        Eigenvalues of each cluster's scatter, descending.
-    """
+    """Where samples are points near the subspaces of a model; `counts` (k,) are members so far."""
 
     def __init__(self, model: Any, shape: tuple[int, ...]) -> None:
         super().__init__(shape)
@@ -68,7 +60,7 @@ class SubspaceSpace(SampleSpace):
 
     @property
     def spectra(self) -> NDArray | None:
-        """Eigenvalues of each cluster's scatter, descending, where the model keeps them."""
+        """Eigenvalues (k, d) of each cluster's scatter, descending, where the model keeps them."""
         return self._spectra
 
     def add(self, rows: NDArray, labels: Tensor) -> Tensor:
@@ -88,15 +80,13 @@ class SubspaceSpace(SampleSpace):
             self._inner[i] += inside.sum(dim=0)
             self._inner2[i] += inside.mT @ inside
 
-    def directions(self, cluster: int) -> tuple[Tensor, Tensor]:
-        """How the members of a cluster spread within its subspace.
+    def _mean(self, cluster: int) -> Tensor:
+        return self._first[cluster] / self.counts[cluster].clamp(min=1)
 
-        Returns
-        -------
-        axes : Tensor, shape (d, p)
-            Orthonormal, of falling spread about the mean of the members.
-        spread : Tensor, shape (p,)
-            Standard deviations along them.
+    def directions(self, cluster: int) -> tuple[Tensor, Tensor]:
+        """How the members of a cluster spread about their mean within its subspace.
+
+        Orthonormal axes (d, p) of falling spread, and the standard deviations (p,) along them.
         """
         p = int(self.dims[cluster])
         count = self.counts[cluster].clamp(min=1)
@@ -109,8 +99,7 @@ class SubspaceSpace(SampleSpace):
     def coordinates(self, cluster: int, points: Tensor) -> Tensor:
         """Where points (m, d) are along `directions`, in standard deviations from the mean."""
         axes, spread = self.directions(cluster)
-        mean = self._first[cluster] / self.counts[cluster].clamp(min=1)
-        return (points - mean) @ axes / spread.clamp(min=1e-300)
+        return (points - self._mean(cluster)) @ axes / spread.clamp(min=1e-300)
 
 
 class PixelSpace(SubspaceSpace):
@@ -118,8 +107,7 @@ class PixelSpace(SubspaceSpace):
 
     def samples(self, cluster: int, steps: Tensor) -> NDArray:
         """Samples (m, *shape) at the mean of a cluster's members moved by steps (m, d)."""
-        mean = self._first[cluster] / self.counts[cluster].clamp(min=1)
-        return (mean + steps).reshape(len(steps), *self.shape).numpy()
+        return (self._mean(cluster) + steps).reshape(len(steps), *self.shape).numpy()
 
 
 class EncodedSpace(SubspaceSpace):

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from kscn.data import Source
 from kscn.errors import DataError
-from kscn.report.members import Extremes
-from kscn.report.pictures import drawn_range
 from kscn.report.spaces import SampleSpace, SubspaceSpace
 
 # Samples that are in memory at once, and numbers in all of them together.
@@ -35,18 +33,9 @@ def check_data(config: Mapping[str, Any], source: Source) -> None:
 
 
 class Pass:
-    """One reading of all samples, in blocks.
+    """One reading of all samples of a run in blocks, with `labels` below zero for no cluster.
 
-    Parameters
-    ----------
-    source : Source
-        The samples of the run.
-    labels : ndarray of shape (n,)
-        Their clusters; below zero for none.
-    space : SampleSpace
-        Where the clusters are.
-    gather : bool
-        Whether the space is to sum up its points on the way.
+    With `gather`, the space sums up its points on the way.
     """
 
     def __init__(
@@ -58,8 +47,14 @@ class Pass:
 
     @property
     def range(self) -> tuple[float, float]:
-        """The least and the greatest value in the samples, or in the images they stand for."""
-        return drawn_range(self._source, self._low, self._high)
+        """The values to draw darkest and lightest: the least and the greatest in the samples.
+
+        Where samples stand for images, those that images of their type are made of.
+        """
+        pictures = self._source.pictures
+        if pictures is self._source:
+            return self._low, self._high
+        return (0.0, 255.0) if pictures.dtype.kind in "biu" else (0.0, 1.0)
 
     def __iter__(self) -> Iterator[tuple[slice, torch.Tensor, NDArray]]:
         """Places of a block, its points (n, d), and their distances to all subspaces (n, k)."""
@@ -98,58 +93,56 @@ def _distances(space: SampleSpace, z: torch.Tensor) -> NDArray:
     return residual.numpy()
 
 
+class Extremes:
+    """The `count` samples of lowest score in every cluster, whatever the number of samples seen."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        # Rows: label, index, score, and one more number that is kept beside them.
+        self._kept = np.empty((4, 0))
+
+    def add(self, first: int, labels: NDArray, scores: NDArray, notes: NDArray) -> None:
+        """Take in the block of samples that begins at index `first`.
+
+        `notes` is one more number per sample, kept for those that stay. Labels below zero, of
+        samples that are in no cluster, are passed over.
+        """
+        block = np.stack([labels, first + np.arange(len(labels)), scores, notes])
+        kept = np.concatenate([self._kept, block[:, labels >= 0]], axis=1)
+        kept = kept[:, np.lexsort((kept[1], kept[2], kept[0]))]
+        rank = np.arange(kept.shape[1]) - np.searchsorted(kept[0], kept[0])  # within its cluster
+        self._kept = kept[:, rank < self._count]
+
+    def of(self, cluster: int) -> tuple[NDArray, NDArray, NDArray]:
+        """Indices, scores and notes of a cluster's samples, the lowest score first."""
+        _, indices, scores, notes = self._kept[:, self._kept[0] == cluster]
+        return indices.astype(np.int64), scores, notes
+
+
 @dataclass(frozen=True)
 class Survey:
-    """What was found.
+    """What was found; the extremes are empty without subspaces."""
 
-    Attributes
-    ----------
-    typical, borderline, outliers : Extremes
-        The samples nearest to their subspace, with the least gap to the second nearest (whose
-        number is the note), and farthest from their own. Empty without subspaces.
-    outside : ndarray of shape (k,)
-        Mean over the members of the share of energy outside of the subspace.
-    low, high : float
-        Range of the values in the samples, or in the images that they stand for.
-    chosen : ndarray of shape (m,)
-        Samples for the map, ascending.
-    points : ndarray of shape (m, d)
-        Where they are in the space.
-    """
-
-    typical: Extremes
-    borderline: Extremes
-    outliers: Extremes
-    outside: NDArray
-    low: float
+    typical: Extremes  # nearest to their subspace
+    borderline: Extremes  # of the least gap to the second nearest, whose number is the note
+    outliers: Extremes  # farthest from their own
+    outside: NDArray  # (k,) mean over the members of the share of energy outside of the subspace
+    low: float  # range of the values in the samples, or in the images that they stand for
     high: float
-    chosen: NDArray
-    points: NDArray
+    chosen: NDArray  # (m,) samples for the map, ascending
+    points: NDArray  # (m, d) where they are in the space
 
 
 def look(
     source: Source, labels: NDArray, n_clusters: int, space: SampleSpace, shown: int, seed: int = 0
 ) -> Survey:
-    """Read all samples once.
-
-    Parameters
-    ----------
-    source : Source
-        The samples of the run.
-    labels : ndarray of shape (n,)
-        Their clusters; below zero for none.
-    n_clusters : int
-        Clusters.
-    space : SampleSpace
-        Where the clusters are; it gathers its sums on the way.
-    shown : int
-        Members of each kind to keep per cluster.
-    seed : int
-        Of the choice for the map.
-    """
-    chosen = _choice(len(source), space.dim, seed)
+    """Read all samples once, keep `shown` members of each kind, and let the space sum up."""
+    chosen = np.arange(len(source))
+    most = max(2, min(MAP_POINTS, _MAP_NUMBERS // space.dim))
+    if len(source) > most:
+        chosen = np.sort(np.random.default_rng(seed).choice(len(source), most, replace=False))
     points = np.empty((len(chosen), space.dim), dtype=np.float32)
-    typical, borderline, outliers = (Extremes(n_clusters, shown) for _ in range(3))
+    typical, borderline, outliers = (Extremes(shown) for _ in range(3))
     total, sizes = np.zeros(n_clusters), np.bincount(labels[labels >= 0], minlength=n_clusters)
     blocks = Pass(source, labels, space, gather=True)
     for here, z, distances in blocks:
@@ -158,27 +151,14 @@ def look(
         points[begin:end] = z[torch.from_numpy(chosen[begin:end] - first)].numpy()
         if not distances.size:
             continue
-        own, second, other = _own_and_other(distances, mine)
+        rows, label = np.arange(len(mine)), np.maximum(mine, 0)
+        own = distances[rows, label]
+        others = distances.copy()
+        others[rows, label] = np.inf
+        other = others.argmin(axis=1)
         typical.add(first, mine, own, other)
-        borderline.add(first, mine, second - own, other)
+        borderline.add(first, mine, others[rows, other] - own, other)
         outliers.add(first, mine, -own, other)
         total += np.bincount(mine[mine >= 0], weights=own[mine >= 0], minlength=n_clusters)
     outside = total / np.maximum(sizes, 1)
     return Survey(typical, borderline, outliers, outside, *blocks.range, chosen, points)
-
-
-def _choice(n_samples: int, dim: int, seed: int) -> NDArray:
-    most = max(2, min(MAP_POINTS, _MAP_NUMBERS // dim))
-    if n_samples <= most:
-        return np.arange(n_samples)
-    return np.sort(np.random.default_rng(seed).choice(n_samples, most, replace=False))
-
-
-def _own_and_other(distances: NDArray, labels: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-    """Of every sample: distance to its own and to the nearest other subspace, and which that is."""
-    rows, own = np.arange(len(labels)), np.maximum(labels, 0)
-    to_own = distances[rows, own]
-    others = distances.copy()
-    others[rows, own] = np.inf
-    other = others.argmin(axis=1)
-    return to_own, others[rows, other], other

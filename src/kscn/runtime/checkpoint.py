@@ -26,9 +26,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from kscn.atomicfile import remove_directory
 from kscn.constraints import Number, check_value
 from kscn.errors import KscnError, ModelFileError
-from kscn.modelfile import read_model, remove_directory, write_model
+from kscn.modelfile import read_model, write_model
 from kscn.runtime.group import ALONE, Group
 
 KIND = "Checkpoint"

@@ -1,9 +1,15 @@
 """Candidates: cheap clusterings of a sample, by several methods in several spaces.
 
+*Spaces* are descriptions of the same samples. Groups may lie around points (distances), near
+subspaces through the origin (lines), near subspaces through the mean at unit norm (components), or
+differ only in directions of little variance (whitened). Images have all of these twice, of their
+pixels and of their scattering coefficients. All are computed from the principal components of a
+sample.
+
 In every space: spectral clustering of the neighbour graph, by distance and by angle; k-means; and
 k-subspaces; for few vectors, spectral clustering of local subspaces. Of several spaces together:
-k-means of a layout of their joint graph. None of them is right everywhere (k-subspaces on
-handwritten digits, graphs on single cells, points on flowers), so all are made, and
+k-means of a layout of their joint graph. No space and no method is right everywhere (k-subspaces on
+handwritten digits, graphs on single cells, points on flowers), so all are tried, and
 `kscn.stages.select` weighs them. A candidate is labels of the sample and where they come from.
 """
 
@@ -12,12 +18,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
+from torch import Tensor
 
+from kscn.features import FeatureChain, FeatureMap, PCAFeatures, ScaledFeatures, ScatteringFeatures
 from kscn.neighbours import (
     Neighbours,
     layout_clusters,
@@ -30,23 +39,162 @@ from kscn.neighbours.consistency import ASKED
 from kscn.neighbours.graph import graph_size
 from kscn.neighbours.local import affordable
 from kscn.neighbours.spectral import spectral_clusters, spectral_embedding
-from kscn.stages.spaces import Space
 from kscn.subspaces.search import Problem, initial_candidates, sweep
 
-# Neighbours in a graph, as shares of the root of the members of a usual cluster.
-NEIGHBOURS = (0.5, 0.9)
-# More coordinates than clusters, as a share of k, damped by this power of their eigenvalues: the
-# second reading of a graph, in which a small group far away does not take a whole coordinate.
-MORE, DAMPED = 0.5, 4
-# Neighbours by angle are those by distance up to this share: one graph does for both.
-SAME = 0.95
-# Dimensions of subspaces, if clusters have as many members for each of them.
-DIMS, MEMBERS_PER_DIM, SHARE = (5, 15), 15, 3
-SWEEPS = 15
-# Dimension of local affine subspaces.
-LOCAL_DIM = 3
-KMEANS_STARTS = 3
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of spaces and candidates."""
+
+    # Components at unit norm, and numbers of components that are whitened.
+    plain: int = 150
+    whitened: tuple[int, ...] = (30, 60, 300)
+    samples_per_component: int = 4  # whitening with fewer describes chance
+    small_mean: float = 0.01  # share of the mean square below which a mean makes no difference
+    # Columns have different units if distances go by fewer than this many of them in effect, and
+    # their deviations differ by this factor, and they are correlated: principal components are not.
+    few_columns: float = 2.0
+    apart: float = 10.0
+    correlated: float = 0.01
+    # Neighbours in a graph, as shares of the root of the members of a usual cluster.
+    neighbours: tuple[float, ...] = (0.5, 0.9)
+    # More coordinates than clusters, as a share of k, damped by this power of their eigenvalues:
+    # the second reading of a graph, in which a small group far away does not take a whole
+    # coordinate.
+    more: float = 0.5
+    damped: int = 4
+    same: float = 0.95  # share of neighbours by angle that are those by distance: one graph does
+    # Dimensions of subspaces, if clusters have so many members for each, up to a part of the space.
+    dims: tuple[int, ...] = (5, 15)
+    members_per_dim: int = 15
+    part: int = 3
+    sweeps: int = 15
+    local_dim: int = 3  # of local affine subspaces
+    kmeans_starts: int = 3
+
+
+RULES = Rules()
 LAYOUT = "layout"
+
+
+# Spaces -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Space:
+    """One description of the samples."""
+
+    name: str  # of what, and how: "pixels, 60 whitened"
+    features: FeatureChain  # from samples to this description
+    wide: FeatureChain  # and to all components of its kind at unit norm, where subspaces may grow
+    z: Tensor  # (m, d), of the samples that candidates are made from
+    lines: bool = True  # whether angles mean something, so that there may be subspaces through 0
+    judges: bool = True  # whether candidates are measured in it
+
+
+# Spaces, and what the first step of their features says of the samples where that takes long.
+Described = tuple[list[Space], dict[FeatureMap, NDArray]]
+
+
+def image_spaces(images: NDArray, device: torch.device) -> Described:
+    """Spaces of the pixels and of the scattering coefficients of images (m, [c,] h, w)."""
+    found, described = [], {}
+    for name, first in (("scattering", ScatteringFeatures()), ("pixels", ScaledFeatures())):
+        first.to(device).fit(images)
+        described[first] = first.transform(images)
+        found += _component_spaces(name, first, described[first], device)
+    return found, described
+
+
+def vector_spaces(vectors: NDArray, device: torch.device) -> Described:
+    """Spaces of vectors (m, d): of their components, of the distances, of lines to the origin.
+
+    Columns of a table that have different units are divided by their deviations first.
+    """
+    kind, scaled = "vectors", ScaledFeatures().to(device).fit(vectors)
+    at_scale = scaled.transform(vectors)
+    if different_units(at_scale):
+        spread = torch.from_numpy(at_scale.std(axis=0, dtype="f8"))
+        kind, scaling = "standardised columns", scaled.scaling_.per_column(spread)
+        scaled = ScaledFeatures.of_fitted(scaling, scaled.sample_shape_).to(device)
+        at_scale = scaled.transform(vectors)
+    found = _component_spaces(kind, scaled, at_scale, device)
+    widest = _most_components(RULES.plain, at_scale)
+
+    def space(name: str, first: FeatureMap, rows: NDArray, lines: bool, **params: Any) -> Space:
+        last = PCAFeatures(widest, **params).to(device).fit(rows)
+        chain = FeatureChain.of_fitted([first, last])
+        z = torch.from_numpy(last.transform(rows)).float().to(device)
+        return Space(f"{kind}, {name}", chain, chain, z, lines)
+
+    found.append(space("distances", scaled, at_scale, False, unit_norm=False, constant=1.0))
+    # The same factor, but no shift: subspaces through the origin stay subspaces.
+    origin = ScaledFeatures.of_fitted(scaled.scaling_.without_shift(), scaled.sample_shape_)
+    about = origin.to(device).transform(vectors)
+    mean_square = float((about**2).sum(axis=1).mean())
+    if float((about.mean(axis=0) ** 2).sum()) > RULES.small_mean * mean_square:
+        found.append(space("lines", origin, about, True, centre=False))
+    return found, {}  # a first step that only scales is soon done again
+
+
+def different_units(vectors: NDArray) -> bool:
+    """Whether the columns of vectors (m, d) are numbers that cannot be compared as they are.
+
+    Such as a mass in grams beside lengths in millimetres: distances are then those of the masses,
+    and so is every cluster. The effective number of columns is that of equal variances which would
+    have the same sum and sum of squares.
+    """
+    varying = vectors[:, vectors.std(axis=0) > 0].astype("f8")
+    variance = varying.var(axis=0)
+    if len(variance) <= RULES.few_columns or variance.max() < RULES.apart**2 * variance.min():
+        return False
+    if variance.sum() ** 2 >= RULES.few_columns * (variance**2).sum():
+        return False
+    squared = np.corrcoef(varying, rowvar=False) ** 2
+    chance = 1 / len(varying)  # of the square of a correlation
+    return float(squared[~np.eye(len(squared), dtype=bool)].mean()) > RULES.correlated + chance
+
+
+def _component_spaces(
+    name: str, first: FeatureMap, described: NDArray, device: torch.device
+) -> list[Space]:
+    """Components at unit norm, and fewer or more of them whitened."""
+    widest = _most_components(max(RULES.plain, *RULES.whitened), described)
+    every = PCAFeatures(widest, unit_norm=False).to(device).fit(described)
+    known = torch.from_numpy(every.transform(described)).float()
+    wide = FeatureChain.of_fitted([first, _reduced(every, n_components=widest)])
+
+    def space(what: str, judges: bool, **params: Any) -> Space:
+        last = _reduced(every, **params)
+        chain = FeatureChain.of_fitted([first, last])
+        z = last.of_components(known).to(device)
+        return Space(f"{name}, {what}", chain, wide, z, judges=judges)
+
+    found = [space("components", True, n_components=min(RULES.plain, widest))]
+    room = max(2, len(described) // RULES.samples_per_component)
+    counts = list(dict.fromkeys(min(count, widest, room) for count in RULES.whitened))
+    for count in counts:
+        # The smallest says much the same as the next.
+        judges = count == counts[-1] or count != RULES.whitened[0]
+        found.append(space(f"{count} whitened", judges, n_components=count, whiten=True))
+    return found
+
+
+def _most_components(wanted: int, described: NDArray) -> int:
+    """As many components as wanted, or as so many samples of so many numbers have."""
+    return min(wanted, max(1, len(described) - 1), described.shape[1])
+
+
+def _reduced(pca: PCAFeatures, **params: Any) -> PCAFeatures:
+    """The first components of a fitted map at unit norm, without fitting again."""
+    config, arrays = pca.state()
+    settings = config["params"] | {"unit_norm": True} | params
+    count = settings["n_components"]
+    kept = {name: arrays[name][:count] for name in ("components", "explained_variance")}
+    return PCAFeatures.from_state(config | {"params": settings}, arrays | kept).to(pca.device)
+
+
+# Candidates ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -65,34 +213,34 @@ class Candidate:
 
 def neighbours_of(space: Space, k: int) -> Neighbours:
     """As many neighbours as graphs and questions need."""
-    return nearest_distinct(space.z, max(ASKED, *graph_sizes(len(space.z), k)))
+    return nearest_distinct(space.z, max(ASKED, *_graph_sizes(len(space.z), k)))
 
 
-def graph_sizes(n: int, k: int) -> list[int]:
+def _graph_sizes(n: int, k: int) -> list[int]:
     """Numbers of neighbours per sample of the graphs to try."""
-    return list(dict.fromkeys(graph_size(n, k, share) for share in NEIGHBOURS))
+    return list(dict.fromkeys(graph_size(n, k, share) for share in RULES.neighbours))
 
 
 def candidates(
     space: Space, near: Neighbours, k: int, starts: int, seed: int
 ) -> Iterator[Candidate]:
     """All candidates of one space."""
-    sizes = graph_sizes(len(space.z), k)
+    sizes = _graph_sizes(len(space.z), k)
     for size in sizes:
         yield from _spectral(space, near, k, size, "distance", seed)
     if space.lines:
         angles = nearest(space.z, sizes[-1], "absolute cosine")
         same = angles.index == near.index[:, : sizes[-1]]
-        if float(same.float().mean()) < SAME:
+        if float(same.float().mean()) < RULES.same:
             yield from _spectral(space, angles, k, sizes[0], "absolute cosine", seed)
     rows = space.z.cpu().numpy()
-    means = KMeans(k, n_init=KMEANS_STARTS, random_state=seed).fit_predict(rows)
+    means = KMeans(k, n_init=RULES.kmeans_starts, random_state=seed).fit_predict(rows)
     yield Candidate(means, space.name, "k-means")
     if space.lines:
         yield from _k_subspaces(space, k, starts, seed)
-    elif affordable(len(rows), rows.shape[1], k, LOCAL_DIM, affine=True):
-        labels = local_subspace_clusters(space.z, k, LOCAL_DIM, affine=True, seed=seed)
-        yield Candidate(labels, space.name, f"local subspaces, dimension {LOCAL_DIM}")
+    elif affordable(len(rows), rows.shape[1], k, RULES.local_dim, affine=True):
+        labels = local_subspace_clusters(space.z, k, RULES.local_dim, affine=True, seed=seed)
+        yield Candidate(labels, space.name, f"local subspaces, dimension {RULES.local_dim}")
 
 
 def laid_out(
@@ -107,24 +255,25 @@ def _spectral(
     space: Space, near: Neighbours, k: int, size: int, metric: str, seed: int
 ) -> Iterator[Candidate]:
     graph = similarity_graph(near, size, metric)
-    values, vectors = spectral_embedding(graph, k + math.ceil(MORE * k), seed)
+    values, vectors = spectral_embedding(graph, k + math.ceil(RULES.more * k), seed)
     told = f"graph, {size} nearest by {metric}"
     yield Candidate(spectral_clusters(vectors[:, :k], k, seed), space.name, told)
     if metric == "distance":
-        damped = vectors * np.maximum(values, 0) ** DAMPED
+        damped = vectors * np.maximum(values, 0) ** RULES.damped
         yield Candidate(spectral_clusters(damped, k, seed), space.name, f"{told}, damped")
 
 
 def _k_subspaces(space: Space, k: int, starts: int, seed: int) -> Iterator[Candidate]:
     m, d = space.z.shape
-    room = max(1, min(d // SHARE, m // (MEMBERS_PER_DIM * k)))
-    for dim in dict.fromkeys(min(dim, room) for dim in DIMS):
-        if not 0 < dim < d:
+    room = max(1, min(d // RULES.part, m // (RULES.members_per_dim * k)))
+    for dim in dict.fromkeys(min(dim, room) for dim in RULES.dims):
+        if dim >= d:
             continue
         generator = torch.Generator().manual_seed(seed)
         dims = torch.full((k,), dim)
         problem = Problem(space.z, None, dims, affine=False, trim=0.0, generator=generator)
-        ended, objective = sweep(problem, initial_candidates(problem, "k-means", starts), SWEEPS)
+        drawn = initial_candidates(problem, "k-means", starts)
+        ended, objective = sweep(problem, drawn, RULES.sweeps)
         bases = ended.bases[int(objective.argmin())]
         energy = torch.einsum("md,kdp->mkp", space.z, bases).square().sum(dim=2)
         labels = energy.argmax(dim=1).cpu().numpy()

@@ -7,7 +7,6 @@ everything. If not, the nearest of the sample vote.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -28,60 +27,60 @@ from kscn.runtime.blocks import Blocks, held, working_dtype
 from kscn.runtime.checkpoint import State, prefixed, shared
 from kscn.runtime.group import Group, own_rows, place
 from kscn.runtime.labels import canonical_order, in_order
-from kscn.stages.grow import Grown, assign_across, dimensions, fold_of, grow
+from kscn.stages.candidates import image_spaces, vector_spaces
+from kscn.stages.grow import GROWTH, dimensions, fold_of, grow, residuals_across
 from kscn.stages.run import Fit, Stage
-from kscn.stages.select import FIRST_DIM, Selection, select
-from kscn.stages.spaces import image_spaces, vector_spaces
+from kscn.stages.select import Selection, select
 from kscn.subspaces import ScatterSums, Subspaces
 
-# Samples below which threads only wait for each other.
-FEW = 1000
-# Samples that candidates are made from: so many, or so many per cluster, but no more than a graph
-# should have.
-SAMPLE, PER_CLUSTER, MOST = 6_000, 100, 20_000
-# Components are kept in memory up to this size per process, and else computed when they are read.
-KEEP_BYTES = 2**29
-# Samples on which subspaces grow.
-GROWTH_SAMPLE = 70_000
-Record = Callable[[dict[str, Any]], object]
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of the choice."""
+
+    few: int = 1000  # samples below which threads only wait for each other
+    # Samples that candidates are made from: so many, or so many per cluster, but no more than a
+    # neighbour graph should have.
+    sample: int = 6_000
+    per_cluster: int = 100
+    most: int = 20_000
+    growth_sample: int = 70_000  # samples on which subspaces grow; they are held in memory
+    keep_bytes: int = 2**29  # of components per process; beyond, they are computed when read
+
+
+CHOICE = Rules()
 # What the estimator knows of the choice, besides the features themselves.
 CHOSEN = ("confidence_", "chosen_", "subspace_dim_", "tried_")
 
 
 @dataclass(frozen=True)
 class Start:
-    """The clusters before the refinement.
+    """The clusters before the refinement."""
 
-    Attributes
-    ----------
-    subspaces : Subspaces
-        In the space of the features.
-    labels : ndarray of shape (n,)
-        Of all samples.
-    inertia : float
-        Sum of squared distances to these subspaces.
-    doubt : Tensor, shape (n,), optional
-        How unsure each label is; left out where nothing is refined.
-    """
+    subspaces: Subspaces  # in the space of the features
+    labels: NDArray  # of all samples (n,)
+    inertia: float  # sum of squared distances to these subspaces
+    doubt: Tensor | None  # how unsure each label is (n,); left out where nothing is refined
 
-    subspaces: Subspaces
-    labels: NDArray
-    inertia: float
-    doubt: Tensor | None
+
+@dataclass(frozen=True)
+class Found:
+    """What was chosen on the sample, the same in all processes."""
+
+    rows: NDArray  # the sample (m,)
+    labels: NDArray  # and its clusters (m,)
+    features: FeatureChain  # the space in which they show best
+    wide: FeatureChain  # all components of the same kind
+    subspace_dim: int  # of the subspaces that tell them apart; 0 if subspaces do not
+    described: Source | None  # by the first step of the features, if the sample is all samples
 
 
 class Choose(Stage):
     """Clusters of a sample, chosen among many and carried to all samples.
 
     It is begun anew if it was interrupted: it has an end in sight and its seed makes it come out
-    the same. Its state is what it found.
-
-    Parameters
-    ----------
-    estimator : KSCNPlus
-        Gets the features, and what was chosen, as attributes.
-    refined : bool
-        Whether a refinement follows.
+    the same. Its state is what it found. The estimator gets the features, and what was chosen, as
+    attributes. `refined` says whether a refinement follows.
     """
 
     name = "choose"
@@ -95,26 +94,37 @@ class Choose(Stage):
         """Choose, unless that was done."""
         if self.start is not None:
             return
-
-        def on_record(record: dict[str, Any]) -> bool:
-            stop = fit.record(record)
-            fit.safe_points.reached()  # a point to stop at
-            return stop
-
-        with one_thread() if place(fit.source)[1] < FEW else nullcontext():
-            self._choose(fit, on_record)
+        with one_thread() if place(fit.source)[1] < CHOICE.few else nullcontext():
+            found = self._choose(fit)
+            if self.refined:
+                self.wide = found.wide
+            k = self.estimator.n_clusters
+            self.estimator.model_.features, self.start = find_start(found, fit, k, self.refined)
         fit.safe_points.reached(always=True)  # it took long
 
-    def _choose(self, fit: Fit, on_record: Record) -> None:
-        estimator, model = self.estimator, self.estimator.model_
-        k, image = estimator.n_clusters, len(model.shape) == 3
-        found, selection = choose(fit, k, image, estimator.starts, on_record)
+    def _choose(self, fit: Fit) -> Found:
+        """The clusters of a sample; the estimator keeps all that this process has tried."""
+        estimator, source, group = self.estimator, fit.source, fit.group
+        k, image = estimator.n_clusters, len(estimator.model_.shape) == 3
+        most = min(CHOICE.most, max(CHOICE.sample, CHOICE.per_cluster * k))
+        rows, samples = _raw_sample(source, most, fit.seed, group)
+        spaces, described = (image_spaces if image else vector_spaces)(samples, fit.device)
+        selection = select(spaces, rows, k, estimator.starts, fit.seed, fit.progress)
+        sent = shared(group, _state_of(selection) if group.rank == 0 else None)
+        assert sent is not None
         estimator.selection_, estimator.tried_ = selection, summary(selection)
-        estimator.confidence_, estimator.chosen_ = found.confidence, found.told
-        estimator.subspace_dim_ = found.subspace_dim
-        if self.refined:
-            self.wide = found.wide
-        model.features, self.start = find_start(found, fit, k, self.refined, on_record)
+        estimator.confidence_, estimator.chosen_ = sent.facts["confidence"], sent.facts["chosen"]
+        estimator.subspace_dim_ = sent.facts["subspace_dim"]
+        known = described.get(selection.best.space.wide.steps[0])
+        whole = known is not None and len(rows) == place(source)[1] and group.size == 1
+        return Found(
+            rows,
+            sent.tensors["labels"].numpy(),
+            _chain(sent, "features"),
+            _chain(sent, "wide"),
+            sent.facts["subspace_dim"],
+            as_source(known, name=source.name) if whole else None,
+        )
 
     def state_dict(self) -> State | None:
         """The features and the clusters, once they are there."""
@@ -126,17 +136,16 @@ class Choose(Stage):
         tensors = {"bases": start.subspaces.bases, "labels": torch.from_numpy(start.labels)}
         if start.doubt is not None:
             tensors["doubt"] = start.doubt
-        chains = {"features": self.estimator.features_}
-        chains |= {} if self.wide is None else {"wide": self.wide}
+        chains = {"features": self.estimator.features_, "wide": self.wide}
         return _with_chains(State(facts, tensors), chains)
 
     def load_state_dict(self, state: State) -> None:
         """Take over what was found."""
         for name in CHOSEN:
             setattr(self.estimator, name, state.facts[name])
-        self.estimator.model_.features = chain_of(state, "features")
+        self.estimator.model_.features = _chain(state, "features")
         if "wide" in state.facts:
-            self.wide = chain_of(state, "wide")
+            self.wide = _chain(state, "wide")
         bases, labels = Subspaces(state.tensors["bases"]), state.tensors["labels"].numpy()
         self.start = Start(bases, labels, state.facts["inertia"], state.tensors.get("doubt"))
 
@@ -147,94 +156,16 @@ class Choose(Stage):
         return self.start.subspaces, self.start.labels, self.start.inertia
 
 
-@dataclass(frozen=True)
-class Found:
-    """What was chosen on the sample.
-
-    Attributes
-    ----------
-    rows, labels : ndarray of shape (m,)
-        The sample and its clusters.
-    features : FeatureChain
-        The space in which they show best.
-    wide : FeatureChain
-        All components of the same kind.
-    subspace_dim : int
-        Of the subspaces that tell them apart; 0 if subspaces do not.
-    confidence : float
-        How well members find back to their cluster, from 0 to 1.
-    told : str
-        In words.
-    described : Source, optional
-        What the first step of the features says of all samples, if the sample is all of them.
-    """
-
-    rows: NDArray
-    labels: NDArray
-    features: FeatureChain
-    wide: FeatureChain
-    subspace_dim: int
-    confidence: float
-    told: str
-    described: Source | None = None
-
-
-def choose(
-    fit: Fit, k: int, image: bool, starts: int, on_record: Record
-) -> tuple[Found, Selection]:
-    """The clusters of a sample, the same in all processes; and all that this process has tried."""
-    source, seed, device, group = fit.source, fit.seed, fit.device, fit.group
-    most = min(MOST, max(SAMPLE, PER_CLUSTER * k))
-    rows, samples = _raw_sample(source, most, seed, group)
-    spaces, described = (image_spaces if image else vector_spaces)(samples, device)
-    selection = select(spaces, rows, k, starts, seed, on_record)
-    best = selection.best
-    known = described.get(best.space.wide.steps[0]) if len(rows) == place(source)[1] else None
-    told = f"{best.candidate.method} ({best.candidate.space})"
-    facts = {"subspace_dim": best.subspace_dim, "confidence": best.value, "told": told}
-    state = State(facts, {"labels": torch.from_numpy(selection.labels).long()})
-    chains = {"features": best.space.features, "wide": best.space.wide}
-    sent = shared(group, _with_chains(state, chains) if group.rank == 0 else None)
-    assert sent is not None
-    return (
-        Found(
-            rows,
-            sent.tensors["labels"].numpy(),
-            chain_of(sent, "features"),
-            chain_of(sent, "wide"),
-            sent.facts["subspace_dim"],
-            sent.facts["confidence"],
-            sent.facts["told"],
-            None if known is None or group.size > 1 else as_source(known, name=source.name),
-        ),
-        selection,
-    )
-
-
-def find_start(
-    found: Found, fit: Fit, k: int, refined: bool, on_record: Record
-) -> tuple[FeatureChain, Start]:
+def find_start(found: Found, fit: Fit, k: int, refined: bool) -> tuple[FeatureChain, Start]:
     """All samples by grown subspaces or by votes: their features, and their clusters.
 
-    Parameters
-    ----------
-    found : Found
-        The clusters of the sample.
-    fit : Fit
-        Has the samples.
-    k : int
-        How many clusters there are.
-    refined : bool
-        Whether a refinement follows. It gets every label from subspaces that the sample had no part
-        in where that can be, and how doubtful it is; otherwise labels are what `predict` says.
-    on_record : callable
-        Called with a record of every round.
+    A refinement gets every label from subspaces that the sample had no part in where that can be,
+    and how doubtful it is; otherwise labels are what `predict` says.
     """
     source, device, group = fit.source, fit.device, fit.group
     if found.subspace_dim:
-        chain = found.wide
-        features = held_features(chain.to(device), source, group, found.described)
-        return chain, _grown(found, features, fit, k, refined, on_record)
+        features = held_features(found.wide.to(device), source, group, found.described)
+        return found.wide, _grown(found, features, fit, k, refined)
     first = held_features(found.features.to(device), source, group, found.described)
     z = sample(first, found.rows, device, group).float()
     labels = torch.from_numpy(found.labels).to(device)
@@ -248,34 +179,33 @@ def find_start(
     return chain, Start(*in_place[:3], doubt)
 
 
-def _grown(
-    found: Found, features: Source, fit: Fit, k: int, refined: bool, on_record: Record
-) -> Start:
+def _grown(found: Found, features: Source, fit: Fit, k: int, refined: bool) -> Start:
     """Subspaces of the sample's clusters, grown on more samples."""
     seed, device, group = fit.seed, fit.device, fit.group
     z = sample(features, found.rows, device, group)
     sums = ScatterSums(k, z.shape[1], affine=False, device=device)
     sums.add(z, torch.from_numpy(found.labels).to(device))
-    first = max(1, min(FIRST_DIM, found.subspace_dim))
+    first = max(1, min(GROWTH.first_dim, found.subspace_dim))
     small = sums.subspaces(torch.full((k,), first)).to(z.dtype, device)
     rows, z = growth_sample(features, seed, device, group)
     dims = dimensions(first, len(rows) // k, z.shape[1]) or [first]
 
-    def tell(done: int, of: int) -> None:
-        on_record({"stage": "grow", "round": done, "rounds": of})
+    def report(done: int, of: int) -> None:
+        fit.progress({"stage": "grow", "round": done, "rounds": of})
 
     fold = fold_of(torch.from_numpy(rows), seed).to(device)
-    grown = grow(z, fold, small.assign(z)[0], k, dims, tell, across=refined)
-    grown = Grown(group.agree_on(grown.whole), [group.agree_on(part) for part in grown.without])
+    grown = grow(z, fold, small.assign(z)[0], k, dims, report, across=refined)
+    whole, without = group.agree_on(grown.whole), [group.agree_on(part) for part in grown.without]
     blocks = Blocks(features, torch.float32, device)
     if not refined:
-        return Start(*in_order(blocks, grown.whole, group)[:3], None)
-    across = assign_across(blocks, place(features)[0], grown.without, seed)
-    labels = group.gather(across.labels).cpu().numpy()
+        return Start(*in_order(blocks, whole, group)[:3], None)
+    two = [_nearest_two(residual) for residual in residuals_across(blocks, without, seed)]
+    own, nearest, second = (torch.cat(pieces) for pieces in zip(*two, strict=True))
+    labels = group.gather(own).cpu().numpy()
     order = canonical_order(labels, k)
-    (inertia,) = group.add(float(across.nearest.double().sum()))
-    whole = grown.whole.reordered(torch.from_numpy(order).to(device))
-    doubt = group.gather(_relative(across.nearest, across.second)).cpu()
+    (inertia,) = group.add(float(nearest.double().sum()))
+    whole = whole.reordered(torch.from_numpy(order).to(device))
+    doubt = group.gather(_relative(nearest, second)).cpu()
     return Start(whole, np.argsort(order)[labels], inertia, doubt)
 
 
@@ -295,7 +225,7 @@ def held_features(
 def in_memory(n: int, components: int, group: Group) -> bool:
     """Whether so many components of n samples are kept."""
     largest_part = -(-n // group.size)  # the same number in all processes
-    return largest_part * 4 * components <= KEEP_BYTES
+    return largest_part * 4 * components <= CHOICE.keep_bytes
 
 
 def drawn_rows(n: int, most: int, seed: int) -> NDArray:
@@ -307,7 +237,7 @@ def growth_sample(
     source: Source, seed: int, device: torch.device, group: Group
 ) -> tuple[NDArray, Tensor]:
     """The samples that subspaces grow on: their numbers (m,), and them (m, d)."""
-    rows = drawn_rows(place(source)[1], GROWTH_SAMPLE, seed)
+    rows = drawn_rows(place(source)[1], CHOICE.growth_sample, seed)
     return rows, sample(source, rows, device, group)
 
 
@@ -322,20 +252,22 @@ def _raw_sample(source: Source, most: int, seed: int, group: Group) -> tuple[NDA
     rows = drawn_rows(place(source)[1], most, seed)
     own = source.take(own_rows(source, rows))
     check_finite(own, source.name)
-    small = own.dtype.kind in "biu" and own.dtype.itemsize <= 2
-    exact = small or (own.dtype.kind == "f" and own.dtype.itemsize <= 4)
-    return rows, group.gather(torch.from_numpy(own.astype("f4" if exact else "f8"))).numpy()
+    single = working_dtype(own.dtype) == torch.float32
+    return rows, group.gather(torch.from_numpy(own.astype("f4" if single else "f8"))).numpy()
 
 
 def _doubt(blocks: Blocks, subspaces: Subspaces) -> Tensor:
     """How doubtful the label of every sample is, (n,)."""
     if subspaces.n_clusters == 1:
         return torch.zeros(len(blocks))
-    pieces = []
-    for _, z in blocks:
-        two = subspaces.residuals(z).topk(2, dim=1, largest=False).values
-        pieces.append(_relative(two[:, 0], two[:, 1]).cpu())
-    return torch.cat(pieces)
+    two = (_nearest_two(subspaces.residuals(z)) for _, z in blocks)
+    return torch.cat([_relative(nearest, second).cpu() for _, nearest, second in two])
+
+
+def _nearest_two(residual: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The nearest subspace, the squared distance to it and to the next one, (n,) each."""
+    two = residual.topk(min(2, residual.shape[1]), dim=1, largest=False)
+    return two.indices[:, 0], two.values[:, 0], two.values[:, -1]
 
 
 def _relative(nearest: Tensor, second: Tensor) -> Tensor:
@@ -346,15 +278,31 @@ def _relative(nearest: Tensor, second: Tensor) -> Tensor:
     return nearest.double() / second.double().clamp(min=1e-30)
 
 
-def _with_chains(state: State, chains: dict[str, FeatureChain]) -> State:
-    """A state that holds feature maps too, as `chain_of` finds them again."""
+# States -------------------------------------------------------------------------------------------
+
+
+def _state_of(selection: Selection) -> State:
+    """What was taken, in the form in which processes share it."""
+    best = selection.best
+    facts = {
+        "subspace_dim": best.subspace_dim,
+        "confidence": best.value,
+        "chosen": f"{best.candidate.method} ({best.candidate.space})",
+    }
+    state = State(facts, {"labels": torch.from_numpy(selection.labels).long()})
+    return _with_chains(state, {"features": best.space.features, "wide": best.space.wide})
+
+
+def _with_chains(state: State, chains: dict[str, FeatureChain | None]) -> State:
+    """A state that holds feature maps too, as `_chain` finds them again."""
     for name, chain in chains.items():
-        state.facts[name], arrays = chain.state()
-        state.tensors |= prefixed(name, {key: torch.from_numpy(a) for key, a in arrays.items()})
+        if chain is not None:
+            state.facts[name], arrays = chain.state()
+            state.tensors |= prefixed(name, {key: torch.from_numpy(a) for key, a in arrays.items()})
     return state
 
 
-def chain_of(state: State, name: str) -> FeatureChain:
+def _chain(state: State, name: str) -> FeatureChain:
     """The feature maps that a state holds under a name."""
     arrays = {key: tensor.numpy() for key, tensor in state.part(name).items()}
     return FeatureChain.from_state(state.facts[name], arrays)

@@ -12,6 +12,7 @@ subspaces of all the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -19,17 +20,25 @@ from torch import Tensor
 
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.folds import folds
+from kscn.runtime.group import place
 from kscn.subspaces import ScatterSums, Subspaces, leading_directions
 
-# Two of them would fit every subspace to half of the samples only.
-FOLDS = 5
-# Dimensions double until they reach a third of the space, or until clusters have this many members
-# per dimension.
-SHARE, MEMBERS_PER_DIM = 3, 10
-# Assignments at every dimension.
-PASSES = 3
-# Samples whose projections are held at a time.
-ROWS = 8192
+
+@dataclass(frozen=True)
+class Growth:
+    """The numbers of the growth."""
+
+    folds: int = 5  # two would fit every subspace to half of the samples only
+    first_dim: int = 8  # where it begins: subspaces as small as this overlap little
+    # Dimensions double until they reach this part of the space, or until clusters have so few
+    # members per dimension: beyond, subspaces overlap or describe chance.
+    part: int = 3
+    members_per_dim: int = 10
+    passes: int = 3  # assignments at every dimension
+    rows: int = 8192  # samples whose projections are held at a time
+
+
+GROWTH = Growth()
 
 
 class Grown(NamedTuple):
@@ -39,22 +48,19 @@ class Grown(NamedTuple):
     without: list[Subspaces]
 
 
-class Across(NamedTuple):
-    """Where samples belong by the folds that they are not in, shape (n,) each."""
-
-    labels: Tensor
-    nearest: Tensor  # squared distance to that subspace
-    second: Tensor  # and to the next one
-
-
 def dimensions(first: int, members: int, ambient: int) -> list[int]:
-    """The dimensions to go through from `first` on, for clusters of about so many members."""
-    last = min(ambient // SHARE, members // MEMBERS_PER_DIM)
+    """The dimensions to go through after `first`, for clusters of about so many members."""
+    last = min(ambient // GROWTH.part, members // GROWTH.members_per_dim)
     found = []
     while first < last:
         first = min(2 * first, last)
         found.append(first)
     return found
+
+
+def fold_of(rows: Tensor, seed: int) -> Tensor:
+    """Which fold samples are in, from their numbers among all."""
+    return folds(rows, seed, GROWTH.folds)
 
 
 def grow(
@@ -68,88 +74,41 @@ def grow(
 ) -> Grown:
     """Let the subspaces of k clusters have the dimensions `dims`, one after the other.
 
-    Parameters
-    ----------
-    z : Tensor, shape (m, d)
-        Samples.
-    fold : Tensor, shape (m,)
-        Which fold each is in.
-    labels : Tensor, shape (m,)
-        Their clusters.
-    k : int
-        How many clusters there are.
-    dims : list of int
-        Of `dimensions`, at least one.
-    report : callable
-        Called with the number of dimensions done, and of how many.
-    across : bool
-        Whether the subspaces outside of every fold are wanted.
+    Samples z (m, d) are in the folds `fold` (m,) and in the clusters `labels` (m,). `report` is
+    called with how many of the dimensions are done, and of how many. `across` says whether the
+    subspaces outside of every fold are wanted.
     """
     parts = _parts(fold)
     for number, dim in enumerate(dims, start=1):
-        for _ in range(PASSES):
-            labels = _across(z, parts, _without(z, parts, labels, k, dim, _roughly)).argmin(dim=1)
+        for _ in range(GROWTH.passes):
+            without = _without(z, parts, labels, k, dim, _leading)
+            labels = _residuals(z, parts, without).argmin(dim=1)
         report(number, len(dims))
-    without = _without(z, parts, labels, k, dims[-1], _exactly) if across else []
-    return Grown(_exactly(_sums(z, labels, k), dims[-1], z), without)
+    without = _without(z, parts, labels, k, dims[-1], _exact) if across else []
+    return Grown(_exact(_sums(z, labels, k), dims[-1], z), without)
 
 
-def fold_of(rows: Tensor, seed: int) -> Tensor:
-    """Which fold samples are in, from their numbers among all."""
-    return folds(rows, seed, FOLDS)
-
-
-def assign_across(blocks: Blocks, first: int, without: Sequence[Subspaces], seed: int) -> Across:
-    """Assign samples by the folds that they are not in.
-
-    Parameters
-    ----------
-    blocks : Blocks
-        Samples.
-    first : int
-        The number of the first of them.
-    without : sequence of Subspaces
-        For every fold, those of the samples outside it.
-    seed : int
-        Of the folds.
-    """
-    parts = [_nearest(residual) for residual in _residuals(blocks, first, without, seed)]
-    return Across(*(torch.cat(pieces) for pieces in zip(*parts, strict=True)))
-
-
-def residuals_across(blocks: Blocks, first: int, without: Sequence[Subspaces], seed: int) -> Tensor:
-    """Squared distances (n, k) to the subspaces of the folds that samples are not in.
-
-    Parameters are those of `assign_across`.
-    """
-    return torch.cat(list(_residuals(blocks, first, without, seed)))
-
-
-def _residuals(
-    blocks: Blocks, first: int, without: Sequence[Subspaces], seed: int
-) -> Iterator[Tensor]:
+def residuals_across(blocks: Blocks, without: Sequence[Subspaces], seed: int) -> Iterator[Tensor]:
+    """Squared distances (b, k) to the subspaces of the folds that samples are not in, by blocks."""
+    first, _ = place(blocks.source)
     for start, z in blocks:
         rows = torch.arange(first + start, first + start + len(z), device=z.device)
-        yield _across(z, _parts(fold_of(rows, seed)), without)
+        yield _residuals(z, _parts(fold_of(rows, seed)), without)
 
 
 def _parts(fold: Tensor) -> list[Tensor]:
     """The rows of every fold, on the CPU: a device would wait for each of them, and every time."""
     fold = fold.cpu()
-    return [(fold == number).nonzero().flatten() for number in range(FOLDS)]
+    return [(fold == number).nonzero().flatten() for number in range(GROWTH.folds)]
 
 
-def _across(z: Tensor, parts: list[Tensor], without: Sequence[Subspaces]) -> Tensor:
+def _residuals(z: Tensor, parts: list[Tensor], without: Sequence[Subspaces]) -> Tensor:
+    """Squared distances (m, k) of every sample to the subspaces outside its fold."""
     found = torch.empty(len(z), without[0].n_clusters, device=z.device)
     for inside, others in zip(parts, without, strict=True):
-        for rows in inside.to(z.device).split(ROWS):
+        for rows in inside.to(z.device).split(GROWTH.rows):
             found[rows] = others.residuals(z[rows]).float()
     return found
-
-
-def _nearest(residual: Tensor) -> Across:
-    two = residual.topk(min(2, residual.shape[1]), dim=1, largest=False)
-    return Across(two.indices[:, 0], two.values[:, 0], two.values[:, -1])
 
 
 def _without(
@@ -177,10 +136,11 @@ def _sums(z: Tensor, labels: Tensor, k: int) -> ScatterSums:
     return sums
 
 
-def _roughly(sums: ScatterSums, dim: int, z: Tensor) -> Subspaces:
+def _leading(sums: ScatterSums, dim: int, z: Tensor) -> Subspaces:
+    """By iterations that are exact enough to assign by."""
     return Subspaces(leading_directions(sums.second.to(z), dim))
 
 
-def _exactly(sums: ScatterSums, dim: int, z: Tensor) -> Subspaces:
+def _exact(sums: ScatterSums, dim: int, z: Tensor) -> Subspaces:
     dims = torch.full((len(sums.weight),), dim)
     return sums.subspaces(dims).to(z.dtype, z.device)

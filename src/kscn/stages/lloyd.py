@@ -13,9 +13,8 @@ Two accelerations, neither of which changes any label:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -40,7 +39,7 @@ MOVES_TOGETHER = 16384
 RESCUES = 10
 
 
-@dataclass
+@dataclass(frozen=True)
 class Iteration:
     """What one iteration did, for histories and progress."""
 
@@ -48,7 +47,6 @@ class Iteration:
     objective: float
     changed: float  # share of samples that changed cluster
     evaluated: float  # share of samples whose residuals were computed
-    seconds: float
 
 
 @dataclass
@@ -57,35 +55,21 @@ class LloydResult:
 
     subspaces: Subspaces
     sums: ScatterSums
-    iterations: list[Iteration] = field(default_factory=list)
+    iterations: list[Iteration]
 
 
 class Lloyd:
-    """State of one k-subspaces fit over `blocks`.
+    """State of one k-subspaces fit over `blocks`, the samples of this process.
 
     Parameters
     ----------
-    blocks : Blocks
-        The samples of this process.
-    start : Subspaces
-        Where to begin.
-    trim : float
-        Share of each cluster's farthest members left out of the update.
-    weights : Tensor, shape (n,), optional
-        Sample weights.
     pool : Tensor, shape (m, d)
-        Samples from which an empty cluster gets a new subspace.
-    generator : torch.Generator
-        Draws the samples for that.
+        Samples from which an empty cluster gets a new subspace; the generator draws them.
     accelerate : bool
         False runs the plain loop: every residual and every sum anew, each iteration.
     product_dtype : torch.dtype
         Precision of the products in the scatter sums. In float64 the order in which samples come
         and go leaves no trace, so that the accelerated and the plain loop take the same path.
-    group : Group
-        The processes that hold all samples together; weights are those of our own.
-    safe_points : SafePoints
-        Reached between iterations.
     """
 
     def __init__(
@@ -103,14 +87,10 @@ class Lloyd:
         safe_points: SafePoints | None = None,
     ) -> None:
         n, k = len(blocks), start.n_clusters
-        self.blocks = blocks
-        self.subspaces = start
-        self.trim = trim
+        self.blocks, self.subspaces, self.trim = blocks, start, trim
         self.weights = None if weights is None else weights.to(blocks.device)
-        self.pool = pool.to(blocks.device)
-        self.generator = generator
-        self.accelerate = accelerate
-        self.product_dtype = product_dtype
+        self.pool, self.generator = pool.to(blocks.device), generator
+        self.accelerate, self.product_dtype = accelerate, product_dtype
         self.group = group
         self.safe_points = SafePoints() if safe_points is None else safe_points
         self.affine = start.offsets is not None
@@ -138,38 +118,24 @@ class Lloyd:
 
         `on_iteration` may return True to stop.
         """
-        with kept_memory(self.blocks.device):
-            return self._run(max_iter, tol, on_iteration)
-
-    def _run(
-        self, max_iter: int, tol: float, on_iteration: Callable[[Iteration], object]
-    ) -> LloydResult:
-        began = time.perf_counter()
         iterations = []
         (n,) = self.group.add(len(self.labels))
-        while self.number < max_iter:
-            self.number += 1
-            moved, evaluated = self._assign()
-            rescued = self._rescue()
-            objective = self._update()
-            iterations.append(
-                Iteration(
-                    self.number,
-                    objective,
-                    moved / n,
-                    evaluated / n,
-                    time.perf_counter() - began,
-                )
-            )
-            stop = on_iteration(iterations[-1]) is True
-            if not rescued:
-                stop |= moved == 0
-                fallen = self.previous - objective
-                stop |= bool(np.isfinite(self.previous)) and fallen < tol * self.previous
-            if self.group.any(stop):
-                break
-            self.previous = np.inf if rescued else objective
-            self.safe_points.reached()
+        with kept_memory(self.blocks.device):
+            while self.number < max_iter:
+                self.number += 1
+                moved, evaluated = self._assign()
+                rescued = self._rescue()
+                objective = self._update()
+                iterations.append(Iteration(self.number, objective, moved / n, evaluated / n))
+                stop = on_iteration(iterations[-1]) is True
+                if not rescued:
+                    stop |= moved == 0
+                    fallen = self.previous - objective
+                    stop |= bool(np.isfinite(self.previous)) and fallen < tol * self.previous
+                if self.group.any(stop):
+                    break
+                self.previous = np.inf if rescued else objective
+                self.safe_points.reached()
         return LloydResult(self.subspaces, self.sums, iterations)
 
     # Checkpoints --------------------------------------------------------------------------------

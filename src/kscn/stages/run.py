@@ -54,18 +54,9 @@ class Stage(ABC):
 class Fit:
     """One fit of an estimator, new or resumed: gives it its seed and history, and runs its stages.
 
-    Parameters
-    ----------
-    estimator : estimator
-        What is fitted; its parameters have been checked.
-    source : Source
-        The samples of this process.
-    group : Group
-        The processes that fit together.
-    weights : Tensor, optional
-        Of the samples; they tell this fit from others, as the parameters and the samples do.
-    resumable : bool
-        False keeps no states.
+    The parameters of the estimator have been checked, and `source` holds the samples of this
+    process. The `weights` of the samples, like their values and the parameters, tell this fit from
+    others. One that is not `resumable` keeps no states.
     """
 
     def __init__(
@@ -125,6 +116,11 @@ class Fit:
         self.estimator.n_iter_ += record["stage"] == "fit"
         stop: bool = self.estimator._record(record)
         return stop
+
+    def progress(self, record: dict[str, Any]) -> None:
+        """Record how far a stage is that has no state yet, and stop if a signal asked for it."""
+        self.record(record)
+        self.safe_points.reached()
 
     def _snapshot(self) -> State:
         """The states of all stages so far; without one, the stage that runs is told of again."""

@@ -21,21 +21,34 @@ from kscn.neighbours.consensus import margin
 from kscn.neighbours.consistency import Consistency, neighbour_consistency
 from kscn.neighbours.heldout import FOLDS, energies, random_rank, unexplained
 from kscn.parallel import side_by_side
-from kscn.stages.candidates import LAYOUT, Candidate, candidates, laid_out, neighbours_of
-from kscn.stages.spaces import Space
+from kscn.stages.candidates import LAYOUT, Candidate, Space, candidates, laid_out, neighbours_of
+from kscn.stages.grow import GROWTH, dimensions
 
 CONSENSUS = "consensus"
-# Single candidates that go to the last round beside the consensus: the best of each kind.
-FINALISTS = 2
-# Joint graphs are laid out of all spaces, and of the few in which most neighbours agree with what
-# the other candidates have in common. Layouts of fewer samples take longer than all the rest and
-# were no better than the spectrum of the graph on any of seven small sets.
-AGREEING, LAID_OUT = 3, 1000
-# Dimensions double up to a third of the space, or until clusters have so many members for each.
-FIRST_DIM, SHARE, MEMBERS_PER_DIM, PASSES = 8, 3, 10, 2
-# Clusters are flat if subspaces of up to so many dimensions, among the leading ones, leave less
-# than this share of what those of the best candidate leave.
-FLAT_DIM, LEADING, FLATTER, ROUNDING = 3, 20, 0.25, 1e-6
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of the selection."""
+
+    # Single candidates that go to the last round beside the consensus: the best of each kind, and
+    # so many of k-subspaces.
+    finalists: int = 2
+    # Joint graphs are laid out of all spaces, and of the few in which most neighbours agree with
+    # what the other candidates have in common. Layouts of fewer samples take longer than all the
+    # rest and were no better than the spectrum of the graph on any of seven small sets.
+    agreeing: int = 3
+    laid_out: int = 1000
+    passes: int = 2  # assignments at every dimension of the last round
+    # Clusters are flat if subspaces of up to so many dimensions, among the leading ones, leave less
+    # than this share of what those of the best candidate leave.
+    flat_dim: int = 3
+    leading: int = 20
+    flatter: float = 0.25
+    rounding: float = 1e-6
+
+
+RULES = Rules()
 
 
 @dataclass(frozen=True)
@@ -83,15 +96,13 @@ def select(
     """The clustering of the sample whose members find back best."""
     device = spaces[0].z.device
     near = list(side_by_side(lambda space: neighbours_of(space, k), spaces, device))
-    judges = [space for space in spaces if space.judges]
-    views = [
-        View(space.z, one.index) for space, one in zip(spaces, near, strict=True) if space.judges
-    ]
+    judges = [(s, View(s.z, n.index)) for s, n in zip(spaces, near, strict=True) if s.judges]
+    views = [view for _, view in judges]
 
     def scored(one: Candidate, dim: int = 0, place: Space | None = None) -> Scored:
-        found = self_consistency(views, _on(views, one.labels), k, seed)
+        found = self_consistency(views, _tensor(one.labels, device), k, seed)
         where = max(found.views, key=lambda number: found.views[number])
-        return Scored(one, found, place or judges[where], dim)
+        return Scored(one, found, place or judges[where][0], dim)
 
     def found_in(number: int) -> list[Scored]:
         return [scored(one) for one in candidates(spaces[number], near[number], k, starts, seed)]
@@ -114,9 +125,9 @@ def select(
         found = [entry.candidate.labels for entry in tried]
         return consensus(found, [entry.value for entry in tried], k, seed)
 
-    if len(rows) >= LAID_OUT:
+    if len(rows) >= RULES.laid_out:
         agreeing = _agreeing(near, in_common(), k)
-        groups = {f"{AGREEING} best spaces": agreeing, "all spaces": range(len(near))}
+        groups = {f"{RULES.agreeing} best spaces": agreeing, "all spaces": range(len(near))}
         tried += side_by_side(scored, laid_out(near, groups, k, seed), device)
     tried.append(scored(Candidate(in_common(), "all", CONSENSUS)))
 
@@ -154,20 +165,20 @@ def _flattest(
     is no accident.
     """
     place = next((space for space in spaces if not space.lines), None)
-    flat = min(FLAT_DIM, place.z.shape[1] // 2) if place else 0
+    flat = min(RULES.flat_dim, place.z.shape[1] // 2) if place else 0
     if place is None or not flat:
         return best
-    z = place.z[:, :LEADING]
+    z = place.z[:, : RULES.leading]
     fold = random_rank(len(z), seed, z.device) % FOLDS
 
     def left(entry: Scored) -> Tensor:
-        labels = torch.from_numpy(entry.candidate.labels).long().to(z.device)
-        return unexplained(z, labels, k, fold, flat) + ROUNDING
+        labels = _tensor(entry.candidate.labels, z.device)
+        return unexplained(z, labels, k, fold, flat) + RULES.rounding
 
     usual = left(best)
     shares = [float((left(entry) / usual).min()) for entry in tried]
     least = shares.index(min(shares))
-    if shares[least] >= FLATTER:
+    if shares[least] >= RULES.flatter:
         return best
     found = tried[least].candidate
     return replace(tried[least], candidate=replace(found, method=f"{found.method}, flattest"))
@@ -175,13 +186,9 @@ def _flattest(
 
 def _agreeing(near: Sequence[Neighbours], labels: NDArray, k: int) -> list[int]:
     """Numbers of the spaces in which most neighbours are of the same cluster."""
-    now = torch.from_numpy(labels).long().to(near[0].index.device)
+    now = _tensor(labels, near[0].index.device)
     share = [neighbour_consistency(one.index, now, k) for one in near]
-    return sorted(range(len(near)), key=lambda number: -share[number])[:AGREEING]
-
-
-def _on(views: Sequence[View], labels: NDArray) -> Tensor:
-    return torch.from_numpy(labels).long().to(views[0].z.device)
+    return sorted(range(len(near)), key=lambda number: -share[number])[: RULES.agreeing]
 
 
 def _finalists(tried: Sequence[Scored]) -> list[Scored]:
@@ -192,7 +199,7 @@ def _finalists(tried: Sequence[Scored]) -> list[Scored]:
     return [
         entry
         for kind, found in kinds.items()
-        for entry in found[: FINALISTS if kind == "k-subspaces" else 1]
+        for entry in found[: RULES.finalists if kind == "k-subspaces" else 1]
     ]
 
 
@@ -206,14 +213,16 @@ def _where(spaces: Sequence[Space], entry: Scored) -> Space:
 
 def settled(z: Tensor, labels: NDArray, k: int, seed: int) -> tuple[NDArray, int]:
     """Labels by subspaces of growing dimension, each sample by those it had no part in."""
-    m, d = z.shape
-    last = max(1, min(d // SHARE, m // (MEMBERS_PER_DIM * k)))
-    dim = min(FIRST_DIM, last)
-    fold = random_rank(m, seed, z.device) % FOLDS
-    now = torch.from_numpy(labels).long().to(z.device)
-    while True:
-        for _ in range(PASSES):
+    members, d = len(z) // k, z.shape[1]
+    last = min(d // GROWTH.part, members // GROWTH.members_per_dim)
+    first = max(1, min(GROWTH.first_dim, last))
+    fold = random_rank(len(z), seed, z.device) % FOLDS
+    now = _tensor(labels, z.device)
+    for dim in [first, *dimensions(first, members, d)]:
+        for _ in range(RULES.passes):
             now = energies(z, now, k, fold, dim).argmax(dim=1)
-        if dim >= last:
-            return now.cpu().numpy(), dim
-        dim = min(2 * dim, last)
+    return now.cpu().numpy(), dim
+
+
+def _tensor(labels: NDArray, device: torch.device) -> Tensor:
+    return torch.from_numpy(labels).long().to(device)

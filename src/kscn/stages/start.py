@@ -7,8 +7,7 @@ for what. `kscn.stages.lloyd` does the iterations.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
@@ -24,15 +23,27 @@ from kscn.runtime.labels import in_order
 from kscn.stages import validation as check
 from kscn.stages.lloyd import Iteration, Lloyd
 from kscn.stages.run import Fit, Stage
-from kscn.subspaces import ScatterSums, Subspaces
+from kscn.subspaces import ScatterSums, Subspaces, keep_nearest
 from kscn.subspaces.dimension import energy_dims
-from kscn.subspaces.search import Candidates, Problem, find_start
+from kscn.subspaces.search import Problem, find_start
 
-# Arithmetic of one sweep of one candidate over the subsample of the search, at the most.
-SWEEP_COST = 2e9
-# Dimensions chosen per cluster differ from the usual one by this factor at most: a subspace that is
-# much larger than the others is near everything and takes in their samples.
-SPREAD = 1.6
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of the search for a start."""
+
+    # Samples that are searched: so many, or per cluster, or per cluster and dimension, if ...
+    pool: int = 2048
+    per_cluster: int = 200
+    per_dim: int = 20
+    usual_dim: int = 8  # for as long as the dimension is not known
+    sweep_cost: float = 2e9  # ... one sweep of one candidate over them takes no more arithmetic
+    # Dimensions chosen per cluster differ from the usual one by this factor at most: a subspace
+    # that is much larger than the others is near everything and takes in their samples.
+    spread: float = 1.6
+
+
+RULES = Rules()
 # What races in a search: starts drawn by this method, and starts from this graph.
 RACED: dict[str, tuple[str | None, str | None]] = {
     "auto": ("k-means", "neighbours"),
@@ -49,35 +60,18 @@ Report = Callable[[int, int, int, float], None]
 
 @dataclass(frozen=True)
 class Pool:
-    """A subsample, in the coordinates and the precision that the whole fit should use.
+    """A subsample, in the coordinates and the precision that the whole fit should use."""
 
-    Parameters
-    ----------
-    rows : ndarray of shape (m,)
-        Which samples they are.
-    z : Tensor, shape (m, d)
-        The samples less `shift`, on the device of the fit.
-    shift : Tensor, shape (d,), optional
-        Their mean, which becomes the origin; affine subspaces only.
-    """
-
-    rows: NDArray
-    z: Tensor
-    shift: Tensor | None
+    rows: NDArray  # (m,), which samples they are
+    z: Tensor  # (m, d), the samples less `shift`, on the device of the fit
+    shift: Tensor | None  # (d,), their mean, which becomes the origin; affine subspaces only
 
 
 @dataclass(frozen=True)
 class StartSearch:
     """The settings of `KSubspaces` that decide where it starts, and the steps that do so.
 
-    Parameters
-    ----------
-    n_clusters, subspace_dim, affine, trim, init, n_init
-        As in `KSubspaces`.
-    seed : int
-        Of the subsample and of the search.
-    group : Group
-        The processes that hold all samples together. All search the same subsample.
+    The processes of the group hold all samples together, and all search the same subsample.
     """
 
     n_clusters: int
@@ -93,9 +87,10 @@ class StartSearch:
         """The subsample that the search works on; `blocks` are not shifted yet."""
         _, n = place(blocks.source)
         k, name = self.n_clusters, blocks.source.name
-        p = 8 if isinstance(self.subspace_dim, str) else int(np.max(self.subspace_dim))
-        fair = max(2048, 200 * k, 20 * k * p)
-        affordable = max(4 * k, int(SWEEP_COST / (4 * blocks.dim * k * p)))
+        auto = isinstance(self.subspace_dim, str)
+        p = RULES.usual_dim if auto else int(np.max(self.subspace_dim))
+        fair = max(RULES.pool, RULES.per_cluster * k, RULES.per_dim * k * p)
+        affordable = max(4 * k, int(RULES.sweep_cost / (4 * blocks.dim * k * p)))
         size = min(n, fair, affordable)
         rows = np.arange(n)
         if size < n:
@@ -135,18 +130,17 @@ class StartSearch:
             report(done, most, starts, objective * scale**2)
 
         drawn, graph = RACED[self.init] if self.n_clusters > 1 else ("k-means", None)
-        given = None if graph is None else self._from_graph(problem, graph)
+        given = None
+        if graph is not None:
+            from kscn.neighbours.starts import graph_starts  # and with it all of scikit-learn
+
+            given = graph_starts(problem, graph)
         found = find_start(problem, drawn, self.n_init, in_units_of_the_data, given)
         found = self.group.agree_on(found)
         if isinstance(self.subspace_dim, str):
             found = self._adapt_dims(z, found)
         offsets = None if found.offsets is None else found.offsets * scale
         return Subspaces(found.bases, offsets)
-
-    def _from_graph(self, problem: Problem, kind: str) -> Candidates:
-        from kscn.neighbours.starts import graph_starts  # and with it all of scikit-learn
-
-        return graph_starts(problem, kind)
 
     def _dims(self, z: Tensor, generator: torch.Generator) -> Tensor:
         """Dimensions to search for, shape (k,).
@@ -173,7 +167,7 @@ class StartSearch:
     def _adapt_dims(self, z: Tensor, found: Subspaces) -> Subspaces:
         """Give each subspace the dimension that the spectrum of its members speaks for."""
         labels, distance = found.assign(z)
-        members = check.trimmed(labels, distance, self.trim, found.n_clusters)
+        members = trimmed(labels, distance, self.trim, found.n_clusters)
         sums = self._sums(z, members)
         dims = self._own_dims(z, members)
         dims = torch.where(sums.weight > found.dims, dims, found.dims)  # too few members to tell
@@ -186,7 +180,10 @@ class StartSearch:
         dims, known = energy_dims(sums.spectra()), sums.weight > 1
         usual = float(dims[known].double().quantile(0.5)) if known.any() else 1.0
         dims = torch.where(known, dims, round(usual))
-        return dims.clamp(max(1, round(usual / SPREAD)), max(1, round(usual * SPREAD))) + more
+        return (
+            dims.clamp(max(1, round(usual / RULES.spread)), max(1, round(usual * RULES.spread)))
+            + more
+        )
 
     def _sums(self, z: Tensor, members: Tensor) -> ScatterSums:
         sums = ScatterSums(self.n_clusters, z.shape[1], self.affine, z.device)
@@ -207,14 +204,30 @@ class StartSearch:
     def _given(self, blocks: Blocks, dims: Tensor, weights: Tensor | None) -> Subspaces:
         """The start that `init` holds as labels or bases."""
         first, n = place(blocks.source)
-        given = check.given_start(self.init, n, self.n_clusters, blocks.dim, dims)
+        k, d, p = self.n_clusters, blocks.dim, int(dims.max())
+        array = np.asarray(self.init)
+        if array.dtype.kind not in "biuf":
+            raise InputError(
+                f"init must be one of {', '.join(RACED)}, or an array of labels or bases, "
+                f"not {type(self.init).__name__}."
+            )
+        given = torch.as_tensor(array.copy())
         if given.ndim == 1:
-            sums = ScatterSums(self.n_clusters, blocks.dim, self.affine, blocks.device)
+            check.given_labels(array, n, k)
+            given = given.long()
+            sums = ScatterSums(k, d, self.affine, blocks.device)
             for where, z in blocks:
                 check_finite(z.square().sum(dim=1), z, blocks.source.name)
                 part = slice(first + where, first + where + len(z))
                 sums.add(z.double(), given[part], None if weights is None else weights[part])
             return self.group.whole(sums, sums).subspaces(dims)
+        if given.shape != (k, d, p):
+            raise InputError(
+                f"init has shape {tuple(given.shape)}; labels have shape ({n},) and bases "
+                f"({k}, {d}, {p})."
+            )
+        if not given.isfinite().all():
+            raise InputError("init holds NaN or infinity; bases must be finite.")
         used = torch.arange(given.shape[2]) < dims[:, None]
         bases = torch.linalg.qr(given.double()).Q * used[:, None]
         if not self.affine:
@@ -222,49 +235,34 @@ class StartSearch:
         return Subspaces(bases, torch.zeros(bases.shape[:2], dtype=torch.float64))
 
 
+def trimmed(labels: Tensor, distance: Tensor, trim: float, k: int) -> Tensor:
+    """Labels with -1 for the farthest share `trim` of each cluster."""
+    labels = labels.long()
+    if trim == 0:
+        return labels
+    return torch.where(keep_nearest(distance, labels, trim, k), labels, -1)
+
+
 def _with_squares(z: Tensor, name: str) -> Tensor:
-    """z in float64 if float32 does not hold its squares; refuse z if float64 does not either."""
-    if not _squares_fit(z) and z.dtype == torch.float32:
-        z = z.double()
-    if not _squares_fit(z):
-        raise InputError(
-            f"Input {name} holds values around {float(z.abs().max()):.0e}, whose squares cannot be "
-            "represented; multiply all samples by a constant first."
-        )
-    return z
-
-
-def _squares_fit(z: Tensor) -> bool:
-    """Whether squared lengths are numbers, with room below for the distances to a subspace."""
-    limits = torch.finfo(z.dtype)
-    mean = float(z.square().sum(dim=1).mean())
-    return limits.tiny / limits.eps < mean < float("inf") or not z.any()
+    """z in the first precision that holds squared lengths and, below them, small distances."""
+    for dtype in (z.dtype, torch.float64):
+        rows, limits = z.to(dtype), torch.finfo(dtype)
+        mean = float(rows.square().sum(dim=1).mean())
+        if limits.tiny / limits.eps < mean < float("inf") or not rows.any():
+            return rows
+    raise InputError(
+        f"Input {name} holds values around {float(z.abs().max()):.0e}, whose squares cannot be "
+        "represented; multiply all samples by a constant first."
+    )
 
 
 class SubspaceStage(Stage):
     """k-subspaces: a start found on a subsample, then iterations over all samples.
 
-    Parameters
-    ----------
-    search : StartSearch
-        How to start.
-    source : Source
-        The samples of this process.
-    max_iter, tol, batch_size
-        As in `KSubspaces`.
-    weights : Tensor, shape (n,), optional
-        Of the samples of all processes.
-    records : str
-        The stage that iterations are recorded under.
-
-    Attributes
-    ----------
-    found : Numbered
-        Subspaces and labels, once the stage has run.
-    sums : ScatterSums
-        Of the members of the clusters.
-    blocks : Blocks
-        The samples, in the coordinates of the subspaces.
+    `source` holds the samples of this process, `weights` (n,) are those of all processes, and
+    iterations are recorded under the stage `records`. Once it has run, `found` has the subspaces
+    and labels, `sums` those of the members of the clusters, and `blocks` the samples in the
+    coordinates of the subspaces.
     """
 
     name = "k-subspaces"
@@ -303,7 +301,13 @@ class SubspaceStage(Stage):
         if self.loaded is not None:
             self.loop.load_state_dict(self.loaded)
         fit.safe_points.reached()
-        result = self.loop.run(self.max_iter, self.tol, partial(self._on_iteration, fit))
+
+        def on_iteration(done: Iteration) -> bool:
+            facts = asdict(done)
+            about = {"iteration": facts.pop("number"), "max_iter": self.max_iter}
+            return fit.record({"stage": self.records, **about, **facts})
+
+        result = self.loop.run(self.max_iter, self.tol, on_iteration)
         self.loop = None  # bookkeeping per sample, before the final assignment makes its own
         self.found = in_order(self.blocks, result.subspaces, fit.group, weights=weights)
         self.sums = result.sums.reordered(self.found.order)
@@ -313,44 +317,33 @@ class SubspaceStage(Stage):
         dtype = working_dtype(self.source.dtype)
         unshifted = Blocks(self.source, dtype, fit.device, batch_size=self.batch_size)
         pool = self.search.draw_pool(unshifted)
-        shifted = Blocks(self.source, pool.z.dtype, fit.device, pool.shift, self.batch_size)
-        self.blocks = shifted
+        self.blocks = Blocks(self.source, pool.z.dtype, fit.device, pool.shift, self.batch_size)
+
+        def on_round(done: int, most: int, starts: int, objective: float) -> None:
+            about = {"stage": "search", "round": done, "rounds": most, "starts": starts}
+            fit.record(about | {"samples": len(pool.z), "objective": objective})
+
         if self.loaded is not None:
             found = Subspaces(self.loaded.tensors["bases"], self.loaded.tensors.get("offsets"))
         else:
-            report = partial(self._on_round, fit, len(pool.z))
-            found = self.search.find(shifted, pool, self.weights, report)
-        return found.to(shifted.dtype, fit.device), pool
+            found = self.search.find(self.blocks, pool, self.weights, on_round)
+        return found.to(self.blocks.dtype, fit.device), pool
+
+    def inertia(self, group: Group) -> float:
+        """Sum of weighted squared distances, without the samples that are trimmed."""
+        first, _ = place(self.source)
+        own, distance = slice(first, first + len(self.source)), self.found.distance.cpu()
+        trim, k = self.search.trim, self.search.n_clusters
+        if trim > 0:
+            labels = torch.from_numpy(self.found.labels[own]).long()
+            distance = distance * group.keep_nearest(distance, labels, trim, k)
+        if self.weights is not None:
+            distance = distance * self.weights[own]
+        return group.add(float(distance.sum()))[0]
 
     def state_dict(self) -> State | None:
         """That of the iterations; a search is begun anew."""
         return None if self.loop is None else self.loop.state_dict()
-
-    def _on_round(
-        self, fit: Fit, samples: int, turn: int, rounds: int, starts: int, objective: float
-    ) -> None:
-        fit.record(
-            {
-                "stage": "search",
-                "round": turn,
-                "rounds": rounds,
-                "starts": starts,
-                "samples": samples,
-                "objective": objective,
-            }
-        )
-
-    def _on_iteration(self, fit: Fit, iteration: Iteration) -> bool:
-        return fit.record(
-            {
-                "stage": self.records,
-                "iteration": iteration.number,
-                "max_iter": self.max_iter,
-                "objective": iteration.objective,
-                "changed": iteration.changed,
-                "evaluated": iteration.evaluated,
-            }
-        )
 
 
 def subspaces_of(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
@@ -13,20 +11,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_feature_names
 from torch import Tensor
 
-from kscn.constraints import Alternative, Integer, check_table
+from kscn.constraints import check_parameters, check_table
 from kscn.data import Source, as_source
 from kscn.errors import InputError
 from kscn.runtime.device import chosen
 from kscn.runtime.group import Group, place
-from kscn.subspaces import keep_nearest
 
 BLOCK = 256  # samples that are compared at once
-STARTS = ("auto", "neighbours", "ensemble", "k-means", "neighbourhood", "farthest", "random")
-# What all estimators have in common.
-COMMON: dict[str, Sequence[Alternative]] = {
-    "n_clusters": [Integer(1)],
-    "checkpoint_dir": [None, str, os.PathLike],
-}
 
 device = chosen  # of all arguments, the one that names where to compute
 
@@ -53,8 +44,8 @@ def open_samples(estimator: Any, X: Any, reset: bool) -> Source:
 
 def parameters(estimator: Any, n_samples: int, least: int = 1) -> None:
     """Refuse impossible parameters, and too few samples, before any work is done."""
-    values = estimator.get_params(deep=False)
-    check_table(values, COMMON | estimator._parameter_constraints)
+    check_parameters(estimator)
+    check_table(estimator.get_params(deep=False), estimator._parameter_constraints)
     callbacks(estimator.callbacks)
     device(estimator.device)
     k = estimator.n_clusters
@@ -139,37 +130,6 @@ def sample_weights(weights: Any, n_samples: int) -> Tensor | None:
     if not np.isfinite(array).all() or (array < 0).any() or not array.any():
         raise InputError("sample_weight must be finite, not negative, and not all zero.")
     return torch.from_numpy(array.copy())
-
-
-def given_start(init: Any, n_samples: int, k: int, d: int, dims: Tensor) -> Tensor:
-    """A start that the user gave: labels (n,) or bases (k, d, p)."""
-    array = np.asarray(init)
-    if array.dtype.kind not in "biuf":
-        raise InputError(
-            f"init must be one of {', '.join(STARTS)}, or an array of labels or bases, "
-            f"not {type(init).__name__}."
-        )
-    given = torch.as_tensor(array.copy())
-    if given.ndim == 1:
-        given_labels(array, n_samples, k)
-        return given.long()
-    p = int(dims.max())
-    if given.shape != (k, d, p):
-        raise InputError(
-            f"init has shape {tuple(given.shape)}; labels have shape ({n_samples},) and bases "
-            f"({k}, {d}, {p})."
-        )
-    if not given.isfinite().all():
-        raise InputError("init holds NaN or infinity; bases must be finite.")
-    return given
-
-
-def trimmed(labels: Tensor, distance: Tensor, trim: float, k: int) -> Tensor:
-    """Labels with -1 for the farthest share `trim` of each cluster."""
-    labels = labels.long()
-    if trim == 0:
-        return labels
-    return torch.where(keep_nearest(distance, labels, trim, k), labels, -1)
 
 
 def unequal(source: Source, group: Group) -> None:

@@ -1,30 +1,34 @@
-"""Edits with undo and redo, kept in a journal."""
+"""Clusters as people change them: names, merges, splits, moved and flagged samples, with undo.
+
+A grouping is a fold of edits over the labels of a run. Edits are plain dictionaries, the lines of
+the journal; `Grouping.apply` checks one against the present grouping before it changes anything.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from kscn.errors import InputError, KscnError, ModelFileError
-from kscn.web.grouping import Grouping
 from kscn.web.journal import Journal
+
+LONGEST_NAME = 100
+# Samples that are in no cluster, as some methods leave them.
+NONE = -1
 
 
 def open_editor(run: Path, labels: NDArray, n_clusters: int) -> Editor:
-    """The clusters of a run with all edits that the explorer has kept beside it.
+    """The clusters of a run directory with all edits that the explorer has kept beside it.
 
-    Parameters
-    ----------
-    run : Path
-        The run directory.
-    labels : ndarray of int32, shape (n,)
-        Its labels; -1 for none.
-    n_clusters : int
-        How many clusters it has.
+    `labels` are those of the run as int32, -1 for none; empty clusters count in `n_clusters`.
     """
     digest = hashlib.sha256(labels.tobytes()).hexdigest()
     about = {"samples": len(labels), "labels_sha256": digest}
@@ -32,25 +36,10 @@ def open_editor(run: Path, labels: NDArray, n_clusters: int) -> Editor:
 
 
 class Editor:
-    """The grouping after all edits in a journal, and the way to make more.
+    """The clusters after all edits in a journal (`grouping`), and the way to make more.
 
-    Undoing is an entry of the journal too: what was done is never erased from it.
-
-    Parameters
-    ----------
-    labels : ndarray of shape (n,)
-        The clusters of the run.
-    n_clusters : int
-        How many it has.
-    journal : Journal
-        Edits made before; further ones are added to it.
-
-    Attributes
-    ----------
-    grouping : Grouping
-        The clusters now.
-    revision : int
-        Counts the entries of the journal: what is shown of an older one is out of date.
+    Undoing is an entry of the journal too: what was done is never erased from it. `revision` counts
+    its entries: what is shown of an older one is out of date.
     """
 
     def __init__(self, labels: NDArray, n_clusters: int, journal: Journal) -> None:
@@ -58,41 +47,30 @@ class Editor:
         self._journal = journal
         self._done: list[Mapping[str, Any]] = []
         self._undone: list[Mapping[str, Any]] = []
-        self.grouping = self._folded()
         self.revision = len(journal.entries)
-        self._replay(journal.entries)
+        self.grouping = self._replayed()
+
+    def _replayed(self) -> Grouping:
+        """Make the edits that no later entry takes back; a fold for each undo takes minutes."""
+        grouping = Grouping(self._labels, self._n_clusters)
+        entry: Mapping[str, Any] = {}
+        try:
+            for entry in self._journal.entries:
+                self._step(entry)
+            for entry in self._done:
+                grouping.apply(entry)
+        except KscnError as error:
+            lines = enumerate(self._journal.entries, 2)
+            line = next(number for number, known in lines if known is entry)
+            raise ModelFileError(
+                f"line {line} of {self._journal.path} does not fit the lines before ({error}); "
+                "repair it, or move the file away to begin anew."
+            ) from None
+        return grouping
 
     def close(self) -> None:
         """Let others edit."""
         self._journal.close()
-
-    def _replay(self, entries: Sequence[Mapping[str, Any]]) -> None:
-        """Make the edits that no later entry takes back; a fold for each undo takes minutes."""
-        done: list[tuple[int, Mapping[str, Any]]] = []
-        undone: list[tuple[int, Mapping[str, Any]]] = []
-        for number, entry in enumerate(entries, 2):
-            kind = entry.get("edit")
-            if kind in ("undo", "redo"):
-                source, target = (done, undone) if kind == "undo" else (undone, done)
-                if not source:
-                    raise self._misfit(number, f"there is nothing to {kind}.")
-                target.append(source.pop())
-            else:
-                done.append((number, entry))
-                undone.clear()
-        for number, entry in done:
-            try:
-                self.grouping.apply(entry)
-            except KscnError as error:
-                raise self._misfit(number, error) from None
-        self._done = [entry for _, entry in done]
-        self._undone = [entry for _, entry in undone]
-
-    def _misfit(self, number: int, why: object) -> ModelFileError:
-        return ModelFileError(
-            f"line {number} of {self._journal.path} does not fit the lines before ({why}); "
-            "repair it, or move the file away to begin anew."
-        )
 
     @property
     def can_undo(self) -> bool:
@@ -106,40 +84,195 @@ class Editor:
 
     def make(self, entry: Mapping[str, Any]) -> str:
         """Make an edit, or `{"edit": "undo"}` or `{"edit": "redo"}`; say what was done."""
-        if entry.get("edit") in ("undo", "redo"):
-            entry = {"edit": entry["edit"]}
-        before = list(self._done), list(self._undone), self.revision
-        said = self._take(entry)
-        try:
-            self._journal.append(entry)
-        except KscnError:  # it is not on disk, so it did not happen
-            self._done, self._undone, self.revision = before
-            self.grouping = self._folded()
-            raise
-        return said
-
-    def _take(self, entry: Mapping[str, Any]) -> str:
         kind = entry.get("edit")
-        if kind == "undo":
-            if not self._done:
-                raise InputError("there is nothing to undo.")
-            self._undone.append(self._done.pop())
-            self.grouping = self._folded()
-            said = f"took back the last edit ({self._undone[-1]['edit']})"
-        elif kind == "redo":
-            if not self._undone:
-                raise InputError("there is nothing to redo.")
-            said = self.grouping.apply(self._undone[-1])
-            self._done.append(self._undone.pop())
-        else:
-            said = self.grouping.apply(entry)
-            self._done.append(dict(entry))
-            self._undone.clear()
+        entry = {"edit": kind} if kind in ("undo", "redo") else dict(entry)
+        done, undone, said = list(self._done), list(self._undone), ""
+        self._step(entry)
+        try:
+            if kind == "undo":
+                self.grouping = self._folded()
+                said = f"took back the last edit ({self._undone[-1]['edit']})"
+            else:
+                said = self.grouping.apply(self._done[-1])
+            self._journal.append(entry)
+        except KscnError:
+            self._done, self._undone = done, undone
+            if said:  # it was made, but is not on disk: so it did not happen
+                self.grouping = self._folded()
+            raise
         self.revision += 1
         return said
+
+    def _step(self, entry: Mapping[str, Any]) -> None:
+        """Bring the lists of edits that are done and undone up to date."""
+        kind = entry.get("edit")
+        if kind not in ("undo", "redo"):
+            self._done.append(entry)
+            self._undone.clear()
+            return
+        source, target = self._done, self._undone
+        if kind == "redo":
+            source, target = target, source
+        if not source:
+            raise InputError(f"there is nothing to {kind}.")
+        target.append(source.pop())
 
     def _folded(self) -> Grouping:
         grouping = Grouping(self._labels, self._n_clusters)
         for edit in self._done:
             grouping.apply(edit)
         return grouping
+
+
+class Grouping:
+    """Which cluster every sample is in now; labels are -1 for none."""
+
+    def __init__(self, labels: NDArray, n_clusters: int) -> None:
+        self.labels = labels.astype(np.int32)
+        self.clusters = list(range(n_clusters))  # ascending; numbers are never used twice
+        self.names: dict[int, str] = {}
+        self.flagged: set[int] = set()  # samples marked as wrong
+        self.moved: set[int] = set()  # samples put where they are one by one
+        # The cluster that each of the run's clusters went into by merges.
+        self.home = np.arange(n_clusters, dtype=np.int32)
+        self.next_cluster = n_clusters
+
+    def members(self, cluster: int) -> NDArray:
+        """Samples of a cluster, ascending."""
+        if cluster != NONE:
+            self._cluster(cluster)
+        return np.flatnonzero(self.labels == cluster)
+
+    def sizes(self) -> dict[int, int]:
+        """Samples in every cluster, those in none last."""
+        counts = np.bincount(self.labels + 1, minlength=self.next_cluster + 1)
+        found = {cluster: int(counts[cluster + 1]) for cluster in self.clusters}
+        return found | ({NONE: int(counts[0])} if counts[0] else {})
+
+    def apply(self, edit: Mapping[str, Any]) -> str:
+        """Make an edit and say what was done, or in one sentence why it cannot be made."""
+        kinds: dict[str, Callable[..., str]] = {
+            "name": self._name,
+            "merge": self._merge,
+            "split": self._split,
+            "move": self._move,
+            "flag": self._flag,
+        }
+        kind = edit.get("edit")
+        if not isinstance(kind, str) or kind not in kinds:
+            raise InputError(f"there is no edit {kind!r}; use one of {', '.join(kinds)}.")
+        try:
+            return kinds[kind](**{name: value for name, value in edit.items() if name != "edit"})
+        except TypeError as error:
+            raise InputError(f"the edit {kind!r} is not complete ({error}).") from None
+
+    def _called(self, cluster: int) -> str:
+        return f"“{self.names[cluster]}”" if cluster in self.names else f"cluster {cluster}"
+
+    def _cluster(self, cluster: Any) -> int:
+        if cluster not in self.clusters or isinstance(cluster, bool):
+            raise InputError(
+                f"there is no cluster {cluster!r}; look at the list, it may have been merged."
+            )
+        return int(cluster)
+
+    def _samples(self, samples: Any) -> NDArray:
+        try:
+            rows = np.asarray(samples)
+        except ValueError:  # lists of different lengths in a list
+            rows = np.empty(0)
+        if rows.ndim != 1 or rows.size == 0 or rows.dtype.kind not in "iu":
+            raise InputError("samples must be a list of one or more indices.")
+        outside = (rows < 0) | (rows >= len(self.labels))
+        if outside.any():
+            raise InputError(
+                f"there are samples 0 to {len(self.labels) - 1}, and not {rows[outside][0]}."
+            )
+        return np.unique(rows)
+
+    def _name(self, cluster: int, name: str) -> str:
+        cluster = self._cluster(cluster)
+        if not isinstance(name, str) or len(name) > LONGEST_NAME:
+            raise InputError(f"a name must be text of at most {LONGEST_NAME} characters.")
+        name = " ".join(name.split())
+        if not name.isprintable():
+            raise InputError("a name must consist of characters that can be seen.")
+        if not name:
+            self.names.pop(cluster, None)
+            return f"cluster {cluster} has no name now"
+        taken = [other for other, used in self.names.items() if used == name and other != cluster]
+        if taken:
+            raise InputError(
+                f"cluster {taken[0]} is called {name!r} already; merge the two, or choose another "
+                "name."
+            )
+        self.names[cluster] = name
+        return f"cluster {cluster} is “{name}” now"
+
+    def _merge(self, clusters: list[int], into: int) -> str:
+        into = self._cluster(into)
+        if not isinstance(clusters, list) or not clusters:
+            raise InputError("clusters must be a list of those to merge.")
+        gone = {self._cluster(cluster) for cluster in clusters}
+        if into in gone:
+            raise InputError(f"cluster {into} cannot be merged into itself; choose another.")
+        told = ", ".join(self._called(cluster) for cluster in sorted(gone))
+        moved = np.isin(self.labels, list(gone))
+        self.labels[moved] = into
+        self.home[np.isin(self.home, list(gone))] = into
+        self.clusters = [cluster for cluster in self.clusters if cluster not in gone]
+        for cluster in gone:
+            self.names.pop(cluster, None)
+        return f"merged {told} into {self._called(into)}: {int(moved.sum()):,} samples moved"
+
+    def _split(self, cluster: int, parts: str, count: int) -> str:
+        members = self.members(self._cluster(cluster))
+        part = unpacked(parts, len(members))
+        sizes = np.bincount(part)
+        if type(count) is not int or count < 2 or len(sizes) != count or not sizes.all():
+            raise InputError(f"the parts do not fit the {len(members)} members of {cluster}.")
+        new = [cluster, *range(self.next_cluster, self.next_cluster + count - 1)]
+        self.labels[members] = np.array(new, dtype=np.int32)[part]
+        self.next_cluster += count - 1
+        self.clusters += new[1:]
+        told = ", ".join(f"{size:,}" for size in sizes)
+        are = "one is cluster" if count == 2 else "ones are clusters"
+        numbers = ", ".join(map(str, new[1:]))
+        return f"split {self._called(cluster)} into parts of {told}; the new {are} {numbers}"
+
+    def _move(self, samples: list[int], cluster: int) -> str:
+        rows, cluster = self._samples(samples), self._cluster(cluster)
+        self.labels[rows] = cluster
+        self.moved.update(rows.tolist())
+        return f"moved {_counted(rows)} to {self._called(cluster)}"
+
+    def _flag(self, samples: list[int], flagged: bool) -> str:
+        rows = self._samples(samples)
+        if not isinstance(flagged, bool):
+            raise InputError("flagged must be true or false.")
+        if flagged:
+            self.flagged.update(rows.tolist())
+            return f"flagged {_counted(rows)} as wrong"
+        self.flagged.difference_update(rows.tolist())
+        return f"took the flag from {_counted(rows)}"
+
+
+def _counted(rows: NDArray) -> str:
+    return f"sample {rows[0]}" if len(rows) == 1 else f"{len(rows):,} samples"
+
+
+def packed(part: NDArray) -> str:
+    """The part that each member goes to, as text for the journal."""
+    return base64.b64encode(zlib.compress(part.astype(np.uint8).tobytes(), 9)).decode()
+
+
+def unpacked(text: str, count: int) -> NDArray:
+    """What `packed` packed of `count` members; no more than that is ever unpacked."""
+    try:
+        content = zlib.decompressobj()
+        part = content.decompress(base64.b64decode(text, validate=True), count + 1)
+    except (binascii.Error, zlib.error, ValueError, TypeError):
+        raise InputError("the parts of a split cannot be read.") from None
+    if len(part) != count or not content.eof:
+        raise InputError(f"the parts of a split are not those of its {count} members.")
+    return np.frombuffer(part, np.uint8)

@@ -6,7 +6,7 @@ import csv
 import io
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,10 @@ from kscn.errors import InputError
 from kscn.estimators.linear import KSubspaces
 from kscn.extras import require
 from kscn.report.palette import colours
-from kscn.report.survey import check_data
-from kscn.web.editor import open_editor
-from kscn.web.gallery import Gallery
-from kscn.web.grouping import NONE, packed
-from kscn.web.nearness import measure
+from kscn.report.pictures import Painter, data_uri, is_image
+from kscn.report.spaces import space_of
+from kscn.report.survey import Pass, check_data
+from kscn.web.editor import NONE, open_editor, packed
 
 # What the members of a cluster can be sorted by; the first three need subspaces.
 SORTS = {
@@ -35,6 +34,10 @@ MOST_PARTS, LARGEST_PAGE = 20, 200
 _ROWS_AT_ONCE = 100_000
 # Sorted members are kept of this many clusters, because pages are turned more often than clusters.
 _ORDERS = 8
+# Subspaces remembered per sample: its own and the next, with one to spare for merged clusters.
+_KEPT = 3
+# Points in the little curve of a vector, features in the table of one, pixels of a large picture.
+_POINTS, _FEATURES, _LARGE = 48, 200, 256
 # Where spreadsheets begin to read a formula: at the start of a cell, also of one that they make of
 # what follows a semicolon.
 _FORMULA = re.compile(r"(^|;)(?=\s*[=+\-@])")
@@ -43,24 +46,9 @@ _FORMULA = re.compile(r"(^|;)(?=\s*[=+\-@])")
 class Explorer:
     """Everything that the page of `kscn explore` asks for; safe to call from several threads.
 
-    The run is never written to: edits are in `explore/edits.jsonl` beside it.
-
-    Parameters
-    ----------
-    path : Path
-        The run directory.
-    config : mapping
-        The tables of its config.toml.
-    labels : ndarray of shape (n,)
-        Its labels; -1 for none.
-    n_clusters : int
-        How many clusters it has.
-    model : estimator or None
-        Its model, where the method leaves one.
-    data : Dataset
-        Its samples.
-    note : str
-        What the run says about its clusters.
+    `path` is the run directory, with its config.toml, labels (-1 for none), number of clusters,
+    model (None where the method leaves none), samples, and what it says about its clusters. The
+    run is never written to: edits are in `explore/edits.jsonl` beside it.
     """
 
     def __init__(
@@ -73,12 +61,14 @@ class Explorer:
         data: Dataset,
         note: str = "",
     ) -> None:
-        self._source = data.samples
-        check_data(config, data.samples.pictures)
+        self._source, self._drawn = data.samples, data.samples.pictures
+        check_data(config, self._drawn)
         self._labels = labels.astype(np.int32)
         self._model = model
-        self._nearness = measure(self._source, self._labels, model)
-        self._gallery = Gallery(data, self._nearness.low, self._nearness.high)
+        self._nearest, self._distances, (low, high) = _nearest(self._source, self._labels, model)
+        self._sorts = list(SORTS) if self._nearest.shape[1] else ["index"]
+        self._pictures = is_image(self._drawn.shape)
+        self._range = (min(0.0, low), high) if self._pictures else (low, high)
         self._editor = open_editor(path, self._labels, n_clusters)
         self._title = f"{config['data']['name']}, {config['run'].get('method', '')}"
         self._note = note
@@ -111,9 +101,9 @@ class Explorer:
                 "title": self._title,
                 "note": self._note,
                 "samples": len(self._labels),
-                "pictures": self._gallery.pictures,
+                "pictures": self._pictures,
                 "clusters": clusters,
-                "sorts": {name: SORTS[name] for name in self._sorts()},
+                "sorts": {name: SORTS[name] for name in self._sorts},
                 "undo": self._editor.can_undo,
                 "redo": self._editor.can_redo,
                 "revision": self._editor.revision,
@@ -129,8 +119,11 @@ class Explorer:
             number = min(number, pages - 1)
             chosen = order[number * size : (number + 1) * size]
             facts = self._facts(chosen)
-        for fact, drawn in zip(facts, self._drawn(chosen), strict=True):
-            fact |= drawn
+        if len(chosen):
+            rows = self._drawn.take(chosen)
+            made = self._painted(rows) if self._pictures else self._curves(rows)
+            for fact, drawn in zip(facts, made, strict=True):
+                fact["picture" if self._pictures else "curve"] = drawn
         return {"page": number, "pages": pages, "size": len(order), "members": facts}
 
     def sample(self, index: int, sort: str, size: int) -> dict[str, Any]:
@@ -142,57 +135,86 @@ class Explorer:
                 )
             cluster = int(self._editor.grouping.labels[index])
             place = int(np.flatnonzero(self._order(cluster, sort) == index)[0])
-            fact = self._facts(np.array([index]))[0]
-        return {**fact, "page": place // max(1, size), **self._gallery.portrait(index)}
-
-    def _sorts(self) -> list[str]:
-        return list(SORTS) if self._nearness.known else ["index"]
+            fact = self._facts(np.array([index]))[0] | {"page": place // max(1, size)}
+        rows = self._drawn.take([index])
+        if self._pictures:
+            return fact | {"picture": self._painted(rows, most=_LARGE)[0]}
+        values = rows.reshape(-1)[:_FEATURES].astype(np.float64)
+        pairs = zip(self._drawn.feature_names, values.tolist(), strict=False)
+        features = [[name, float(f"{value:.6g}")] for name, value in pairs]
+        return fact | {
+            "features": features,
+            "width": rows[0].size,
+            "curve": self._curves(rows)[0],
+        }
 
     def _order(self, cluster: int, sort: str) -> NDArray:
         """Members of a cluster as they are sorted, kept until the next edit."""
-        if sort not in self._sorts():
-            raise InputError(f"members cannot be sorted by {sort!r}; use {self._sorts()}.")
+        if sort not in self._sorts:
+            raise InputError(f"members cannot be sorted by {sort!r}; use {self._sorts}.")
         if (cluster, sort) not in self._orders:
-            grouping = self._editor.grouping
-            members = grouping.members(cluster)
+            members = self._editor.grouping.members(cluster)
             if sort == "index":
                 score = members
             elif sort == "borderline":
-                score, _ = self._nearness.gaps(members, grouping.home)
+                score, _ = self._gaps(members)
             else:
-                own = self._nearness.distances[members, 0]
+                own = self._distances[members, 0]
                 score = own if sort == "typical" else -own
             if len(self._orders) >= _ORDERS:
                 self._orders.pop(next(iter(self._orders)))
             self._orders[cluster, sort] = members[np.argsort(score, kind="stable")]
         return self._orders[cluster, sort]
 
+    def _gaps(self, samples: NDArray) -> tuple[NDArray, NDArray]:
+        """How much nearer samples are to their own cluster than to the next one, and which that is.
+
+        The next cluster is the first that was not merged with their own. Without one the gap is
+        infinite and the number -1.
+        """
+        home = self._editor.grouping.home
+        clusters, distances = home[self._nearest[samples]], self._distances[samples]
+        other = clusters != clusters[:, :1]  # (b, m)
+        first = other.argmax(axis=1)
+        rows = np.arange(len(samples))
+        found = other[rows, first]
+        gap = distances[rows, first] - distances[:, 0]
+        return np.where(found, gap, np.inf), np.where(found, clusters[rows, first], -1)
+
     def _facts(self, samples: NDArray) -> list[dict[str, Any]]:
         grouping = self._editor.grouping
-        labels = grouping.labels[samples]
         facts: list[dict[str, Any]] = [
             {
-                "index": int(index),
-                "cluster": int(label),
+                "index": index,
+                "cluster": int(grouping.labels[index]),
                 "original": int(self._labels[index]),
-                "flagged": int(index) in grouping.flagged,
-                "moved": int(index) in grouping.moved,
+                "flagged": index in grouping.flagged,
+                "moved": index in grouping.moved,
             }
-            for index, label in zip(samples, labels, strict=True)
+            for index in samples.tolist()
         ]
         if self._source.names is not None:
             for fact in facts:
                 fact["file"] = self._source.called(fact["index"])
-        if self._nearness.known:
-            gaps, others = self._nearness.gaps(samples, grouping.home)
-            for fact, gap, other in zip(facts, gaps, others, strict=True):
-                fact["outside"] = round(float(self._nearness.distances[fact["index"], 0]), 6)
+        if self._nearest.shape[1]:
+            for fact, gap, other in zip(facts, *self._gaps(samples), strict=True):
+                fact["outside"] = round(float(self._distances[fact["index"], 0]), 6)
                 if other >= 0:
                     fact |= {"next": int(other), "gap": round(float(gap), 6)}
         return facts
 
-    def _drawn(self, samples: NDArray) -> list[dict[str, Any]]:
-        return self._gallery.thumbnails(samples) if len(samples) else []
+    def _painted(self, rows: NDArray, **options: int) -> list[str]:
+        painter = Painter(self._drawn.shape, *self._range, **options)
+        return [data_uri(pixels) for pixels in painter.pixels(rows)]
+
+    def _curves(self, rows: NDArray) -> list[list[float]]:
+        """Values between 0 and 1 on one scale for all samples; long vectors are averaged."""
+        low, high = self._range
+        values = (rows.reshape(len(rows), -1).astype(np.float64) - low) / max(high - low, 1e-300)
+        if values.shape[1] > _POINTS:
+            pieces = np.array_split(values, _POINTS, axis=1)
+            values = np.stack([piece.mean(axis=1) for piece in pieces], axis=1)
+        return np.round(values, 4).tolist()
 
     # Edits --------------------------------------------------------------------------------------
 
@@ -248,56 +270,68 @@ class Explorer:
 
         An apostrophe before a name that looks like a formula keeps spreadsheets from running it.
         """
-        with self._lock:
-            labels, names, flags = self._frozen()
-        names = {cluster: _FORMULA.sub(r"\1'", name) for cluster, name in names.items()}
-        file = [] if self._source.names is None else ["file"]
-        yield (",".join(["index", *file, "original", "flagged", "name", "label"]) + "\n").encode()
-        for start in range(0, len(labels), _ROWS_AT_ONCE):
+        columns = self._columns(lambda name: _FORMULA.sub(r"\1'", name))
+        columns["flagged"] = columns["flagged"].astype(int)
+        yield (",".join(columns) + "\n").encode()
+        for start in range(0, len(self._labels), _ROWS_AT_ONCE):
             text = io.StringIO()
-            rows = csv.writer(text, lineterminator="\n")
-            for index in range(start, min(start + _ROWS_AT_ONCE, len(labels))):
-                label, flag = int(labels[index]), int(flags[index])
-                called = [_FORMULA.sub(r"\1'", self._source.called(index))] if file else []
-                row = [index, *called, self._labels[index], flag, names.get(label, ""), label]
-                rows.writerow(row)
+            cells = [column[start : start + _ROWS_AT_ONCE] for column in columns.values()]
+            csv.writer(text, lineterminator="\n").writerows(zip(*cells, strict=True))
             yield text.getvalue().encode()
 
     def parquet(self) -> bytes:
         """The same as a Parquet file."""
         pyarrow = require("pyarrow", "parquet", "writing Parquet")
         require("pyarrow.parquet", "parquet", "writing Parquet")
-        with self._lock:
-            labels, names, flags = self._frozen()
-        known = np.array(sorted(names), dtype=np.int64)
-        words = pyarrow.DictionaryArray.from_arrays(
-            pyarrow.array(
-                np.searchsorted(known, labels), pyarrow.int32(), mask=~np.isin(labels, known)
-            ),
-            pyarrow.array([names[cluster] for cluster in known.tolist()], pyarrow.string()),
-        )
-        files = {}
-        if self._source.names is not None:
-            files["file"] = [self._source.called(row) for row in range(len(labels))]
-        table = pyarrow.table(
-            {
-                "index": np.arange(len(labels)),
-                **files,
-                "original": self._labels,
-                "flagged": flags,
-                "name": words,
-                "label": labels,
-            }
-        )
+        columns = self._columns(str)
+        columns["name"] = pyarrow.array(columns["name"], pyarrow.string()).dictionary_encode()
         file = io.BytesIO()
-        pyarrow.parquet.write_table(table, file)
+        pyarrow.parquet.write_table(pyarrow.table(columns), file)
         return file.getvalue()
 
-    def _frozen(self) -> tuple[NDArray, dict[int, str], NDArray]:
-        grouping = self._editor.grouping
-        flags = np.zeros(len(self._labels), dtype=bool)
-        flags[sorted(grouping.flagged)] = True
-        return grouping.labels.copy(), dict(grouping.names), flags
+    def _columns(self, written: Callable[[str], str]) -> dict[str, Any]:
+        """The columns of an export as they are at this moment, with names as they are written."""
+        with self._lock:
+            grouping = self._editor.grouping
+            labels = grouping.labels.copy()
+            names = {cluster: written(name) for cluster, name in grouping.names.items()}
+            flags = np.zeros(len(labels), dtype=bool)
+            flags[sorted(grouping.flagged)] = True
+        columns: dict[str, Any] = {"index": np.arange(len(labels))}
+        if self._source.names is not None:
+            columns["file"] = [written(self._source.called(row)) for row in range(len(labels))]
+        called = [names.get(label) for label in labels.tolist()]
+        return columns | {
+            "original": self._labels,
+            "flagged": flags,
+            "name": called,
+            "label": labels,
+        }
+
+
+def _nearest(
+    source: Source, labels: NDArray, model: Any
+) -> tuple[NDArray, NDArray, tuple[float, float]]:
+    """In one pass: the nearest subspaces of every sample, their distances, the range of values.
+
+    The clusters of the run by distance, each sample's own first (n, m), with m = 0 without
+    subspaces; the distances are shares of the sample's energy where subspaces are linear.
+    """
+    space = space_of(model, source.shape)
+    kept = min(_KEPT, len(space.dims))
+    clusters = np.empty((len(source), kept), dtype=np.int32)
+    distances = np.empty((len(source), kept), dtype=np.float32)
+    blocks = Pass(source, labels, space)
+    for here, _, found in blocks:
+        if not kept:
+            continue
+        own = np.where(labels[here] >= 0, labels[here], found.argmin(axis=1))
+        # A sample's own cluster first, whatever rounding did to its distance.
+        order = found.copy()
+        order[np.arange(len(order)), own] = -1
+        clusters[here] = np.argsort(order, axis=1, kind="stable")[:, :kept]
+        distances[here] = np.take_along_axis(found, clusters[here].astype(np.intp), axis=1)
+    return clusters, distances, blocks.range
 
 
 class _Chosen(Source):
@@ -307,9 +341,6 @@ class _Chosen(Source):
         super().__init__(source.name, len(rows), source.shape, source.dtype)
         self._source, self._chosen = source, rows
         self.on_disk = source.on_disk
-
-    def _read(self, start: int, stop: int) -> NDArray:
-        return self._source.take(self._chosen[start:stop])
 
     def _gather(self, rows: NDArray) -> NDArray:
         return self._source.take(self._chosen[rows])

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import hmac
 import json
-from collections.abc import MutableMapping
 from importlib.resources import files
 from typing import Any
 
@@ -16,10 +15,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kscn.web import refusals
 from kscn.web.explorer import LARGEST_PAGE, Explorer
-from kscn.web.hosts import named_host
-from kscn.web.limits import read_body, same, throw_away
+from kscn.web.requests import (
+    Guard,
+    RefusalError,
+    install_refusals,
+    named_host,
+    read_body,
+    same,
+)
 
 # In one edit: more numbers than anybody selects.
 _MOST_BYTES = 2 * 2**20
@@ -55,7 +59,7 @@ def _derived(token: str, use: str) -> str:
     return base64.urlsafe_b64encode(digest[:24]).decode()
 
 
-class CookieGuard:
+class CookieGuard(Guard):
     """Lets in who carries the token in the address, or the cookie that this sets.
 
     The page is bound to this machine, but other programs and other web pages are on it too: a
@@ -64,49 +68,37 @@ class CookieGuard:
     """
 
     def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app = app
+        super().__init__(app)
         self._token = token
         self._page = page_path(token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or refuse it."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+        """Take a request, below the path of the page or not."""
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
-        if scope["path"].startswith(self._page):
+        if scope.get("path", "").startswith(self._page):
             scope = {**scope, "path": scope["path"][len(self._page) - 1 :]}
-        request = Request(scope)
-        try:
-            answer = self._check(request)
-        except refusals.RefusalError as refusal:
-            await throw_away(receive)
-            answer = refusal.response()
-        await (answer or self._app)(scope, receive, with_headers)
+        await super().__call__(scope, receive, with_headers)
 
-    def _check(self, request: Request) -> Response | None:
+    def check(self, request: Request) -> Response | None:
+        """Refuse other hosts, other pages and wrong tokens; a right token becomes a cookie."""
         if named_host(request) not in ("127.0.0.1", "localhost"):
-            raise refusals.RefusalError(
+            raise RefusalError(
                 421, "this page answers on 127.0.0.1 only; open the address that was printed."
             )
         host = request.headers["host"]
         origin = request.headers.get("origin")
         if origin is not None and origin != f"http://{host}":
-            raise refusals.RefusalError(403, "another page may not ask for this.")
+            raise RefusalError(403, "another page may not ask for this.")
         given = request.query_params.get("token")
         name, value = cookie_for(host, self._token)
-        known = (
-            same(request.cookies.get(name, ""), value)
-            if given is None
-            else same(given, self._token)
-        )
-        if not known:
-            raise refusals.RefusalError(
+        cookie = request.cookies.get(name, "")
+        if not (same(cookie, value) if given is None else same(given, self._token)):
+            raise RefusalError(
                 401, "the token is missing or wrong; open the address that kscn explore printed."
             )
         if given is None or request.scope["path"] != "/":
@@ -120,26 +112,25 @@ class CookieGuard:
 def explorer_app(explorer: Explorer, token: str) -> FastAPI:
     """The page as an ASGI application; its functions run in threads."""
     app = FastAPI(title="kscn explore", docs_url=None, redoc_url=None, openapi_url=None)
-    refusals.install(app)
+    install_refusals(app)
     app.add_middleware(CookieGuard, token=token)
     own = files("kscn.web") / "templates"
     style = (files("kscn.report") / "templates" / "report.css").read_text(encoding="utf-8")
-    parts: MutableMapping[str, str] = {
-        name: (own / f"explore.{name}").read_text(encoding="utf-8")
-        for name in ("html", "css", "js")
-    }
+    html, css, js = (
+        (own / f"explore.{name}").read_text(encoding="utf-8") for name in ("html", "css", "js")
+    )
 
     @app.get("/")
     def page() -> HTMLResponse:
-        return HTMLResponse(parts["html"])
+        return HTMLResponse(html)
 
     @app.get("/explore.css")
     def styles() -> Response:
-        return Response(f"{style}\n{parts['css']}", media_type="text/css")
+        return Response(f"{style}\n{css}", media_type="text/css")
 
     @app.get("/explore.js")
     def script() -> Response:
-        return Response(parts["js"], media_type="text/javascript")
+        return Response(js, media_type="text/javascript")
 
     @app.get("/api/state")
     def state() -> dict[str, Any]:
@@ -157,7 +148,7 @@ def explorer_app(explorer: Explorer, token: str) -> FastAPI:
     async def edit(request: Request) -> dict[str, Any]:
         body = await read_body(request, _MOST_BYTES)
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
-            raise refusals.RefusalError(415, "an edit must be sent as application/json.")
+            raise RefusalError(415, "an edit must be sent as application/json.")
         return await run_in_threadpool(_edited, explorer, body)
 
     @app.get("/labels.csv")
@@ -180,7 +171,7 @@ def _edited(explorer: Explorer, body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         entry = None
     if not isinstance(entry, dict):
-        raise refusals.RefusalError(422, "an edit must be a JSON object.")
+        raise RefusalError(422, "an edit must be a JSON object.")
     if entry.get("edit") == "split":  # the page says how many parts, not which
         said = explorer.split(entry.get("cluster"), entry.get("parts", 2))
     else:

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from kscn.atomicfile import sync_directory
 from kscn.errors import ModelFileError, reason
-from kscn.modelfile import sync_directory
 
 _FORMAT, _VERSION = "kscn-explore", 1
 # A file may come from elsewhere. It is read whole, and its entries are flat: what holds more
@@ -24,19 +24,10 @@ _MOST_BYTES, _MOST_BRACKETS = 256 * 2**20, 256
 
 
 class Journal:
-    """Entries about one thing, in the order they were made.
+    """Entries about one thing, in the order they were made; a file about another is refused.
 
-    Parameters
-    ----------
-    path : Path
-        The file; it and its directory are made when the first entry is written.
-    about : mapping
-        What the entries are about; a file that is about something else is refused.
-
-    Attributes
-    ----------
-    entries : list of dict
-        Those that were in the file when it was opened.
+    The file and its directory are made when the first entry is written. `entries` are those that
+    were in it when it was opened.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
@@ -45,20 +36,19 @@ class Journal:
         self._file: int | None = None
         self.entries: list[dict[str, Any]] = []
         if path.exists():
-            self._open()
+            self._file = self._open()
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Write one entry; it is on disk when this returns."""
         try:
             if self._file is None:
-                self._open()
+                self._file = self._open()
                 if self.entries:
                     self.close()
                     raise ModelFileError(
                         f"another process has written {self.path} meanwhile; start again to see "
                         "its edits."
                     )
-            assert self._file is not None
             self._write(self._file, entry)
         except OSError as error:
             raise ModelFileError(
@@ -72,36 +62,34 @@ class Journal:
             os.close(self._file)
             self._file = None
 
-    def _open(self) -> None:
+    def _open(self) -> int:
         new = not self.path.exists()
+        file = None
         try:
             self.path.parent.mkdir(exist_ok=True)
             file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-            try:
-                self._lock(file)
-                self.entries = list(self._read(file))
-                if os.fstat(file).st_size == 0:
-                    self._write(file, self._head)
-            except BaseException:
-                os.close(file)
-                raise
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.entries = list(self._read(file))
+            if os.fstat(file).st_size == 0:
+                self._write(file, self._head)
             if new:
                 sync_directory(self.path.parent)
                 sync_directory(self.path.parent.parent)
-        except OSError as error:
+            return file
+        except (OSError, ModelFileError) as error:
+            if file is not None:
+                os.close(file)
+            if isinstance(error, ModelFileError):
+                raise
+            if isinstance(error, BlockingIOError):
+                raise ModelFileError(
+                    f"another process is editing {self.path}; use the page that it serves, or end "
+                    "it."
+                ) from None
             raise ModelFileError(
                 f"cannot open {self.path}: {reason(error)}; make it readable and "
                 "writable, or explore a copy of the run."
             ) from error
-        self._file = file
-
-    def _lock(self, file: int) -> None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ModelFileError(
-                f"another process is editing {self.path}; use the page that it serves, or end it."
-            ) from None
 
     def _write(self, file: int, entry: Mapping[str, Any]) -> None:
         line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
@@ -133,13 +121,13 @@ class Journal:
             try:
                 flat = line.count(b"[") + line.count(b"{") <= _MOST_BRACKETS
                 entry = json.loads(line) if flat else None
-                if not isinstance(entry, dict):
-                    raise ValueError("no object")
             except (ValueError, RecursionError):
+                entry = None
+            if not isinstance(entry, dict):
                 raise ModelFileError(
                     f"line {number} of {self.path} is damaged; repair it, or move the file away to "
                     "begin anew."
-                ) from None
+                )
             if number > 1:
                 yield entry
             elif entry != self._head:

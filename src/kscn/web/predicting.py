@@ -12,27 +12,20 @@ from kscn.data.decoding import read_rgb
 from kscn.data.images import Preparation
 from kscn.errors import InputError
 from kscn.estimators.embedding import encoder_of, has_encoder
-from kscn.export.graph import noise_scale
-from kscn.web.bodies import AT_ONCE, IMAGES, decode, decode_images
+from kscn.web.bodies import IMAGES, decode, decode_images
 
 # Residuals, samples times clusters, that are held at a time.
 _AT_ONCE = 2**22
+# Bytes of a body that is decoded while everybody else waits.
+_SMALL = 32 * 1024
 
 
 class Predictor:
-    """Answers for samples of one shape.
+    """Answers of a fitted model for samples of one shape.
 
-    Parameters
-    ----------
-    model : KSCN or KSubspaces
-        The fitted model.
-    shape : tuple of int
-        Of one sample.
-    white : float, optional
-        The value of a white pixel in the data of the model, for images that come as files: by
-        default the largest value that a network was fitted on, or 255.
-    preparation : Preparation, optional
-        How the images of the run were brought to one size, as those that come as files are then.
+    For images that come as files, `white` is the value of a white pixel in the data of the model,
+    by default the largest value that a network was fitted on, or 255; and `preparation` is how the
+    images of the run were brought to one size, if they were, as these are then.
     """
 
     def __init__(
@@ -45,16 +38,12 @@ class Predictor:
         self.shape = tuple(shape)
         self.kind = type(model).__name__
         self.n_clusters = int(model.n_clusters)
-        self._encoder = None
         self._preparation = preparation
-        # Bytes of a body that is decoded while everybody else waits; images unpack to any size.
-        self.at_once = 0 if preparation is not None or has_encoder(model) else AT_ONCE
-        if has_encoder(model):
-            self._encoder = encoder_of(model)
-            model = model.on_embeddings()
-        self._model = model
-        self._scale = noise_scale(model)
-        scaling = getattr(model, "scaling_", None)
+        self._encoder = encoder_of(model) if has_encoder(model) else None
+        self._model = model if self._encoder is None else model.on_embeddings()
+        # Images of any size may unpack to far more than their bytes.
+        self.at_once = _SMALL if preparation is None and self._encoder is None else 0
+        scaling = getattr(self._model, "scaling_", None)
         if white is None:
             white = 255.0 if scaling is None else 1 / float(scaling.factor)
         # A factor of 1 / 255 comes back with a rounding error.
@@ -99,7 +88,5 @@ class Predictor:
                 "the samples hold values too large to compute with; send them in the units of the "
                 "data that the model was fitted on."
             )
-        label = residual.argmin(axis=1)
-        least = residual.min(axis=1)
-        odds = np.exp(-(residual - least[:, None]) / self._scale)
-        return label, 1 / odds.sum(axis=1), least
+        probability = self._model.model_.probabilities(residual)
+        return residual.argmin(axis=1), probability.max(axis=1), residual.min(axis=1)

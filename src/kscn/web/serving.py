@@ -9,17 +9,31 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 from numpy.typing import NDArray
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from pydantic import BaseModel, Field
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kscn import __version__
-from kscn.web import refusals
 from kscn.web.batching import MicroBatcher
-from kscn.web.bodies import parts_of
-from kscn.web.counters import Counters
-from kscn.web.hosts import is_address, named_host
-from kscn.web.limits import RateLimit, Room, read_body, same, throw_away
+from kscn.web.bodies import IMAGES, parts_of
 from kscn.web.predicting import Predictor
+from kscn.web.requests import (
+    Guard,
+    RateLimit,
+    RefusalError,
+    Room,
+    install_refusals,
+    is_address,
+    named_host,
+    read_body,
+    same,
+)
 
 MEGABYTE = 2**20
 # Rows of an answer that are written while everybody else waits.
@@ -29,6 +43,7 @@ _PATHS = ("/predict", "/health", "/metrics", "/openapi.json")
 _TOGETHER = 256 * MEGABYTE
 # Open without a token: whether the service is up, and how to talk to it.
 _OPEN = ("/health", "/openapi.json")
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
 class Prediction(BaseModel):
@@ -48,7 +63,7 @@ class Predictions(BaseModel):
 class Health(BaseModel):
     """That the service is up, and what it serves."""
 
-    status: str
+    status: str = "ok"
     model: str
     clusters: int
     shape: list[int]
@@ -60,8 +75,34 @@ class Sentence(BaseModel):
     error: str
 
 
-class Guard:
-    """Around everything: counts, limits the rate of each client, and asks for the token.
+class Counters:
+    """Requests by path and status, their times, and the batches they were computed in."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # a second series for each of these
+        self.registry = own = CollectorRegistry()
+        self.requests = Counter(
+            "kscn_requests", "Requests answered.", ("path", "status"), registry=own
+        )
+        self.seconds = Histogram(
+            "kscn_request_seconds",
+            "Time from the request to its answer.",
+            buckets=_SECONDS,
+            registry=own,
+        )
+        self._batches = Counter("kscn_batches", "Batches computed.", registry=own)
+        self._batched = Counter("kscn_batched_requests", "Requests in them.", registry=own)
+        self._samples = Counter("kscn_samples", "Samples in them.", registry=own)
+
+    def batch(self, requests: int, samples: int) -> None:
+        """Count a batch that goes to the model."""
+        self._batches.inc()
+        self._batched.inc(requests)
+        self._samples.inc(samples)
+
+
+class ServiceGuard(Guard):
+    """Counts, limits the rate of each client, and asks for the token.
 
     Without a token, only requests that name this host by its address or by `host` are answered.
     """
@@ -69,17 +110,14 @@ class Guard:
     def __init__(
         self, app: ASGIApp, token: str | None, host: str, rate: float, counters: Counters
     ) -> None:
-        self._app = app
+        super().__init__(app)
         self._token = token
         self._hosts = ("localhost", host.lower())
         self._limit = RateLimit(rate)
         self._counters = counters
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or refuse it."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+        """Take a request, and count it."""
         began, status = time.perf_counter(), 500
 
         async def note(message: Message) -> None:
@@ -88,22 +126,19 @@ class Guard:
                 status = message["status"]
             await send(message)
 
-        path = scope["path"] if scope["path"] in _PATHS else "other"
         try:
-            try:
-                self._check(Request(scope), path)
-            except refusals.RefusalError as refusal:
-                await throw_away(receive)
-                await refusal.response()(scope, receive, note)
-            else:
-                await self._app(scope, receive, note)
+            await super().__call__(scope, receive, note)
         finally:
-            self._counters.request(path, status, time.perf_counter() - began)
+            if scope["type"] == "http":
+                path = scope["path"] if scope["path"] in _PATHS else "other"
+                self._counters.requests.labels(path, str(status)).inc()
+                self._counters.seconds.observe(time.perf_counter() - began)
 
-    def _check(self, request: Request, path: str) -> None:
-        host = named_host(request)
+    def check(self, request: Request) -> None:
+        """Refuse other hosts, too many requests, and wrong tokens."""
+        host, path = named_host(request), request.scope["path"]
         if self._token is None and host not in self._hosts and not is_address(host):
-            raise refusals.RefusalError(
+            raise RefusalError(
                 421,
                 f"this service has no token and does not answer for {host[:80]}; ask for it by "
                 "its address, such as 127.0.0.1, or start it with --token.",
@@ -116,7 +151,7 @@ class Guard:
             return
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not same(given.strip(), self._token):
-            raise refusals.RefusalError(
+            raise RefusalError(
                 401,
                 "the token is missing or wrong; send the header Authorization: Bearer TOKEN.",
                 {"WWW-Authenticate": "Bearer"},
@@ -150,15 +185,15 @@ class Service:
             return await asyncio.to_thread(_answer, columns)
         return _answer(columns)
 
-    async def health(self) -> JSONResponse:
+    async def health(self) -> Health:
         """That the service is up, and what it serves."""
         served = self._predictor
-        about = {"model": served.kind, "clusters": served.n_clusters, "shape": list(served.shape)}
-        return JSONResponse({"status": "ok", **about})
+        return Health(model=served.kind, clusters=served.n_clusters, shape=list(served.shape))
 
     async def metrics(self) -> PlainTextResponse:
         """All counts."""
-        return PlainTextResponse(self.counters.text(), media_type="text/plain; version=0.0.4")
+        text = generate_latest(self.counters.registry).decode()
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
 
 def prediction_app(
@@ -172,22 +207,11 @@ def prediction_app(
 ) -> FastAPI:
     """The service as an ASGI application.
 
-    Parameters
-    ----------
-    predictor : Predictor
-        What answers.
-    token : str, optional
-        Every request but those for /health and /openapi.json must then carry it, as
-        `Authorization: Bearer TOKEN`.
-    host : str
-        A name by which the service may be asked when there is no token, beside addresses and
-        localhost: web pages can point other names at it.
-    rate : float
-        Requests per second that a client may send; 0 for no limit.
-    most_bytes : int
-        Of the body of a request.
-    wait : float
-        Seconds that a request may wait for others to be computed with.
+    With a `token`, every request but those for /health and /openapi.json must carry it, as
+    `Authorization: Bearer TOKEN`. Without one, requests must name the service by an address, as
+    localhost or as `host`: web pages can point other names at it. A client may send `rate` requests
+    per second (0 for no limit) with bodies of `most_bytes`, and a request waits `wait` seconds for
+    others to be computed with.
     """
     service = Service(predictor, most_bytes, wait)
     app = FastAPI(
@@ -197,8 +221,8 @@ def prediction_app(
         docs_url=None,  # those pages load scripts from elsewhere
         redoc_url=None,
     )
-    refusals.install(app)
-    app.add_middleware(Guard, token=token, host=host, rate=rate, counters=service.counters)
+    install_refusals(app)
+    app.add_middleware(ServiceGuard, token=token, host=host, rate=rate, counters=service.counters)
     app.post(
         "/predict",
         response_model=Predictions,
@@ -206,12 +230,9 @@ def prediction_app(
         responses=_refusals(400, 401, 408, 413, 415, 421, 422, 429, 503),
         openapi_extra={"requestBody": _request_body(predictor.shape)},
     )(service.predict)
-    app.get(
-        "/health",
-        response_model=Health,
-        summary="Whether the service is up.",
-        responses=_refusals(400, 421),
-    )(service.health)
+    app.get("/health", summary="Whether the service is up.", responses=_refusals(400, 421))(
+        service.health
+    )
     app.get(
         "/metrics",
         response_class=PlainTextResponse,
@@ -227,21 +248,8 @@ def _answer(columns: tuple[NDArray, ...]) -> JSONResponse:
     return JSONResponse({"predictions": [dict(zip(names, row, strict=True)) for row in rows]})
 
 
-_WHY = {
-    400: "The request cannot be read.",
-    401: "The token is missing or wrong.",
-    408: "The body did not arrive in time.",
-    413: "The body is too large.",
-    415: "The content type is not known.",
-    421: "The service is not known by that name.",
-    422: "The samples are not of the shape or kind that the model takes.",
-    429: "Too many requests of this client.",
-    503: "Too many requests are waiting.",
-}
-
-
 def _refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: {"model": Sentence, "description": _WHY[status]} for status in statuses}
+    return {status: {"model": Sentence} for status in statuses}
 
 
 def _request_body(shape: tuple[int, ...]) -> dict[str, Any]:
@@ -251,22 +259,17 @@ def _request_body(shape: tuple[int, ...]) -> dict[str, Any]:
         sample = {"type": "array", "items": sample, "minItems": length, "maxItems": length}
     samples = {"type": "array", "items": sample, "minItems": 1}
     file = {"type": "string", "format": "binary"}
-    form = {
-        "type": "object",
-        "properties": {"files": {"type": "array", "items": file, "minItems": 1}},
-        "required": ["files"],
-    }
-    wrapped = {
-        "type": "object",
-        "properties": {"samples": samples},
-        "required": ["samples"],
-        "additionalProperties": False,
-    }
+
+    def only(name: str, items: dict[str, Any]) -> dict[str, Any]:
+        return {"type": "object", "properties": {name: items}, "required": [name]}
+
+    wrapped = only("samples", samples) | {"additionalProperties": False}
     kinds: dict[str, Any] = {
         "application/json": {"schema": {"anyOf": [wrapped, samples]}},
         "application/octet-stream": {"schema": {**file, "description": "a .npy file"}},
     }
     if len(shape) > 1:
-        kinds |= {kind: {"schema": file} for kind in ("image/png", "image/jpeg")}
-        kinds["multipart/form-data"] = {"schema": form}
+        files = {"type": "array", "items": file, "minItems": 1}
+        kinds |= {kind: {"schema": file} for kind in IMAGES}
+        kinds["multipart/form-data"] = {"schema": only("files", files)}
     return {"required": True, "content": kinds}

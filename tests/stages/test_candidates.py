@@ -6,7 +6,7 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.decomposition import PCA
 
 from kscn import KSCNPlus, load_model, metrics
-from kscn.stages.spaces import different_units
+from kscn.stages.candidates import different_units
 
 
 def table(rng, n=90):

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kscn.errors import InputError, ModelFileError
-from kscn.web.editor import Editor
-from kscn.web.grouping import Grouping, packed, unpacked
+from kscn.web.editor import Editor, Grouping, packed, unpacked
 from kscn.web.journal import Journal
 
 LABELS = np.array([0, 0, 1, 1, 2, 2, 2, -1])

@@ -8,9 +8,8 @@ pytest.importorskip("fastapi")
 
 from fastapi import Request
 
-from kscn.web import limits
-from kscn.web.limits import RateLimit, read_body, same
-from kscn.web.refusals import RefusalError
+from kscn.web import requests
+from kscn.web.requests import RateLimit, RefusalError, read_body, same
 
 
 class Clock:
@@ -40,7 +39,7 @@ def test_bursts_pass_and_the_average_holds():
 
 
 def test_clients_are_counted_apart_and_forgotten_in_time(monkeypatch):
-    monkeypatch.setattr(limits, "_CLIENTS", 3)
+    monkeypatch.setattr(requests, "_CLIENTS", 3)
     limit = RateLimit(1, Clock())
     assert passed(limit, "a") and not passed(limit, "a")
     assert passed(limit, "b") and passed(limit, "c")
@@ -81,12 +80,12 @@ def test_bodies_are_read_to_their_end_or_refused(monkeypatch):
     assert asyncio.run(read_body(request_of([b"12345", b"67890"]), 10)) == b"1234567890"
     assert status([b"12345", b"678901"]) == 413
     assert status([b"123", None]) == 400
-    monkeypatch.setattr(limits, "_BODY_SECONDS", 0.05)
+    monkeypatch.setattr(requests, "_BODY_SECONDS", 0.05)
     assert status([b"1", b"2"], delay=5) == 408
 
 
 def test_no_more_than_a_bound_is_thrown_away(monkeypatch):
-    monkeypatch.setattr(limits, "_THROWN_AWAY", 25)
+    monkeypatch.setattr(requests, "_THROWN_AWAY", 25)
     for pieces, left in (([b"12345"] * 9, 4), ([b"12345"] * 3, 0), ([b"1", None], 0)):
         waiting = list(pieces)
 
@@ -95,7 +94,7 @@ def test_no_more_than_a_bound_is_thrown_away(monkeypatch):
             kind = "http.disconnect" if piece is None else "http.request"
             return {"type": kind, "body": piece, "more_body": bool(waiting)}
 
-        asyncio.run(limits.throw_away(receive))
+        asyncio.run(requests.throw_away(receive))
         assert len(waiting) == left
 
 

@@ -12,15 +12,15 @@ pytest.importorskip("uvicorn")
 
 from fastapi import FastAPI, Request, Response
 
-from kscn.web import connections, refusals, server
-from kscn.web.limits import read_body
+from kscn.web import server
+from kscn.web.requests import install_refusals, read_body
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 
 def small_app():
     app = FastAPI()
-    refusals.install(app)
+    install_refusals(app)
 
     @app.get("/health")
     async def health():
@@ -40,7 +40,7 @@ def small_app():
 @pytest.fixture
 def connect(monkeypatch):
     """connect() -> a new connection to a server in a thread of this process."""
-    monkeypatch.setattr(connections, "_said", {})
+    monkeypatch.setattr(server, "_said", {})
     listening, ready, opened = server.bind("127.0.0.1", 0), threading.Event(), []
     made = server.make(small_app(), ready.set)
     thread = threading.Thread(target=made.run, args=([listening],))
@@ -65,7 +65,7 @@ def connect(monkeypatch):
 @pytest.fixture
 def impatient(monkeypatch):
     """Clients are waited for a third of a second."""
-    monkeypatch.setattr(connections, "SECONDS", dict.fromkeys(connections.SECONDS, 0.3))
+    monkeypatch.setattr(server, "SECONDS", dict.fromkeys(server.SECONDS, 0.3))
 
 
 def status(client):
@@ -85,7 +85,7 @@ def is_closed(client, seconds=10):
 
 
 def test_idle_connections_make_room_for_new_ones(connect, monkeypatch, caplog):
-    monkeypatch.setattr(connections, "most", lambda: 5)
+    monkeypatch.setattr(server, "most_connections", lambda: 5)
     idle = [connect() for _ in range(12)]
     assert status(connect(HEALTH)) == 200
     assert all(is_closed(client) for client in idle[:8])  # those that waited longest
@@ -153,7 +153,9 @@ def test_nonsense_on_a_connection_writes_no_log(connect, caplog):
 
 
 def test_a_process_without_free_files_says_so_once_and_recovers(connect, monkeypatch, caplog):
-    monkeypatch.setattr(connections, "most", lambda: 10**6)  # as if other files had taken the room
+    monkeypatch.setattr(
+        server, "most_connections", lambda: 10**6
+    )  # as if other files had taken the room
     connect().close()
     clients = [socket.socket() for _ in range(40)]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -175,5 +177,5 @@ def test_a_process_without_free_files_says_so_once_and_recovers(connect, monkeyp
 def test_room_is_left_for_files(monkeypatch):
     for files, expected in ((64, 32), (1024, 512), (10**6, 512), (resource.RLIM_INFINITY, 512)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, files=files: (files, files))
-        assert connections.most() == expected
-        assert connections.most() + 3 * connections.accepted_at_once() < files % 10**9
+        assert server.most_connections() == expected
+        assert server.most_connections() + 3 * server.accepted_at_once() < files % 10**9
