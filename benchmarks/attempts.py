@@ -46,8 +46,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--list", action="store_true", help="only say what would be run")
     parser.add_argument("--out", type=Path, default=record.RESULTS)
     options = parser.parse_args(arguments)
-    path = options.out / "attempts.json"
-    cells = json.loads(path.read_text())["figures"]["cells"] if path.exists() else {}
+    cells = record.figures("attempts", options.out).get("cells", {})
     for row in options.rows or ATTEMPTS:
         for settings in ATTEMPTS[row]:
             for seed in range(options.seeds):

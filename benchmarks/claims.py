@@ -104,8 +104,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--samples", type=int, default=10_000)
     parser.add_argument("--out", type=Path, default=record.RESULTS)
     options = parser.parse_args(arguments)
-    path = options.out / "claims.json"
-    old = json.loads(path.read_text())["figures"] if path.exists() and options.names else {}
+    old = record.figures("claims", options.out) if options.names else {}
     figures = {
         "affinity": {"samples": LARGE, "gb": 8 * LARGE**2 / 1e9},
         "ours": at_scale(),

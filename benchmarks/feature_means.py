@@ -42,8 +42,7 @@ def main() -> None:
     parser.add_argument("sets", nargs="+")
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
-    path = record.RESULTS / "feature_means.json"
-    figures: dict[str, Any] = json.loads(path.read_text())["figures"] if path.exists() else {}
+    figures = record.figures("feature_means")
     for name in options.sets:
         figures[name] = measured(name, options.seeds)
         print(name, json.dumps(figures[name]), flush=True)
@@ -63,7 +62,7 @@ def measured(name: str, seeds: int) -> dict[str, Any]:
         features = PCAFeatures(COMPONENTS, **settings).fit_transform(coefficients)
         features = np.asarray(features, dtype=np.float32)
         found[kind] = {
-            str(seed): percent(
+            str(seed): record.percent(
                 metrics.scores(
                     labels, KMeans(k, n_init=STARTS, random_state=seed).fit_predict(features)
                 )
@@ -73,11 +72,6 @@ def measured(name: str, seeds: int) -> dict[str, Any]:
     found["seconds"] = round(time.perf_counter() - began, 1)
     found["busy_elsewhere"] = elsewhere.busy()
     return found
-
-
-def percent(scores: dict[str, float]) -> dict[str, float]:
-    """Scores in per cent."""
-    return {name: round(100 * value, 2) for name, value in scores.items()}
 
 
 if __name__ == "__main__":

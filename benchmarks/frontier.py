@@ -60,7 +60,7 @@ def main() -> None:
     for name in options.sets:
         x, y = samples(name)
         k = len(np.unique(y))
-        figures = kept(f"{kind}_{name}")
+        figures = record.figures(f"{kind}_{name}")
         if kind == "frontier" and "k-means on pixels" not in figures:
             figures["k-means on pixels"] = plain(x, y, k)
         for seed in range(options.seeds):
@@ -73,12 +73,6 @@ def main() -> None:
             config = {"n": len(x), "k": k, "load": os.getloadavg()}
             record.write(f"{kind}_{name}", config, figures)
         print(name, json.dumps(figures["mean"]))
-
-
-def kept(name: str) -> dict[str, Any]:
-    """The figures of an earlier run."""
-    path = record.RESULTS / f"{name}.json"
-    return dict(json.loads(path.read_text())["figures"]) if path.exists() else {}
 
 
 def samples(name: str) -> tuple[Any, Any]:
@@ -95,7 +89,7 @@ def samples(name: str) -> tuple[Any, Any]:
 def plain(x: Any, y: Any, k: int) -> dict[str, Any]:
     """k-means on pixels, the best of 20 by its objective."""
     model = KMeans(k, n_init=20, random_state=0).fit(x.reshape(len(x), -1).astype(np.float32))
-    return percent(metrics.scores(y, model.labels_))
+    return record.percent(metrics.scores(y, model.labels_))
 
 
 def whole(x: Any, y: Any, k: int, seed: int) -> dict[str, Any]:
@@ -106,8 +100,8 @@ def whole(x: Any, y: Any, k: int, seed: int) -> dict[str, Any]:
         STAGES[r["stage"]]: round(r["seconds"], 1) for r in model.history_ if r["stage"] in STAGES
     }
     return beside | {
-        "start": percent(metrics.scores(y, model.start_labels_)),
-        "final": percent(metrics.scores(y, model.labels_)),
+        "start": record.percent(metrics.scores(y, model.start_labels_)),
+        "final": record.percent(metrics.scores(y, model.labels_)),
         "seconds": round(seconds, 1),
         "seconds until the end of": until,
         "chosen": model.chosen_,
@@ -122,7 +116,7 @@ def on_features(model: KSCNPlus, x: Any, y: Any, k: int) -> dict[str, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         means = KMeans(k, n_init=10, random_state=0).fit(features)
-    return percent(metrics.scores(y, means.labels_))
+    return record.percent(metrics.scores(y, means.labels_))
 
 
 def held_out(x: Any, y: Any, k: int, seed: int) -> dict[str, Any]:
@@ -151,11 +145,6 @@ def fitted(x: Any, k: int, seed: int) -> tuple[KSCNPlus, float]:
     began = time.perf_counter()
     model = KSCNPlus(k, random_state=seed).fit(x)
     return model, time.perf_counter() - began
-
-
-def percent(scores: dict[str, float]) -> dict[str, float]:
-    """Scores in percent."""
-    return {name: round(100 * value, 2) for name, value in scores.items()}
 
 
 def mean(rows: list[dict[str, Any]]) -> dict[str, Any]:

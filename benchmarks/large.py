@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import record
 
 SMALL, MIDDLE = 70_000, 700_000
 COMPONENTS, CLUSTERS = 50, 10
@@ -43,9 +44,6 @@ def main() -> None:
         kind, n = options.part.split(":")
         print(json.dumps(PARTS[kind](options.folder, int(n))))
         return
-
-    import record
-
     figures: dict[str, Any] = {}
     sizes = [SMALL, *(n for n in (MIDDLE, options.images) if n > SMALL)]
     parts = [f"write:{options.images}", f"pretrain:{SMALL}"]
@@ -184,15 +182,7 @@ def fitted(model: Any, X: Any) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(X)
-    return {"seconds": time.perf_counter() - began, "peak_resident_mb": resident("VmHWM")}
-
-
-def resident(field: str) -> float:
-    """VmRSS (now) or VmHWM (peak) of this process in MB."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) / 1024
-    raise RuntimeError(f"/proc/self/status has no {field}")
+    return {"seconds": time.perf_counter() - began, "peak_resident_mb": record.resident("VmHWM")}
 
 
 def score(folder: Path, found: Any) -> dict[str, float]:

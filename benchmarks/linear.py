@@ -162,27 +162,19 @@ def growth(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def resident(field: str) -> float:
-    """VmRSS (now) or VmHWM (peak) of this process in MB."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) / 1024
-    raise RuntimeError(f"/proc/self/status has no {field}")
-
-
 def child(path: str) -> None:
     """Fit a file in a process of its own, and print time and growth of resident memory."""
     warm, _, _ = data.make_union_of_subspaces(20_000, 10, 64, 5, random_state=0)
     KSubspaces(10, subspace_dim=5, n_init=2, max_iter=2, random_state=0).fit(warm)
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak of the warm-up
-    before = resident("VmRSS")
+    before = record.resident("VmRSS")
     # The start is not measured: it does not depend on n. Random bases keep the loop busy.
     bases = np.linalg.qr(np.random.default_rng(1).standard_normal((10, 64, 5)))[0]
     model = KSubspaces(10, subspace_dim=5, init=bases, max_iter=5, tol=0.0, random_state=0)
     began = time.perf_counter()
     model.fit(np.load(path, mmap_mode="r"))
     seconds = time.perf_counter() - began
-    grown = resident("VmHWM") - before
+    grown = record.resident("VmHWM") - before
     per_sample = 1e6 * seconds / len(model.labels_)
     print(
         json.dumps({"seconds": seconds, "us_per_sample": per_sample, "peak_growth_mb": grown}),

@@ -9,7 +9,6 @@ installed is left out. Samples are points near 100 subspaces of dimension 12 wit
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -18,9 +17,9 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+import record
 import torch
 from numpy.typing import NDArray
-from record import RESULTS, write
 
 from kscn import data
 from kscn.neighbours import nearest
@@ -109,8 +108,7 @@ def main() -> None:
     rows = np.random.default_rng(0).choice(len(x), ASKED, replace=False)
     true = nearest_of(x, rows)
     config = {"samples": len(x), "dimensions": DIMENSIONS, "neighbours": COUNT, "threads": 1}
-    kept = RESULTS / "neighbours.json"
-    figures = json.loads(kept.read_text())["figures"] if sys.argv[1:] and kept.exists() else {}
+    figures = record.figures("neighbours") if sys.argv[1:] else {}
     for name in sys.argv[1:] or RIVALS:
         module, run = RIVALS[name]
         if module is not None and find_spec(module) is None:
@@ -127,7 +125,7 @@ def main() -> None:
             figures[name]["megabytes"] = round(megabytes(packages))
             figures[name]["version"] = version(packages[0])
         print(name, figures[name], flush=True)
-        write("neighbours", config, figures)
+        record.write("neighbours", config, figures)
 
 
 if __name__ == "__main__":

@@ -166,7 +166,7 @@ def pool(selection: Any, y: NDArray) -> dict[str, Any]:
             "space": str(entry.candidate.space),
             "method": str(entry.candidate.method),
             "measure": round(float(entry.value), 4),
-            **percent(metrics.scores(truth, np.asarray(entry.candidate.labels))),
+            **record.percent(metrics.scores(truth, np.asarray(entry.candidate.labels))),
         }
         for entry in selection.tried
     ]
@@ -196,11 +196,7 @@ def together(pools: list[dict[str, Any]]) -> dict[str, Any]:
 def scored(problems: list[Problem], labels: list[NDArray]) -> dict[str, float]:
     """Scores in per cent, as means over the problems."""
     rows = [metrics.scores(y, found) for (_, y), found in zip(problems, labels, strict=True)]
-    return percent({name: float(np.mean([row[name] for row in rows])) for name in rows[0]})
-
-
-def percent(scores: dict[str, float]) -> dict[str, float]:
-    return {name: round(100 * value, 2) for name, value in scores.items()}
+    return record.percent({name: float(np.mean([row[name] for row in rows])) for name in rows[0]})
 
 
 def flat(x: NDArray) -> NDArray:
@@ -236,8 +232,7 @@ def run(problems: list[Problem], seed: int, methods: list[str], umap: Umap | Non
 
 def kept(folder: Path) -> dict[str, Any]:
     """The sets of earlier runs."""
-    path = folder / "panel.json"
-    return dict(json.loads(path.read_text())["figures"]["sets"]) if path.exists() else {}
+    return dict(record.figures("panel", folder).get("sets", {}))
 
 
 def write(sets: dict[str, Any], folder: Path) -> None:

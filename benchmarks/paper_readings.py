@@ -142,8 +142,8 @@ class Study:
         model.set_params(epochs=reading["epochs"]).fit(self.images)
         fits = [r for r in model.history_ if r["stage"] == "fit"]
         return {
-            "start": percent(metrics.scores(self.labels, start)),
-            **percent(metrics.scores(self.labels, model.labels_)),
+            "start": record.percent(metrics.scores(self.labels, start)),
+            **record.percent(metrics.scores(self.labels, model.labels_)),
             "epochs": model.n_iter_,
             "sizes": np.bincount(model.labels_, minlength=self.k).tolist(),
             "relative residual": [round(r["relative"], 5) for r in (fits[0], fits[-1])],
@@ -244,8 +244,7 @@ def main(arguments: list[str] | None = None) -> None:
         os.environ["KSCN_DATA"] = options.data
     options.work.mkdir(parents=True, exist_ok=True)
     name = "paper_readings" if options.samples is None else f"paper_readings_{options.samples}"
-    path = options.out / f"{name}.json"
-    cells = json.loads(path.read_text())["figures"]["cells"] if path.exists() else {}
+    cells = record.figures(name, options.out).get("cells", {})
     studies: dict[str, Study] = {}
 
     def measure(reading: Reading, seed: int) -> None:
@@ -281,11 +280,6 @@ def scored(cells: dict[str, Any], sets: list[str]) -> list[tuple[Reading, float]
         if all("acc" in run for run in runs):
             found.append((reading, float(np.mean([[r["acc"], r["nmi"]] for r in runs]))))
     return found
-
-
-def percent(scores: dict[str, float]) -> dict[str, float]:
-    """Scores in per cent."""
-    return {name: round(100 * value, 2) for name, value in scores.items()}
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from record import RESULTS, write
+import record
 from scipy import sparse
 from sklearn.cluster import SpectralClustering
 from sklearn.datasets import load_digits
@@ -147,8 +147,7 @@ if __name__ == "__main__":
     parser.add_argument("--clustpy", metavar="PYTHON", help="an environment with clustpy")
     parser.add_argument("what", nargs="*", default=["DEC", "DCN", "ssc-omp"])
     asked = parser.parse_args()
-    earlier = RESULTS / "peers.json"
-    figures = json.loads(earlier.read_text())["figures"] if earlier.exists() else {}
+    figures = record.figures("peers")
     for what in asked.what:
         if what == "ssc-omp":
             figures[what] = ssc_omp()
@@ -157,4 +156,4 @@ if __name__ == "__main__":
         else:
             parser.error(f"{what} needs --clustpy PYTHON")
     config = {"pretrain_epochs": PRETRAIN, "epochs": EPOCHS, "batch_size": BATCH, "seed": 0}
-    write("peers", config, figures)
+    record.write("peers", config, figures)

@@ -41,6 +41,25 @@ def write(
     print(f"wrote {os.path.relpath(path)}")
 
 
+def figures(name: str, folder: Path = RESULTS) -> dict[str, Any]:
+    """The figures of an earlier run, or none."""
+    path = folder / f"{name}.json"
+    return dict(json.loads(path.read_text())["figures"]) if path.exists() else {}
+
+
+def percent(scores: dict[str, float]) -> dict[str, float]:
+    """Scores in per cent."""
+    return {name: round(100 * value, 2) for name, value in scores.items()}
+
+
+def resident(field: str) -> float:
+    """VmRSS (now) or VmHWM (peak) of this process in MB."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError(f"/proc/self/status has no {field}")
+
+
 def _told(argument: str) -> str:
     """An argument without the folders of this machine."""
     return Path(argument).name if os.path.isabs(argument) else argument

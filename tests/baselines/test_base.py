@@ -42,7 +42,7 @@ def test_its_parameters_and_samples_are_checked_and_empty_clusters_named():
         ByRow(3, size=0).fit(X)
     with pytest.raises(InputError, match="n_samples=30 should be >= n_clusters=31"):
         ByRow(31).fit(X)
-    with pytest.raises(InputError, match=r"All 9 sample\(s\) of X are equal"):
+    with pytest.raises(InputError, match=r"All 9 samples of X are equal"):
         ByRow(2).fit(np.ones((9, 2)))
     with pytest.warns(ConvergenceWarning, match="2 of the 5 clusters ended up empty") as found:
         ByRow(5).fit(X)

@@ -107,9 +107,9 @@ def test_no_sample_expresses_itself(monkeypatch):
     images, _ = blobs()
     seen = []
 
-    def spy(codes, **settings):
+    def spy(codes, *settings):
         seen.append(codes.clone())
-        return code_affinity(codes, **settings)
+        return code_affinity(codes, *settings)
 
     monkeypatch.setattr(dsc_net, "code_affinity", spy)
     start = quick(epochs=0).fit(images)

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import rel_entr
-from sklearn.exceptions import NotFittedError
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from kscn.baselines import edesc
 from kscn.baselines.edesc import EDESC, Bases, share_loss, sharpened
-from kscn.data import as_source, load, make_union_of_subspaces
+from kscn.data import load, make_union_of_subspaces
 from kscn.errors import InputError, TrainingError
 from kscn.metrics import clustering_accuracy
 
@@ -176,14 +174,6 @@ def test_the_same_seed_gives_the_same_labels_and_leaves_torch_alone():
     np.testing.assert_array_equal(one.bases_, two.bases_)
 
 
-def test_the_container_does_not_matter(tmp_path):
-    X, _ = union()
-    np.save(tmp_path / "X.npy", X)
-    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
-    for same in (torch.from_numpy(X), as_source(X), mapped, tmp_path / "X.npy"):
-        np.testing.assert_array_equal(quick().fit_predict(same), fitted().labels_)
-
-
 def test_images_are_flattened():
     images = np.abs(union()[0]).reshape(-1, 3, 4)
     model = quick().fit(images)
@@ -219,15 +209,9 @@ def test_training_stops_when_labels_stay():
     assert model.n_iter_ == 1
 
 
-@parametrize_with_checks([quick(3, pretrain_epochs=20, learning_rate=1e-2, n_init=3)])
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
-
-
 @pytest.mark.parametrize(
     "params, words",
     [
-        ({"n_clusters": 0}, "n_clusters=0"),
         ({"n_clusters": 151}, "n_samples=150 should be >= n_clusters=151"),
         ({"subspace_dim": 0}, "subspace_dim=0"),
         ({"latent_dim": 1}, "latent_dim=1 must be None or an integer of at least 2"),
@@ -240,9 +224,6 @@ def test_scikit_learn_checks(estimator, check):
         ({"joint_learning_rate": -1}, "joint_learning_rate=-1"),
         ({"epochs": -1}, "epochs=-1"),
         ({"batch_size": 0}, "batch_size=0"),
-        ({"device": "abacus"}, "device='abacus'"),
-        ({"callbacks": "print"}, "callbacks"),
-        ({"random_state": -1}, "random_state=-1"),
     ],
 )
 def test_bad_arguments_are_refused_by_name(params, words):
@@ -250,32 +231,8 @@ def test_bad_arguments_are_refused_by_name(params, words):
         quick().set_params(**params).fit(union()[0])
 
 
-@pytest.mark.parametrize(
-    "spoil, words",
-    [
-        (lambda X: np.where(np.arange(150)[:, None] == 7, np.nan, X), "contains NaN"),
-        (lambda X: np.where(np.arange(150)[:, None] == 7, np.inf, X), "contains infinity"),
-        (lambda X: X[:1], "n_samples=1"),
-        (lambda X: X[0], "Expected 2D array"),
-    ],
-)
-def test_bad_samples_are_refused_in_words(spoil, words):
-    with pytest.raises(InputError, match=words):
-        quick(1).fit(spoil(union()[0]))
-
-
-def test_equal_samples_and_divergence_are_told():
-    with pytest.raises(InputError, match=r"All 20 sample\(s\) of X are equal"):
-        quick().fit(np.ones((20, 4)))
+def test_divergence_is_told():
     with pytest.raises(TrainingError, match="lower learning_rate"):
         quick(learning_rate=1e18, pretrain_epochs=4).fit(union()[0])
     with pytest.raises(TrainingError, match="lower learning_rate"):
         quick(joint_learning_rate=1e18, epochs=4).fit(union()[0])
-
-
-def test_a_failed_fit_leaves_no_old_model_behind():
-    model = quick(pretrain_epochs=0, epochs=0).fit(union()[0])
-    with pytest.raises(InputError):
-        model.fit(np.full((9, 12), np.nan))
-    with pytest.raises(NotFittedError):
-        model.predict(union()[0])

@@ -6,7 +6,8 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 
 from kscn.baselines.base import best_of
-from kscn.baselines.kmeans import PixelKMeans
+from kscn.baselines.kmeans import PixelKMeans, nearest_centre
+from kscn.data import as_source
 from kscn.metrics import adjusted_rand
 
 X, Y = make_blobs(300, 5, centers=6, cluster_std=2.0, random_state=3)
@@ -57,3 +58,13 @@ def test_bytes_and_images_are_taken_as_they_are():
         PixelKMeans(6, random_state=0).fit_predict(images),
         PixelKMeans(6, random_state=0).fit_predict(flat),
     )
+
+
+def test_the_nearest_centre_is_found_in_any_precision():
+    rng = np.random.default_rng(0)
+    # Expanding the square would leave nothing of the distances.
+    far, centres = (rng.standard_normal((n, 16)).astype(np.float32) * 4 + 1e6 for n in (60, 3))
+    labels, distance = nearest_centre(as_source(far), centres)
+    apart = ((far[:, None].astype(np.float64) - centres.astype(np.float64)) ** 2).sum(axis=2)
+    np.testing.assert_array_equal(labels, apart.argmin(axis=1))
+    np.testing.assert_allclose(distance, apart.min(axis=1))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from kscn.baselines.layerwise import LayerInputs, LayerPair, pretrain_layers
+from kscn.baselines.pretrained import LayerInputs, LayerPair, train_layers
 from kscn.data import as_source
 from kscn.errors import TrainingError
 from kscn.nn import DenseAutoencoder, InputScaling
@@ -29,14 +29,10 @@ def built(hidden=(16, 8), latent_dim=3):
     return DenseAutoencoder(12, hidden, latent_dim)
 
 
-def pretrained(network, epochs=8, on_epoch=lambda layer, epoch, losses: None, **settings):
-    settings = {
-        "learning_rate": 5e-3,
-        "schedule": "constant",
-        "dropout": 0.1,
-        "generator": torch.Generator().manual_seed(1),
-    } | settings
-    pretrain_layers(network, minibatches(), epochs=epochs, on_epoch=on_epoch, **settings)
+def pretrained(network, epochs=8, on_record=lambda record: False, learning_rate=5e-3):
+    generator = torch.Generator().manual_seed(1)
+    settings = {"learning_rate": learning_rate, "generator": generator, "on_record": on_record}
+    train_layers(network, minibatches(), 0.1, epochs, **settings)
     return network
 
 
@@ -51,13 +47,14 @@ def test_the_whole_network_restores_better_although_it_was_never_trained_as_one(
 
 
 def test_every_layer_learns_in_turn_and_its_error_falls():
-    heard = []
-    pretrained(built(), on_epoch=lambda *record: heard.append(record))
-    assert [(layer, epoch) for layer, epoch, _ in heard] == [
-        (layer, epoch) for layer in range(3) for epoch in range(1, 9)
+    records = []
+    pretrained(built(), on_record=records.append)
+    stages = [f"pretrain layer {layer}" for layer in (1, 2, 3)]
+    assert [(record["stage"], record["epoch"]) for record in records] == [
+        (stage, epoch) for stage in stages for epoch in range(1, 9)
     ]
-    for layer in range(3):
-        errors = [losses.reconstruction for which, _, losses in heard if which == layer]
+    for stage in stages:
+        errors = [record["reconstruction"] for record in records if record["stage"] == stage]
         assert errors[-1] < errors[0]
 
 
@@ -65,11 +62,11 @@ def test_training_a_layer_leaves_all_others_alone():
     network = built()
     states = []
 
-    def keep(layer, epoch, losses):
+    def keep(record):
         states.append([[p.clone() for p in (*d.parameters(), *u.parameters())]
                        for d, u in network.layer_pairs()])  # fmt: skip
 
-    pretrained(network, epochs=1, on_epoch=keep)
+    pretrained(network, epochs=1, on_record=keep)
     start = [[*d.parameters(), *u.parameters()] for d, u in built().layer_pairs()]
     for trained, (before, after) in enumerate(zip([start, *states[:-1]], states, strict=True)):
         for layer in range(3):
@@ -127,12 +124,12 @@ def test_the_same_seed_gives_the_same_weights_and_leaves_torch_alone():
 def test_a_listener_ends_the_layer_it_hears_of():
     heard = []
 
-    def stop(layer, epoch, losses):
-        heard.append((layer, epoch))
-        return layer == 1 and epoch == 2
+    def stop(record):
+        heard.append(record["stage"])
+        return record["stage"] == "pretrain layer 2" and record["epoch"] == 2
 
-    pretrained(built(), epochs=3, on_epoch=stop)
-    assert [sum(layer == which for layer, _ in heard) for which in range(3)] == [3, 2, 3]
+    pretrained(built(), epochs=3, on_record=stop)
+    assert [heard.count(f"pretrain layer {layer}") for layer in (1, 2, 3)] == [3, 2, 3]
 
 
 def test_a_network_of_one_layer_is_linear_both_ways():

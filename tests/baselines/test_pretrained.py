@@ -10,7 +10,7 @@ import torch
 
 from kscn.baselines import pretrained as module
 from kscn.baselines.autoencoder import AutoencoderKMeans
-from kscn.baselines.pretrained import Recipe, fingerprint
+from kscn.baselines.pretrained import fingerprint, recipe_for
 from kscn.data import as_source
 from kscn.errors import InputError
 
@@ -106,7 +106,7 @@ def test_other_samples_settings_or_seeds_have_networks_of_their_own(tmp_path, ot
 
 
 def test_the_checksum_is_of_values_and_not_of_containers(tmp_path):
-    recipe = Recipe("sae", {}, 1, 2, 16, 0)
+    recipe = {"kind": "sae", "seed": 0}
     np.save(tmp_path / "x.npy", IMAGES)
     expected = fingerprint(as_source(IMAGES), recipe)
     for same in (IMAGES[::-1].copy()[::-1], torch.from_numpy(IMAGES), tmp_path / "x.npy"):
@@ -196,11 +196,11 @@ def test_vectors_are_centred_with_a_mean_square_of_one():
 def test_auto_gives_a_number_of_steps_within_most_epochs(n, layer_epochs, epochs):
     batches = SimpleNamespace(per_epoch=-(-n // 256), batch_size=256)
     network = SimpleNamespace(config=dict)
-    recipe = Recipe.of(network, "sae", "auto", "auto", batches, 0)
-    assert (recipe.layer_epochs, recipe.epochs) == (layer_epochs, epochs)
-    recipe = Recipe.of(network, "sae", 7, 8, batches, 0)
-    assert (recipe.layer_epochs, recipe.epochs) == (7, 8)
-    assert Recipe.of(network, "cae", "auto", 8, batches, 0).layer_epochs == 0
+    recipe = recipe_for(network, "sae", "auto", "auto", batches, 0)
+    assert (recipe["layer_epochs"], recipe["epochs"]) == (layer_epochs, epochs)
+    recipe = recipe_for(network, "sae", 7, 8, batches, 0)
+    assert (recipe["layer_epochs"], recipe["epochs"]) == (7, 8)
+    assert recipe_for(network, "cae", "auto", 8, batches, 0)["layer_epochs"] == 0
 
 
 def test_vectors_are_refused_by_the_convolutional_network():

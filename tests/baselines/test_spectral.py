@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy import sparse
 
-from kscn.baselines import spectral
-from kscn.baselines.spectral import (
+from kscn.baselines import self_expression
+from kscn.baselines.self_expression import (
     angular_affinity,
     keep_largest,
     keep_largest_dense,
@@ -47,7 +47,7 @@ def span_distance(a, b):
 @pytest.mark.parametrize("small", [10, 1000])
 def test_embedding_spans_the_leading_eigenvectors(form, small, monkeypatch):
     monkeypatch.setattr(
-        spectral, "CONSTANTS", spectral.Constants(small=small)
+        self_expression, "CONSTANTS", self_expression.Constants(small=small)
     )  # by iterations, and by full decomposition
     affinity, _ = blocks([40, 30, 50], between=0.02)
     found = spectral_embedding(form(affinity), 3, seed=0)
@@ -139,7 +139,7 @@ def test_angular_affinity_is_a_power_of_cosines():
 
 @pytest.mark.parametrize("small", [10, 1000])
 def test_symmetric_factors_are_those_of_the_svd(small, monkeypatch):
-    monkeypatch.setattr(spectral, "CONSTANTS", spectral.Constants(small=small))
+    monkeypatch.setattr(self_expression, "CONSTANTS", self_expression.Constants(small=small))
     rng = np.random.default_rng(0)
     matrix = rng.standard_normal((60, 60))
     matrix = matrix + matrix.T

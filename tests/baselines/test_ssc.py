@@ -9,8 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso
 
 from kscn.baselines import ssc
-from kscn.baselines.lasso import Atoms, sparse_codes
-from kscn.baselines.ssc import SSC, largest_products
+from kscn.baselines.ssc import SSC, Atoms, largest_products, sparse_codes
 from kscn.data import make_union_of_subspaces
 from kscn.errors import InputError
 from kscn.metrics import clustering_accuracy
@@ -23,7 +22,7 @@ def union(n=60, k=3, d=12, p=2, noise=0.05, **kwargs):
     return X, y
 
 
-def solve(atoms, weight, *, n=None, affine=False, tol=1e-8, max_iter=10000, block=512):
+def solve(atoms, weight, *, n=None, affine=False, tol=1e-8, max_iter=10000):
     """Codes as a dense array (n, m)."""
     n = len(atoms) if n is None else n
     weights = torch.as_tensor(np.broadcast_to(weight, (n,)).copy())
@@ -33,7 +32,6 @@ def solve(atoms, weight, *, n=None, affine=False, tol=1e-8, max_iter=10000, bloc
         penalty=float(weights.max()),
         max_iter=max_iter,
         tol=tol,
-        block=block,
     )
     codes = np.zeros((n, len(atoms)))
     codes[found.rows, found.columns] = found.values
@@ -95,10 +93,11 @@ def test_further_atoms_join_the_lasso():
         np.testing.assert_allclose(codes[i], lasso(atoms, i, 50.0), atol=1e-6)
 
 
-def test_samples_are_solved_independently_of_their_batch():
+def test_samples_are_solved_independently_of_their_batch(monkeypatch):
     X, _ = union(n=50)
     whole, _ = solve(X, 40.0)
-    np.testing.assert_allclose(solve(X, 40.0, block=7)[0], whole, atol=1e-6)
+    monkeypatch.setattr(ssc, "CONSTANTS", ssc.Constants(block=7))
+    np.testing.assert_allclose(solve(X, 40.0)[0], whole, atol=1e-6)
 
 
 def test_weight_zero_means_no_code():

@@ -10,10 +10,10 @@ import pytest
 
 from kscn import KSubspaces, metrics
 from kscn.chosen import duration
+from kscn.cli.demo import strip
 from kscn.cli.rundir import read_run
 from kscn.cli.summary import size_lines
 from kscn.cli.terminal import Terminal
-from kscn.cli.thumbnails import strip, thumbnail
 from kscn.data import load
 from kscn.stages import refine
 
@@ -73,19 +73,18 @@ IMAGE = np.array([[0.0, 1.0, 0.0, 1.0], [0.0, 0.0, 1.0, 1.0]])
 
 
 def test_two_pixels_share_a_character():
-    assert thumbnail(BLOCKS, IMAGE) == [" ▀▄█"]
-    assert thumbnail(ASCII, IMAGE) == [" '.#"]
+    assert strip(BLOCKS, [IMAGE]) == [" ▀▄█"]
+    assert strip(ASCII, [IMAGE]) == [" '.#"]
 
 
 def test_colours_show_both_pixels_in_grey():
-    (line,) = thumbnail(COLOUR, IMAGE[:, 1:2])
-    assert line == "\x1b[38;5;255m\x1b[48;5;232m▀"  # white above black
+    (line,) = strip(COLOUR, [IMAGE[:, 1:2]])
+    assert line == "\x1b[38;5;255m\x1b[48;5;232m▀\x1b[0m"  # white above black
 
 
-def test_a_strip_ends_every_image_with_a_reset():
-    (line,) = strip([["a"], ["b"]], COLOUR)
-    assert line == "a\x1b[0m b\x1b[0m"
-    assert strip([["a", "c"], ["b", "d"]], BLOCKS) == ["a b", "c d"]
+def test_images_stand_side_by_side_and_end_with_a_reset():
+    assert strip(COLOUR, [IMAGE, IMAGE])[0].count("\x1b[0m") == 2
+    assert strip(BLOCKS, [np.tile(IMAGE, (2, 1)), np.tile(IMAGE, (2, 1))]) == [" ▀▄█  ▀▄█"] * 2
 
 
 def test_bars_are_to_scale():

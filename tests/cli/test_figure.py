@@ -6,7 +6,6 @@ import torch
 from PIL import Image
 
 from kscn import KSCN, load_model
-from kscn.cli import figure
 from kscn.errors import InputError
 from kscn.experiments import pretraining
 from kscn.report import figures
@@ -104,7 +103,7 @@ def test_one_fit_of_data_gives_both_latents(made, kscn, tmp_path, seen):
         np.testing.assert_allclose(ours.places, theirs.places, atol=1e-5)
 
 
-def test_a_kept_model_is_taken_instead_of_pretraining_again(
+def test_a_saved_model_is_taken_instead_of_pretraining_again(
     made, kscn, tmp_path, seen, monkeypatch
 ):
     monkeypatch.setattr(pretraining, "repeat", lambda *_: pytest.fail("pretrained again"))
@@ -115,13 +114,6 @@ def test_a_kept_model_is_taken_instead_of_pretraining_again(
     model = load_model(made / "run" / "model")
     expected = pretraining.codes(model.autoencoder_, model.scaling_, np.load(made / "x.npy"))
     np.testing.assert_allclose(seen["panels"][0].places, expected[:, :2], atol=1e-6)
-    model.save(made / "run" / figure.PRETRAINED)
-    try:
-        assert kscn("figure", "latent", made / "run", "-o", output).exit_code == 0
-    finally:
-        for file in (made / "run" / figure.PRETRAINED).iterdir():
-            file.unlink()
-        (made / "run" / figure.PRETRAINED).rmdir()
 
 
 def test_other_samples_and_named_classes(made, kscn, tmp_path, seen):

@@ -11,7 +11,7 @@ from sklearn.datasets import load_iris
 
 import kscn as package
 from kscn import baselines
-from kscn.cli.fit import _estimator_options, _taken, choose
+from kscn.cli.fit import _taken, choose, command
 from kscn.cli.progress import FitProgress
 from kscn.cli.rundir import plain, read_run
 from kscn.data import load
@@ -318,7 +318,8 @@ def test_options_of_others_are_refused_by_a_baseline(labels_only, one_sentence, 
 
 def test_every_option_of_the_command_belongs_to_some_method():
     taken = _taken("kscn-s") | _taken("k-subspaces") | _taken("best")
-    assert set(_estimator_options()) <= taken
+    of_the_run = {"data", "clusters", "output", "resume", "overwrite", "size", "skip_broken"}
+    assert {option.name for option in command.params} - of_the_run <= taken | {"method", "seed"}
 
 
 # --- config and progress ------------------------------------------------------------------------
@@ -337,7 +338,7 @@ def test_any_plain_value_survives_toml():
 
 def test_progress_shows_every_stage_with_its_own_total():
     seen = []
-    with FitProgress(("this run", 1, 6)) as progress:
+    with FitProgress(("this run", 1, 6, ", 5 s left")) as progress:
         for record in (
             {"stage": "pretrain", "epoch": 3, "epochs": 20, "reconstruction": 1.25},
             {"stage": "search", "round": 2, "rounds": 5, "starts": 8, "objective": 10.0},
@@ -347,9 +348,10 @@ def test_progress_shows_every_stage_with_its_own_total():
             {"stage": "nothing to count"},
         ):
             progress(None, record)
-            all_runs, task = progress.bars.tasks
+            all_runs, task = progress.tasks
             seen.append((task.description, task.completed, task.total, task.fields["note"]))
     assert (all_runs.description, all_runs.completed, all_runs.total) == ("this run", 1, 6)
+    assert all_runs.fields["note"] == "2 of 6, 5 s left"
     assert seen == [
         ("pretraining", 3, 20, "error 1.25"),
         ("trying starts", 2, 5, "objective 10"),

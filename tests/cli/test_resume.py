@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 
 import kscn as package
 from kscn.cli import rundir
-from kscn.cli.history import HistoryFile
+from kscn.cli.rundir import HistoryFile
 from kscn.errors import ModelFileError
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `import warm`
@@ -140,14 +140,17 @@ def test_a_stopped_run_goes_on_to_the_same_labels(
 
 def test_a_lock_file_that_nobody_holds_is_in_nobodys_way(tmp_path):
     (tmp_path / rundir.LOCK).touch()
-    held = rundir.lock(tmp_path)
-    with pytest.raises(ModelFileError, match="another process"):
-        rundir.lock(tmp_path)
-    rundir.unlock(held)
+    with (
+        rundir.locked(tmp_path),
+        pytest.raises(ModelFileError, match="another process"),
+        rundir.locked(tmp_path),
+    ):
+        pass
     assert os.listdir(tmp_path) == []
     other = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(other, fcntl.LOCK_EX)  # a lock of the directory itself is another matter
-    rundir.unlock(rundir.lock(tmp_path))
+    with rundir.locked(tmp_path):
+        pass
     os.close(other)
 
 

@@ -126,8 +126,7 @@ def test_evaluate_refuses_what_does_not_fit(one_sentence, kscn, files, finished,
     assert "not both" in both.stderr
 
 
-def test_long_label_files_are_written_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(label_files, "_ROWS_AT_ONCE", 7)
+def test_labels_are_read_as_they_were_written(tmp_path):
     labels = np.arange(23) % 5
     with atomic_file(tmp_path / "l.csv") as file:
         label_files.write_labels(file, labels)

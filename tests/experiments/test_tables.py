@@ -98,22 +98,34 @@ def test_a_file_may_hold_tables_of_ones_own(tmp_path):
     [
         ("", "it is empty"),
         ("[photos", "cannot read the table"),
-        ("photos = 1", "photos stands outside of any section"),
+        ("photos = 1", "photos is 1, not a table"),
         ("[photos]\nclusters = 3", r"\[photos\] has no data set"),
-        ("[photos.digits]\nk-means = {}", r"\[photos\] needs clusters"),
-        ("[photos]\nclusters = 0\n[photos.digits]\nk-means = {}", r"\[photos\] needs clusters"),
-        ("[photos]\nclusters = 3\nname = 'x'", "photos.name is no section of methods"),
-        ("[photos]\nclusters = 3\n[photos.digits]\nk-means = 5", "k-means in .* is no table"),
-        ("[photos]\nclusters = 3\n[photos.digits]\nk-means = {f1 = 5}", "has 'f1', which is none"),
-        ("[photos]\nclusters = 3\n[photos.digits]\nk-means = {acc = '5'}", "acc of .* is '5', not"),
-        ("[photos]\nclusters = 3\n[photos.digits]\nk-means = {acc = 500}", "is 500, not a number"),
+        ("[photos.digits]\nk-means = {}", "photos.clusters is missing, not an integer from 1"),
+        (
+            "[photos]\nclusters = 0\n[photos.digits]\nk-means = {}",
+            "photos.clusters is 0, not an integer",
+        ),
+        ("[photos]\nclusters = 3\nname = 'x'", "photos.name is 'x', not a table"),
+        (
+            "[photos]\nclusters = 3\n[photos.digits]\nk-means = 5",
+            "photos.digits.k-means is 5, not a table",
+        ),
+        ("[photos]\nclusters = 3\n[photos.digits]\nk-means = {f1 = 5}", "has f1, which is none"),
+        (
+            "[photos]\nclusters = 3\n[photos.digits]\nk-means = {acc = '5'}",
+            "k-means.acc is '5', not a number",
+        ),
+        (
+            "[photos]\nclusters = 3\n[photos.digits]\nk-means = {acc = 500}",
+            "acc is 500, not a number from -100 to 100",
+        ),
         (
             "[photos]\nclusters = 3\n[photos.digits]\nsource = 5",
-            "source of photos.digits is no name of data",
+            "photos.digits.source is 5, not a text",
         ),
         (
             "[photos]\nclusters = 3\n[photos.digits]\nsettings = { k-means = 5 }",
-            "settings of photos.digits are no tables of parameters",
+            "photos.digits.settings.k-means is 5, not a table",
         ),
         ("[photos]\nclusters = 3\n[photos.'a/b']\nk-means = {}", "name 'a/b' is not letters"),
         (

@@ -149,7 +149,7 @@ def test_what_is_no_image_is_refused(shape):
 @pytest.mark.parametrize(
     ("params", "told"),
     [
-        ({"J": "many"}, "use 'auto'"),
+        ({"J": "many"}, "must be 'auto' or an integer"),
         ({"J": 4}, "lower J=4"),
         ({"J": 0}, "J=0"),
         ({"J": 1.5}, "J=1.5"),

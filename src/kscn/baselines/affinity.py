@@ -1,20 +1,63 @@
-"""What methods with an affinity share: the cost before any work, spectral clustering after it."""
+"""What methods with an n x n affinity share: the cost before it, spectral clustering after."""
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from kscn.baselines.base import Baseline, all_samples
-from kscn.baselines.cost import Cost, check_affordable
-from kscn.baselines.spectral import spectral_labels
+from kscn.baselines.self_expression import spectral_labels
 from kscn.constraints import Integer, parameter
 from kscn.data import Source
+from kscn.errors import InputError
 from kscn.runtime.blocks import working_dtype
 from kscn.stages import validation as check
+
+# One pass over a large matrix takes about as long as this many operations per entry in a product.
+PASS = 50.0
+# Operations per entry to make a dense affinity and embed by it: a few passes to raise it to a power
+# and some hundred products with vectors.
+EMBEDDING = 150 * PASS
+# Side of the matrix product that measures the machine, a few milliseconds.
+PROBE = 768
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Peak memory beyond the samples in bytes, and arithmetic in floating-point operations."""
+
+    memory: float
+    operations: float
+
+    @property
+    def seconds(self) -> float:
+        """Rough time on this machine."""
+        return self.operations / _operations_per_second()
+
+    def __str__(self) -> str:
+        minutes = self.seconds / 60
+        duration = f"{minutes:.0f} minutes" if minutes < 100 else f"{minutes / 60:,.0f} hours"
+        if minutes < 2:
+            duration = f"{max(self.seconds, 1):.0f} s"
+        memory = max(self.memory / 1e9, 0.1)
+        return f"about {memory:,.1f} GB of memory and roughly {duration}"
+
+
+@lru_cache(maxsize=1)
+def _operations_per_second() -> float:
+    a = torch.ones(PROBE, PROBE)
+    taken = []
+    for _ in range(4):  # the fastest: the first also starts threads, any may be interrupted
+        began = time.perf_counter()
+        a @ a
+        taken.append(time.perf_counter() - began)
+    return 2 * PROBE**3 / max(min(taken), 1e-6)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -28,6 +71,11 @@ class AffinityBaseline(Baseline):
     ----------
     max_samples : int, default=12000
         More samples are refused: time and mostly memory grow with their square.
+
+    Attributes
+    ----------
+    affinity_ : ndarray or scipy.sparse.csr_array of shape (n, n)
+        Symmetric; near zero for samples of different clusters.
     """
 
     max_samples: int = parameter(12_000, Integer(1))
@@ -51,7 +99,13 @@ class AffinityBaseline(Baseline):
     def _affordable(self, n: int, d: int, itemsize: int) -> Cost:
         """The cost, unless there are too many samples."""
         cost = self._cost(n, d, itemsize)
-        check_affordable(type(self).__name__, n, self.max_samples, cost)
+        if n > self.max_samples:
+            raise InputError(
+                f"{type(self).__name__} of {n:,} samples would need {cost}, which grow with the "
+                f"square of the samples; it takes at most max_samples={self.max_samples:,}. Use "
+                "KSubspaces or KSCN, which need no affinity, cluster a subset, or raise "
+                "max_samples."
+            )
         return cost
 
     def _samples(self, source: Source) -> Tensor:

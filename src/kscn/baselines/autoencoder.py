@@ -11,13 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.cluster import KMeans
 from sklearn.utils import Tags
 from torch import Tensor, nn
 
-from kscn.baselines.base import Baseline, best_of
-from kscn.baselines.centres import CentreBaseline
-from kscn.baselines.pretrained import CONSTANTS, Recipe, train_or_restore
+from kscn.baselines.base import Baseline
+from kscn.baselines.kmeans import CentreBaseline
+from kscn.baselines.pretrained import CONSTANTS, recipe_for, train_or_restore
 from kscn.constraints import Integer, parameter
 from kscn.data import Source
 from kscn.errors import InputError
@@ -31,12 +30,19 @@ from kscn.stages import validation as check
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class NetworkBaseline(Baseline):
-    """A method with an autoencoder, `autoencoder_`, for samples scaled by `scaling_`.
+    """A method with an autoencoder.
 
     Parameters
     ----------
     batch_size : int, default=256
         Samples per step.
+
+    Attributes
+    ----------
+    autoencoder_ : torch.nn.Module
+        With `encode` and `decode`, for samples scaled by `scaling_`.
+    scaling_ : torch.nn.Module
+        From samples to what the autoencoder takes.
     """
 
     batch_size: int = parameter(256, Integer(1))
@@ -81,13 +87,9 @@ class NetworkBaseline(Baseline):
 
     def _latents(self, source: Source) -> Source:
         """Samples as the network encodes them."""
-        expected = self._sample_shape
-        if len(expected) == 3 and networks.image_shape(source.shape) != expected:
-            raise InputError(
-                f"X has samples of shape {source.shape}, but {type(self).__name__} is expecting "
-                f"images of {expected} (channels, height, width)."
-            )
-        self._set_network(self.autoencoder_, self.scaling_, expected)  # the device may be another
+        networks.check_images(source, self._sample_shape, type(self).__name__)
+        # The device may be another than it was.
+        self._set_network(self.autoencoder_, self.scaling_, self._sample_shape)
         return encode(self._batches(source), Encoder(self.autoencoder_, IdentityLatent()))
 
     def _usable_latents(self, source: Source) -> Source:
@@ -99,7 +101,25 @@ class NetworkBaseline(Baseline):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class AutoencoderBaseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkBaseline):
-    """A method that begins with a pretrained autoencoder; parameters as for `AutoencoderKMeans`."""
+    """A method that begins with a pretrained autoencoder.
+
+    Parameters
+    ----------
+    autoencoder : {"sae", "cae"}, default="sae"
+        "sae": dense, d-500-500-2000-10, pretrained layer by layer with 20 % of each layer's input
+        dropped, then trained as a whole; takes vectors or flattened images. "cae": stride-2
+        convolutions with 20-10-5 channels, trained as a whole; takes images.
+    autoencoder_params : mapping or None, default=None
+        Arguments of it, such as {"hidden": (200,), "latent_dim": 5}.
+    layer_epochs : int or "auto", default="auto"
+        Epochs of each layer of "sae". "auto" gives 3,000 steps, in at most 50 epochs.
+    pretrain_epochs : int or "auto", default="auto"
+        Epochs of the whole network. "auto" gives 12,000 steps, in at most 200 epochs. The history
+        has a record of each epoch, or one that names the network kept.
+    cache : bool or path-like, default=True
+        Keep the pretrained network for the same samples, settings and seed: in `pretrained/` of
+        the directory where data sets are cached, or in a directory of your own.
+    """
 
     autoencoder: str = parameter("sae", "cae")
     autoencoder_params: Mapping[str, Any] | None = None
@@ -115,7 +135,7 @@ class AutoencoderBaseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Net
         self._build_network(self.autoencoder, self.autoencoder_params, source, brightest)
         network, batches, seed = self.autoencoder_, self._batches(source), self.random_state_
         epochs = self.layer_epochs, self.pretrain_epochs
-        recipe = Recipe.of(network, self.autoencoder, *epochs, batches, seed)
+        recipe = recipe_for(network, self.autoencoder, *epochs, batches, seed)
         train_or_restore(network, batches, recipe, self.cache, self._record)
         self._n_features_out = self.autoencoder_.latent_dim
 
@@ -130,25 +150,15 @@ class AutoencoderBaseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Net
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class LatentCentreBaseline(AutoencoderBaseline, CentreBaseline):
-    """A method whose clusters are the samples with latents nearest to centres.
+class AutoencoderKMeans(AutoencoderBaseline, CentreBaseline):
+    """k-means on the latent of a pretrained autoencoder: SAE-KM and CAE-KM.
 
-    k-means on the pretrained latent gives the centres to begin with; a subclass trains on in
-    `_train`.
+    Methods that train network and centres further are subclasses.
     """
-
-    n_init: int = parameter(20, Integer(1))
 
     def _find_centres(self, source: Source) -> NDArray:
         self._pretrain(source)
-        latents = np.asarray(self._usable_latents(source))
-
-        def start(seed: int) -> KMeans:
-            return KMeans(self.n_clusters, n_init=1, random_state=seed).fit(latents)
-
-        best = best_of(start, self.n_init, self.random_state_, self._record)
-        self.n_iter_ = int(best.n_iter_)
-        centres = torch.from_numpy(best.cluster_centers_)
+        centres = torch.from_numpy(self._k_means(np.asarray(self._usable_latents(source))))
         return self._train(self._batches(source), centres).cpu().numpy()
 
     def _train(self, batches: Minibatches, centres: Tensor) -> Tensor:
@@ -157,47 +167,3 @@ class LatentCentreBaseline(AutoencoderBaseline, CentreBaseline):
 
     def _features(self, source: Source) -> Source:
         return self._latents(source)
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class AutoencoderKMeans(LatentCentreBaseline):
-    """k-means on the latent of a pretrained autoencoder: SAE-KM and CAE-KM.
-
-    Parameters
-    ----------
-    n_clusters, device, random_state, callbacks
-        As for all methods, see `kscn.baselines`.
-    autoencoder : {"sae", "cae"}, default="sae"
-        "sae": dense, d-500-500-2000-10, pretrained layer by layer with 20 % of each layer's input
-        dropped, then trained as a whole; takes vectors or flattened images. "cae": stride-2
-        convolutions with 20-10-5 channels, trained as a whole; takes images.
-    autoencoder_params : mapping or None, default=None
-        Arguments of it, such as {"hidden": (200,), "latent_dim": 5}.
-    layer_epochs : int or "auto", default="auto"
-        Epochs of each layer of "sae". "auto" gives 3,000 steps, in at most 50 epochs.
-    pretrain_epochs : int or "auto", default="auto"
-        Epochs of the whole network. "auto" gives 12,000 steps, in at most 200 epochs.
-    batch_size : int, default=256
-        Samples per step.
-    n_init : int, default=20
-        Starts of k-means; the lowest sum of squared distances wins.
-    cache : bool or path-like, default=True
-        Keep the pretrained network for the same samples, settings and seed: in `pretrained/` of
-        the directory where data sets are cached, or in a directory of your own.
-
-    Attributes
-    ----------
-    labels_, history_, random_state_, n_features_in_
-        As for all methods; `labels_` equals `predict(X)`. The history has one record per epoch of
-        pretraining (or one that names the network kept) and per start of k-means.
-    cluster_centers_ : ndarray of shape (k, m)
-        Centres in the latent.
-    inertia_ : float
-        Sum of squared distances of latents to the nearest centre.
-    autoencoder_ : torch.nn.Module
-        With `encode` and `decode`, for samples scaled by `scaling_`.
-    scaling_ : torch.nn.Module
-        From samples to what the autoencoder takes.
-    n_iter_ : int
-        Iterations of the best start of k-means.
-    """

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,15 +23,12 @@ from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators.base import HistoryMixin, warn_of_empty
 from kscn.runtime.blocks import Blocks, check_finite, working_dtype
+from kscn.runtime.group import ALONE
 from kscn.runtime.labels import canonical_order
 from kscn.stages import validation as check
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-Callbacks = Iterable[Callable[[Any, dict[str, Any]], object]]
-# Rows that are compared with the first one at a time.
-ROWS = 4096
 
 
 @dataclass(eq=False, repr=False)
@@ -37,15 +36,44 @@ class Baseline(HistoryMixin, ClusterMixin, BaseEstimator, ABC):
     """A clustering method with a seed, a history and callbacks.
 
     A subclass is a dataclass: its fields are its parameters, besides the fields here, and say what
-    they may be. It does its work in `_fit`, which sets `labels_`.
-    `kscn.baselines` describes the parameters and attributes that all have.
+    they may be. It does its work in `_fit`, which sets `labels_`. Its docstring describes what it
+    adds; what its base classes have is put in.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters.
+    device : str, default="auto"
+        Torch device; "auto" takes a GPU when there is one.
+    random_state : int, RandomState or None, default=None
+        Seed of everything random.
+    callbacks : sequence of callables, default=()
+        Called as `callback(estimator, record)` with each history record; one that returns True
+        ends the stage that it is called in.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n,)
+        Cluster of every sample, equal to `predict(X)` where there is such a method. Clusters are
+        numbered by falling size.
+    history_ : list of dict
+        What was recorded in the course of the fit, each record with its `stage` and the `seconds`
+        since the fit began.
+    random_state_, n_features_in_ : int
+        The seed used, the number of features.
     """
 
     n_clusters: int = parameter(8, Integer(1))
     _: KW_ONLY
     device: str = "auto"
     random_state: int | np.random.RandomState | None = None
-    callbacks: Callbacks = ()
+    callbacks: Iterable[Callable[[Any, dict[str, Any]], object]] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__doc__:
+            bases = [base for base in reversed(cls.__bases__) if issubclass(base, Baseline)]
+            cls.__doc__ = _with_inherited(cls.__doc__, [base.__doc__ or "" for base in bases])
 
     def fit(self, X: Any, y: object = None) -> Self:
         """Cluster X.
@@ -64,7 +92,7 @@ class Baseline(HistoryMixin, ClusterMixin, BaseEstimator, ABC):
         self.random_state_ = check.seed(self.random_state)
         self.history_ = []
         self._began = time.perf_counter()
-        refuse_equal(source)
+        check.unequal(source, ALONE)
         self._fit(source)
         warn_of_empty(self.labels_, self.n_clusters, stacklevel=2)
         return self
@@ -103,6 +131,29 @@ class Baseline(HistoryMixin, ClusterMixin, BaseEstimator, ABC):
         return tags
 
 
+def _with_inherited(doc: str, inherited: list[str]) -> str:
+    """A numpydoc docstring that also has the parameters and attributes of others."""
+    documents = [_sections(one) for one in (*inherited, doc)]
+    merged = documents[-1]
+    for heading in ("Parameters", "Attributes"):
+        # By name, so that an own entry takes the place of an inherited one.
+        entries: dict[str, str] = {}
+        for sections in documents:
+            for entry in re.split(r"\n(?=\S)", sections[heading]):
+                entries[entry.partition(" :")[0]] = entry
+        merged[heading] = "\n".join(filter(None, entries.values()))
+    prose = merged.pop("")
+    return "\n\n".join([prose, *(f"{h}\n{'-' * len(h)}\n{text}" for h, text in merged.items())])
+
+
+def _sections(doc: str) -> dict[str, str]:
+    """The parts of a docstring by their headings, the first without one."""
+    prose, *rest = re.split(r"^(\w+)\n-+\n", inspect.cleandoc(doc), flags=re.MULTILINE)
+    found = {"": prose, "Parameters": "", "Attributes": ""}
+    found |= dict(zip(rest[::2], rest[1::2], strict=True))
+    return {heading: text.strip() for heading, text in found.items()}
+
+
 Parts = TypeVar("Parts", NDArray, Tensor)
 Value = TypeVar("Value")
 
@@ -110,19 +161,10 @@ Value = TypeVar("Value")
 def largest_first(
     parts: Parts, assign: Callable[[Parts], tuple[NDArray, Value]]
 ) -> tuple[Parts, NDArray, Value]:
-    """Number clusters by falling size; labels are exactly what `assign` gives for that order.
+    """What makes each cluster (centres, bases), labels and a value, in the order of falling size.
 
-    Parameters
-    ----------
-    parts : ndarray or Tensor, shape (k, ...)
-        What makes each cluster: its centre or its basis.
-    assign : callable
-        From parts to the labels (n,) of all samples and some value, such as an objective.
-
-    Returns
-    -------
-    parts, labels, value
-        In the new order.
+    `assign` gives labels (n,) and some value, such as an objective, for parts (k, ...). Labels are
+    those of the new order exactly, since a tie goes to the first.
     """
     k = len(parts)
     labels, value = assign(parts)
@@ -135,32 +177,14 @@ def largest_first(
     return parts, labels, value
 
 
-class HasInertia(Protocol):
-    """A fitted model with an objective."""
-
-    inertia_: float
-
-
-Model = TypeVar("Model", bound=HasInertia)
-
-
 def best_of(
-    fit: Callable[[int], Model], n_init: int, seed: int, record: Callable[[dict[str, Any]], bool]
-) -> Model:
-    """The fitted model with the lowest `inertia_` of several seeds.
+    fit: Callable[[int], Any], n_init: int, seed: int, record: Callable[[dict[str, Any]], bool]
+) -> Any:
+    """The fitted model with the lowest `inertia_` of `n_init` seeds drawn from `seed`.
 
-    Parameters
-    ----------
-    fit : callable
-        From a seed to a fitted model.
-    n_init : int
-        Number of fits.
-    seed : int
-        Of the seeds.
-    record : callable
-        Called with a history record after each fit; returning True ends the search.
+    `record` is called with a history record after each fit; returning True ends the search.
     """
-    best: Model | None = None
+    best: Any = None
     for turn, drawn in enumerate(np.random.RandomState(seed).randint(2**31 - 1, size=n_init)):
         found = fit(int(drawn))
         if best is None or found.inertia_ < best.inertia_:
@@ -169,19 +193,7 @@ def best_of(
         entry = {"stage": "search", "round": turn + 1, "rounds": n_init, "objective": objective}
         if record(entry):
             break
-    assert best is not None
     return best
-
-
-def refuse_equal(source: Source) -> None:
-    """Refuse samples that are all the same; one that differs ends the reading."""
-    first = source[:1]
-    for _, rows in source.batches(ROWS):
-        if (rows != first).any():  # also NaN, which is refused by a name of its own later
-            return
-    raise InputError(
-        f"All {len(source)} sample(s) of {source.name} are equal; there is nothing to cluster."
-    )
 
 
 def all_samples(source: Source, device: torch.device) -> Tensor:

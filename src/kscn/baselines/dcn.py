@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from kscn.baselines.autoencoder import LatentCentreBaseline
+from kscn.baselines.autoencoder import AutoencoderKMeans
 from kscn.constraints import Integer, Number, parameter
 from kscn.errors import TrainingError
 from kscn.runtime.device import kept_memory
@@ -18,7 +18,7 @@ START_COUNT = 100
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DCN(LatentCentreBaseline):
+class DCN(AutoencoderKMeans):
     """Deep clustering network: reconstruction, with latents pulled to centres of k-means.
 
     For every mini-batch, latents are assigned to the nearest centre m; one step of Adam lowers
@@ -29,24 +29,15 @@ class DCN(LatentCentreBaseline):
 
     Parameters
     ----------
-    n_clusters, device, random_state, callbacks
-        As for all methods, see `kscn.baselines`.
     weight : float, default=1.0
         Weight of the distance to centres.
     epochs : int, default=50
-        Passes over the samples.
+        Passes over the samples, each with a record in the history.
     learning_rate : float, default=1e-4
         Of Adam.
-    autoencoder, autoencoder_params, layer_epochs, pretrain_epochs, batch_size, n_init, cache
-        The pretrained network and k-means on it, as for `AutoencoderKMeans`; "cae" is the DCN
-        with a convolutional network.
 
     Attributes
     ----------
-    labels_ : ndarray of shape (n,)
-        Nearest centre of every sample, equal to `predict(X)`.
-    cluster_centers_, inertia_, autoencoder_, scaling_, history_, random_state_, n_features_in_
-        As for `AutoencoderKMeans`; the history also has one record per epoch.
     n_iter_ : int
         Epochs.
     """
@@ -68,7 +59,7 @@ class DCN(LatentCentreBaseline):
             totals = torch.zeros(2, dtype=torch.float64, device=batches.device)
             for _, x in batches.shuffled(generator):
                 z = network.encode(x)
-                labels = nearest(z.detach(), centres)
+                labels = torch.cdist(z.detach(), centres).argmin(dim=1)
                 error, distance = losses(network.decode(z), x, z, centres[labels])
                 optimizer.zero_grad(set_to_none=True)
                 (error + self.weight / 2 * distance).backward()
@@ -95,11 +86,6 @@ class DCN(LatentCentreBaseline):
         return centres
 
 
-def nearest(z: Tensor, centres: Tensor) -> Tensor:
-    """The nearest centre (n,) of each latent."""
-    return torch.cdist(z, centres).argmin(dim=1)
-
-
 def losses(restored: Tensor, x: Tensor, z: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
     """|x - restored|^2 and |z - own centre|^2, summed over numbers, the mean over samples."""
     error = nn.functional.mse_loss(restored, x, reduction="sum") / len(x)
@@ -112,8 +98,7 @@ def running_means(
     """Centres (k, m) and counts (k,) after meeting latents z (n, m) with given labels, in turn.
 
     For every sample count += 1 and m += (z - m) / count. That keeps count * m growing by z, so the
-    samples of a mini-batch can be met all at once: m becomes (count m + sum of z) / (count + n),
-    which is m + (sum of (z - m)) / (count + n).
+    samples of a mini-batch can be met all at once: m becomes m + (sum of (z - m)) / (count + n).
     """
     pull = torch.zeros_like(centres).index_add_(0, labels, z - centres[labels])
     counts = counts.index_add(0, labels, torch.ones_like(z[:, 0]))

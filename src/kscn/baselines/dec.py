@@ -6,8 +6,8 @@ version of these assignments, refreshed every few batches.
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kscn.baselines.autoencoder import LatentCentreBaseline
+from kscn.baselines.autoencoder import AutoencoderKMeans
 from kscn.constraints import Integer, Number, parameter
 from kscn.data import Source
 from kscn.errors import TrainingError
@@ -28,8 +28,26 @@ from kscn.stages import validation as check
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class TargetBaseline(LatentCentreBaseline):
-    """What DEC and IDEC share: training towards a target that is refreshed every few batches."""
+class TargetBaseline(AutoencoderKMeans):
+    """What DEC and IDEC share: training towards a target that is refreshed every few batches.
+
+    Parameters
+    ----------
+    update_every : int, default=140
+        Mini-batches between two refreshes of the target.
+    max_iter : int, default=140
+        Most refreshes: 19,600 steps in all. The history has a record of each, with the share of
+        labels `changed` since the one before.
+    tol : float, default=1e-3
+        Stop when a smaller share of the labels changed between two refreshes.
+    learning_rate : float, default=1e-3
+        Of Adam.
+
+    Attributes
+    ----------
+    n_iter_ : int
+        Refreshes of the target.
+    """
 
     update_every: int = parameter(140, Integer(1))
     max_iter: int = parameter(140, Integer(0))
@@ -50,17 +68,17 @@ class TargetBaseline(LatentCentreBaseline):
         centres = torch.from_numpy(self.cluster_centers_).to(check.device(self.device))
         return soft_assignments(latents, centres).cpu().numpy()
 
-    @kept_memory()
     def _train(self, batches: Minibatches, centres: Tensor) -> Tensor:
         # Dropout and the like draw from torch's global generator: seeded, and then as it was.
-        with seeded(self.random_state_, batches.device):
+        with kept_memory(), seeded(self.random_state_, batches.device):
             return self._follow_targets(batches, centres)
 
     def _follow_targets(self, batches: Minibatches, centres: Tensor) -> Tensor:
         network = self.autoencoder_
         moving = nn.Parameter(centres.to(batches.device, torch.float32, copy=True))
         optimizer = self._optimizer(network, moving)
-        stream = endless(batches, torch.Generator().manual_seed(self.random_state_))
+        generator = torch.Generator().manual_seed(self.random_state_)
+        stream = (batch for _ in itertools.count() for batch in batches.shuffled(generator))
         labels: Tensor | None = None
         loss = torch.zeros((), dtype=torch.float64, device=batches.device)
         self.n_iter_ = 0
@@ -105,28 +123,10 @@ class DEC(TargetBaseline):
 
     Parameters
     ----------
-    n_clusters, device, random_state, callbacks
-        As for all methods, see `kscn.baselines`.
-    update_every : int, default=140
-        Mini-batches between two refreshes of the target.
-    max_iter : int, default=140
-        Most refreshes: 19,600 steps in all.
-    tol : float, default=1e-3
-        Stop when a smaller share of the labels changed between two refreshes.
-    learning_rate, momentum : float, default=0.01, 0.9
+    learning_rate : float, default=0.01
         Of stochastic gradient descent.
-    autoencoder, autoencoder_params, layer_epochs, pretrain_epochs, batch_size, n_init, cache
-        The pretrained network and k-means on it, as for `AutoencoderKMeans`.
-
-    Attributes
-    ----------
-    labels_ : ndarray of shape (n,)
-        Most likely cluster of every sample, equal to `predict(X)`.
-    cluster_centers_, inertia_, autoencoder_, scaling_, history_, random_state_, n_features_in_
-        As for `AutoencoderKMeans`; the history also has one record per refresh, with the share of
-        labels `changed` since the one before.
-    n_iter_ : int
-        Refreshes of the target.
+    momentum : float, default=0.9
+        Of stochastic gradient descent.
     """
 
     learning_rate: float = parameter(0.01, Number(0))
@@ -149,21 +149,8 @@ class IDEC(TargetBaseline):
 
     Parameters
     ----------
-    n_clusters, device, random_state, callbacks
-        As for all methods, see `kscn.baselines`.
     gamma : float, default=0.1
         Weight of the divergence.
-    learning_rate : float, default=1e-3
-        Of Adam.
-    update_every, max_iter, tol
-        As for `DEC`.
-    autoencoder, autoencoder_params, layer_epochs, pretrain_epochs, batch_size, n_init, cache
-        The pretrained network and k-means on it, as for `AutoencoderKMeans`.
-
-    Attributes
-    ----------
-    labels_, cluster_centers_, inertia_, n_iter_, autoencoder_, scaling_, history_, random_state_
-        As for `DEC`.
     """
 
     gamma: float = parameter(0.1, Number(0))
@@ -204,9 +191,3 @@ def soft_assignments(latents: Source, centres: Tensor) -> Tensor:
     centres = centres.detach()
     blocks = Blocks(latents, centres.dtype, centres.device, batch_size=4096)
     return torch.cat([log_assignments(z, centres).exp() for _, z in blocks])
-
-
-def endless(batches: Minibatches, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-    """Shuffled mini-batches, epoch after epoch."""
-    while True:
-        yield from batches.shuffled(generator)

@@ -13,12 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kscn.baselines.affinity import AffinityBaseline
+from kscn.baselines.affinity import EMBEDDING, PASS, AffinityBaseline, Cost
 from kscn.baselines.autoencoder import NetworkBaseline
-from kscn.baselines.cost import PASS, Cost
 from kscn.baselines.pretrained import train_alone
 from kscn.baselines.self_expression import code_affinity, mean_energy, ridge_codes
-from kscn.baselines.spectral import EMBEDDING
 from kscn.constraints import POSITIVE, Integer, Number, parameter
 from kscn.data import Source
 from kscn.errors import TrainingError
@@ -44,8 +42,6 @@ class DSCNet(NetworkBaseline, AffinityBaseline):
 
     Parameters
     ----------
-    n_clusters, device, random_state, callbacks
-        As for all methods, see `kscn.baselines`.
     subspace_dim : int, default=9
         Dimension of the subspaces; the codes' affinity has rank `n_clusters * subspace_dim + 1`.
     autoencoder : {"auto", "cae", "sae"} or torch.nn.Module, default="auto"
@@ -65,28 +61,18 @@ class DSCNet(NetworkBaseline, AffinityBaseline):
     power : float, default=8.0
         Affinity is max(0, cosine)^power between rows of the codes' factors.
     pretrain_epochs : int, default=40
-        Epochs of the autoencoder by itself, in batches.
+        Epochs of the autoencoder by itself, in batches, each with a record in the history.
     epochs : int, default=30
-        Steps of autoencoder and codes together.
+        Steps of autoencoder and codes together, likewise.
     batch_size : int, default=256
         Samples per step of pretraining.
     learning_rate : float, default=1e-3
         Of Adam, for the networks.
     code_learning_rate : float, default=1e-4
         Of Adam, for the codes.
-    max_samples : int, default=12000
-        More samples are refused: memory and time grow with their square.
 
     Attributes
     ----------
-    labels_, history_, random_state_, n_features_in_
-        As for all methods; the history has the cost, one record per epoch of both stages, and the
-        start of spectral clustering.
-    affinity_ : ndarray of shape (n, n)
-    autoencoder_ : torch.nn.Module
-        With `encode` and `decode`, for samples scaled by `scaling_`.
-    scaling_ : torch.nn.Module
-        From samples to what the autoencoder takes.
     code_weight_ : float
         The weight used.
     n_iter_ : int
@@ -120,19 +106,14 @@ class DSCNet(NetworkBaseline, AffinityBaseline):
         train_alone(
             self.autoencoder_,
             batches,
-            epochs=self.pretrain_epochs,
+            self.pretrain_epochs,
             learning_rate=self.learning_rate,
             generator=torch.Generator().manual_seed(self.random_state_),
             on_record=self._record,
         )
         codes = self._train_codes(self.autoencoder_, batches.read(0, len(source)))
-        return code_affinity(
-            codes,
-            rank=self.n_clusters * self.subspace_dim + 1,
-            keep=self.keep,
-            power=self.power,
-            seed=self.random_state_,
-        )
+        rank = self.n_clusters * self.subspace_dim + 1
+        return code_affinity(codes, rank, self.keep, self.power, self.random_state_)
 
     def _train_codes(self, network: Any, z: Tensor) -> Tensor:
         """The second stage: networks and codes (n, n) together."""

@@ -43,13 +43,7 @@ POOL = 10_000
 
 
 class Bases(IdentityLatent):
-    """k bases D_j beside the latent, so that they are trained with the network.
-
-    Parameters
-    ----------
-    bases : Tensor, shape (k, d, p)
-        Where they begin.
-    """
+    """k bases D_j (k, d, p) beside the latent, so that they are trained with the network."""
 
     def __init__(self, bases: Tensor) -> None:
         super().__init__()
@@ -61,14 +55,11 @@ class Bases(IdentityLatent):
         k, d, p = self.bases.shape
         return self.bases.permute(1, 0, 2).reshape(d, k * p)
 
-    def energies(self, z: Tensor) -> Tensor:
-        """|D_j^T z|^2 of latents z (n, d), shape (n, k)."""
-        k, _, p = self.bases.shape
-        return rows_times(z, self.flat).unflatten(1, (k, p)).square().sum(dim=2)
-
     def shares(self, z: Tensor, eta: float) -> Tensor:
         """The soft assignment of latents z (n, d), shape (n, k)."""
-        raised = self.energies(z) + eta * self.bases.shape[2]
+        k, _, p = self.bases.shape
+        energies = rows_times(z, self.flat).unflatten(1, (k, p)).square().sum(dim=2)  # |D_j^T z|^2
+        raised = energies + eta * p
         return raised / raised.sum(dim=1, keepdim=True)
 
     def norm_error(self) -> Tensor:
@@ -94,19 +85,7 @@ def share_loss(
 ) -> SubspaceLoss:
     """beta KL(target | shares) / k, plus `orthogonality` times what keeps the bases orthonormal.
 
-    Parameters
-    ----------
-    bases : Bases
-        Trained by this loss.
-    target : Tensor, shape (n, k)
-        Shares to come to, of all samples.
-    beta, eta, orthogonality : float
-        As in `EDESC`.
-
-    Returns
-    -------
-    loss : callable
-        Of latents (b, d) and the numbers (b,) of their samples.
+    The target (n, k) is that of all samples; the loss is of latents (b, d) and their numbers (b,).
     """
 
     def loss(z: Tensor, indices: Tensor) -> Tensor:
@@ -135,8 +114,6 @@ class EDESC(NetworkBaseline):
 
     Parameters
     ----------
-    n_clusters, device, random_state, callbacks
-        As for all methods, see `kscn.baselines`.
     subspace_dim : int, default=5
         Columns in a basis.
     hidden : sequence of int, default=(500, 500, 1000)
@@ -153,13 +130,11 @@ class EDESC(NetworkBaseline):
     n_init : int, default=20
         Starts of k-means.
     pretrain_epochs : int, default=50
-        Epochs of the autoencoder alone.
+        Epochs of the autoencoder alone, each with a record in the history.
     epochs : int, default=50
-        Epochs of network and bases together at most.
+        Epochs of network and bases together at most, likewise.
     tol : float, default=0.001
         Stop when no more than this share of samples changed cluster in an epoch.
-    batch_size : int, default=256
-        Samples per step.
     learning_rate : float, default=1e-3
         Of Adam while the autoencoder is pretrained.
     joint_learning_rate : float, default=1e-4
@@ -168,15 +143,8 @@ class EDESC(NetworkBaseline):
 
     Attributes
     ----------
-    labels_, history_, random_state_, n_features_in_
-        As for all methods; `labels_` equals `predict(X)`, the history has one record per epoch of
-        both stages.
     bases_ : ndarray of shape (k, latent_dim, p)
         The bases, near orthonormal.
-    autoencoder_ : nn.DenseAutoencoder
-        With `encode` and `decode`, for samples scaled by `scaling_`.
-    scaling_ : nn.InputScaling
-        From samples to what the autoencoder takes.
     n_iter_ : int
         Epochs of the second stage.
 
@@ -209,19 +177,25 @@ class EDESC(NetworkBaseline):
         check_size(self.n_clusters, self._latent_dim())
 
     def _latent_dim(self) -> int:
-        if self.latent_dim is None:
-            return int(self.n_clusters * self.subspace_dim)
-        return int(self.latent_dim)
+        given = self.latent_dim
+        return int(self.n_clusters * self.subspace_dim if given is None else given)
 
     def _fit(self, source: Source) -> None:
         generator = torch.Generator().manual_seed(self.random_state_)
         self._eta = self.eta  # shares go by that of the fit, whatever is set later
         scaling = InputScaling.of(source, image=len(source.shape) > 1)
-        self._set_network(self._build(), scaling, (self.n_features_in_,))
+        try:
+            with seeded(self.random_state_):  # layers draw their weights from torch's own generator
+                network = DenseAutoencoder(self.n_features_in_, self.hidden, self._latent_dim())
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"hidden={self.hidden!r} must be a sequence of positive integers ({error})."
+            ) from None
+        self._set_network(network, scaling, (self.n_features_in_,))
         train_alone(
             self.autoencoder_,
             self._batches(source),
-            epochs=self.pretrain_epochs,
+            self.pretrain_epochs,
             learning_rate=self.learning_rate,
             generator=generator,
             on_record=self._record,
@@ -235,16 +209,6 @@ class EDESC(NetworkBaseline):
 
         found = bases.bases.detach().cpu().numpy()
         self.bases_, self.labels_, _ = largest_first(found, assign)
-
-    def _build(self) -> DenseAutoencoder:
-        # Not torch's global generator: the user's own random numbers stay as they were.
-        with seeded(self.random_state_):
-            try:
-                return DenseAutoencoder(self.n_features_in_, self.hidden, self._latent_dim())
-            except (TypeError, ValueError) as error:
-                raise InputError(
-                    f"hidden={self.hidden!r} must be a sequence of positive integers ({error})."
-                ) from None
 
     def _start(self, source: Source) -> Bases:
         """Bases from the leading directions of the clusters that k-means finds."""

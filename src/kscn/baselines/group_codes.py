@@ -40,14 +40,8 @@ class Atoms:
     """k groups of p atoms, with what coding needs of them.
 
     Within each group a rotation Q makes the atoms orthogonal. It leaves |c_j| as it is, and turns
-    the problem of one group, given the others, into a single equation for |c_j|.
-
-    Parameters
-    ----------
-    groups : Tensor, shape (k, d, p)
-        The atoms.
-    dtype : torch.dtype
-        Of the samples to code.
+    the problem of one group, given the others, into a single equation for |c_j|. `groups` are the
+    atoms (k, d, p), `dtype` is that of the samples to code.
     """
 
     def __init__(self, groups: Tensor, dtype: torch.dtype) -> None:
@@ -154,17 +148,8 @@ def shrink(target: Tensor, squares: Tensor, penalty: float, guess: Tensor) -> Te
     Zero where |b| <= penalty. Elsewhere u_l = b_l / (s_l + penalty / t) with t = |u|, and t solves
     phi(t) = sum_l (b_l / (s_l t + penalty))^2 = 1. As phi^(-1/2) is concave and increasing,
     Newton's method for it comes from below without overshooting; with equal s it needs one step.
-
-    Parameters
-    ----------
-    target : Tensor, shape (n, p)
-        b, a row for each problem.
-    squares : Tensor, shape (p,)
-        s, not negative.
-    penalty : float
-        Above 0.
-    guess : Tensor, shape (n,)
-        Something near |u|, where that is known.
+    `target` has a row b (n, p) for each problem, `squares` are s (p,), `guess` (n,) is near |u|
+    where that is known.
     """
     length = target.norm(dim=1)
     least = ((length - penalty) / squares.amax().clamp(min=1e-30)).clamp_(min=0)
@@ -180,19 +165,11 @@ def shrink(target: Tensor, squares: Tensor, penalty: float, guess: Tensor) -> Te
 
 
 def update_atoms(groups: Tensor, second: Tensor, mixed: Tensor) -> Tensor:
-    """Atoms that lower 1/2 |X - C D^T|^2, each of length at most 1, from sums over samples.
+    """Atoms (k, d, p) that lower 1/2 |X - C D^T|^2, each of length at most 1.
 
-    One atom in turn, the others fixed: its best place has a closed form, and within the unit ball
-    the nearest point to that is best.
-
-    Parameters
-    ----------
-    groups : Tensor, shape (k, d, p)
-        The atoms now.
-    second : Tensor, shape (k p, k p)
-        C^T C.
-    mixed : Tensor, shape (k p, d)
-        C^T X.
+    They come from the sums C^T C (k p, k p) and C^T X (k p, d) over samples, one atom in turn, the
+    others fixed: its best place has a closed form, and within the unit ball the nearest point to
+    that is best.
     """
     k, d, p = groups.shape
     atoms = groups.double().permute(0, 2, 1).reshape(k * p, d).clone()  # a row is an atom

@@ -1,14 +1,8 @@
 """k-FSC (Fan, 2021): subspace clustering by factorisation into k groups of atoms.
 
-A sample x of unit length is written as a sum over groups j of D_j c_j, and
-
-    1/2 |x - sum_j D_j c_j|^2 + penalty * sum_j |c_j|
-
-asks for few groups, best for one: the subspace that x lies in. Codes and atoms are found in turn.
-
-Codes are a convex problem for each sample (`group_codes`). Atoms need only the sums C^T C and C^T X
-over all samples, so these are read in blocks, and memory does not grow with their number.
-Neither step raises the objective.
+Codes and atoms are found in turn. Codes are a convex problem for each sample (`group_codes`). Atoms
+need only the sums C^T C and C^T X over all samples, so these are read in blocks, and memory does
+not grow with their number. Neither step raises the objective.
 """
 
 from __future__ import annotations
@@ -43,8 +37,7 @@ class Constants:
 
     # Samples that the start is found on, and what is better done on few before all are read.
     pool: int = 10_000
-    # With this share of empty codes the penalty is too large: it is halved and the fit begins
-    # again.
+    # With this share of empty codes the penalty is too large: it is halved, the fit begins again.
     empty_codes: float = 0.1
     # Violation of the conditions of optimality that codes may keep, as a share of the penalty.
     code_tol: float = 3e-3
@@ -105,14 +98,13 @@ class KFSC(Baseline):
 
         1/2 |X - sum_j C_j D_j^T|^2 + penalty * sum over samples and groups of |c_j|
 
-    is minimised over codes C_j and atoms D_j of at most unit length. A sample belongs to the group
-    with its longest code. Time is linear in the number of samples, which are read in blocks; no
-    code outlives its block. Images are flattened.
+    is minimised over codes C_j and atoms D_j of at most unit length. That asks for few groups, best
+    for one: the subspace that a sample lies in. It belongs to the group with its longest code. Time
+    is linear in the number of samples, which are read in blocks; no code outlives its block. Images
+    are flattened.
 
     Parameters
     ----------
-    n_clusters, device, random_state, callbacks
-        As for all methods, see `kscn.baselines`.
     subspace_dim : int, default=10
         Atoms in a group.
     penalty : float, default=0.5
@@ -124,7 +116,8 @@ class KFSC(Baseline):
     n_init : int, default=10
         Starts of k-means, or effort of the search for k-subspaces.
     max_iter : int, default=50
-        Passes over the samples at most.
+        Passes over the samples at most. The history has a record of each, over a subsample at first
+        (stage "start"), then over all ("fit").
     tol : float, default=1e-4
         Stop when the objective falls by less than this share.
     batch_size : int, default=16384
@@ -132,9 +125,6 @@ class KFSC(Baseline):
 
     Attributes
     ----------
-    labels_, history_, random_state_, n_features_in_
-        As for all methods; `labels_` equals `predict(X)`. The history has one record per pass, over
-        a subsample at first (stage "start"), then over all ("fit").
     atoms_ : ndarray of shape (k, d, p)
         The groups of atoms.
     penalty_ : float
@@ -174,7 +164,13 @@ class KFSC(Baseline):
     def _fit(self, source: Source) -> None:
         self._dtype = working_dtype(source.dtype)
         blocks = self._blocks(source)
-        pool = self._draw_pool(blocks)
+        # The start is found on a subsample; on all samples where they are few.
+        pool = blocks.take(subsample(len(blocks), CONSTANTS.pool, self.random_state_)).cpu()
+        if (pool == pool[0]).all():
+            raise InputError(
+                f"The samples of {source.name} are all equal at unit length; there is nothing to "
+                "cluster."
+            )
         start = self._start(pool).to(blocks.device)
         self.penalty_ = float(self.penalty)
         if len(pool) < len(blocks):  # most of the way costs little there
@@ -198,17 +194,6 @@ class KFSC(Baseline):
     def _blocks(self, source: Source) -> Blocks:
         device = check.device(self.device)
         return UnitBlocks(source, self._dtype, device, batch_size=self.batch_size)
-
-    def _draw_pool(self, blocks: Blocks) -> Tensor:
-        """The subsample (m, d) that the start is found on; all samples where they are few."""
-        n = len(blocks)
-        pool = blocks.take(subsample(n, CONSTANTS.pool, self.random_state_)).cpu()
-        if (pool == pool[0]).all() and all((x.cpu() == pool[0]).all() for _, x in blocks):
-            raise InputError(
-                f"All {n} sample(s) of {blocks.source.name} are equal at unit length; there is "
-                "nothing to cluster."
-            )
-        return pool
 
     def _start(self, pool: Tensor) -> Tensor:
         """Orthonormal atoms (k, d, p): leading directions of the clusters of a subsample."""

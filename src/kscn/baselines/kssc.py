@@ -9,7 +9,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from kscn.baselines.cost import Cost
+from kscn.baselines.affinity import Cost
 from kscn.baselines.ssc import SparseCoder
 from kscn.constraints import POSITIVE, Integer, Number, parameter
 from kscn.data import Source
@@ -28,8 +28,6 @@ class KSSC(SparseCoder):
 
     Parameters
     ----------
-    n_clusters, device, random_state, callbacks
-        As for all methods, see `kscn.baselines`.
     kernel : {"polynomial", "rbf"}, default="polynomial"
         (gamma x.y + coef0)^degree, or exp(-gamma |x - y|^2). The kernel is divided so that every
         sample has a feature map of unit norm.
@@ -44,13 +42,9 @@ class KSSC(SparseCoder):
         Most features.
     kernel_tol : float, default=1e-3
         Share of the kernel's trace that features may miss.
-    alpha, shared_weight, keep, max_iter, tol, max_samples
-        As for SSC.
 
     Attributes
     ----------
-    labels_, codes_, affinity_, n_iter_, history_, random_state_, n_features_in_
-        As for SSC.
     gamma_ : float
         The one used.
     rank_ : int
@@ -76,7 +70,7 @@ class KSSC(SparseCoder):
         features, missed = kernel_features(kernel, own, most, self.kernel_tol)
         self.rank_, self.missed_ = features.shape[1], missed
         self._log("kernel", rank=self.rank_, missed=missed)
-        return self._code(features, None, affine=False)
+        return self._code(features)
 
     def _kernel(self, z: Tensor) -> tuple[Callable[[int], Tensor], Tensor]:
         """The kernel of all samples with sample i as a function of i, and of each with itself."""
@@ -107,27 +101,12 @@ class KSSC(SparseCoder):
 def kernel_features(
     kernel: Callable[[int], Tensor], own: Tensor, max_rank: int, tol: float
 ) -> tuple[Tensor, float]:
-    """Features (n, r) whose inner products are the kernel, by pivoted Cholesky.
+    """Features (n, r) whose inner products are the kernel, and the share of its trace they miss.
 
-    Each step takes the sample that the features so far miss most, so the error falls about as
-    fast as the kernel's eigenvalues do.
-
-    Parameters
-    ----------
-    kernel : callable
-        i -> kernel of all samples with sample i, shape (n,).
-    own : Tensor, shape (n,)
-        Kernel of every sample with itself.
-    max_rank : int
-        Most features.
-    tol : float
-        Stop when the features miss less than this share of the trace.
-
-    Returns
-    -------
-    features : Tensor, shape (n, r)
-    missed : float
-        Share of the trace that is missed.
+    By pivoted Cholesky: each step takes the sample that the features so far miss most, so the error
+    falls about as fast as the kernel's eigenvalues do. `kernel` gives that of all samples with
+    sample i (n,), `own` (n,) is that of every sample with itself. It ends at `max_rank` features,
+    or when they miss less than the share `tol`.
     """
     left = own.double().clone()
     total = float(left.sum())

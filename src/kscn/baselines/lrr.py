@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from kscn.baselines.affinity import AffinityBaseline
+from kscn.baselines.affinity import EMBEDDING, PASS, AffinityBaseline, Cost
 from kscn.baselines.base import unit_rows
-from kscn.baselines.cost import PASS, Cost
-from kscn.baselines.spectral import EMBEDDING, angular_affinity
+from kscn.baselines.self_expression import angular_affinity
 from kscn.constraints import POSITIVE, Integer, Number, parameter
 from kscn.data import Source
 
@@ -71,8 +70,6 @@ class LRR(AffinityBaseline):
 
     Parameters
     ----------
-    n_clusters, device, random_state, callbacks
-        As for all methods, see `kscn.baselines`.
     weight : float or None, default=None
         Of the errors; larger trusts the samples more. The one to take depends on the number, rank
         and scale of the samples: None takes 3 r mean|x| / sum |x|^2, three times the weight at
@@ -83,17 +80,12 @@ class LRR(AffinityBaseline):
         Affinity is max(0, cosine)^power between rows of U sqrt(s), C = U s V^T; more means fewer
         neighbours.
     max_iter : int, default=500
-        Most iterations.
+        Most iterations, each with a record in the history.
     tol : float, default=1e-5
         Relative primal and dual residual at which to stop.
-    max_samples : int, default=12000
-        More samples are refused: the affinity's memory and time grow with their square.
 
     Attributes
     ----------
-    labels_, history_, random_state_, n_features_in_
-        As for all methods; the history has the cost, one record per iteration and the start of
-        spectral clustering.
     errors_ : ndarray of shape (n,)
         Norm of what the representation leaves unexplained: large for outliers.
     weight_ : float
@@ -102,7 +94,6 @@ class LRR(AffinityBaseline):
         Nuclear norm plus weighted errors at the end.
     gap_ : float
         Share of it by which it can be above the optimum at most, by duality.
-    affinity_ : ndarray of shape (n, n)
     n_iter_ : int
         Iterations.
     """
@@ -154,7 +145,7 @@ def low_rank_codes(
     tol: float = 1e-5,
     on_iteration: Callable[[int, float], bool] | None = None,
 ) -> LowRankCodes:
-    """Solve LRR for samples z (n, d).
+    """Solve LRR for samples z (n, d); parameters as for `LRR`.
 
     With the thin SVD X = U S V^T and C = V R, a rotation by U^T leaves
     min |R|_* + weight sum_j |S (v_j - r_j)|, where v_j is column j of V^T. ADMM on R and a copy
@@ -162,17 +153,8 @@ def low_rank_codes(
     values, and one scalar equation per sample. The usual split, with multipliers for X = X C + E,
     is conditioned like S^2 and stalls far from the optimum on real data.
 
-    R = V^T is the solution for large weights, so iterations start there.
-
-    Parameters
-    ----------
-    z : Tensor, shape (n, d)
-    weight : float or None
-        Of the errors; None as for `LRR`.
-    max_iter, tol
-        Most iterations; relative primal and dual residual at which to stop.
-    on_iteration : callable, optional
-        Called with the number of the iteration and the larger residual; True stops.
+    R = V^T is the solution for large weights, so iterations start there. `on_iteration` is called
+    with the number of the iteration and the larger residual; True stops.
     """
     _, s, right = torch.linalg.svd(z.double().mT, full_matrices=False)
     kept = s > NEGLIGIBLE[z.dtype] * s[0]

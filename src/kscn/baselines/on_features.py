@@ -31,8 +31,6 @@ class OnFeatures(AutoencoderBaseline):
 
     Parameters
     ----------
-    n_clusters, device, random_state, callbacks
-        As for all methods, see `kscn.baselines`.
     method : {"ssc", "lrr", "kssc", "ssc-omp"}, default="ssc"
         The method that clusters the latents.
     method_params : mapping or None, default=None
@@ -40,20 +38,15 @@ class OnFeatures(AutoencoderBaseline):
     pretrain_on : samples or None, default=None
         What the network learns from, when it is more than the samples to be clustered (an affinity
         cannot take as many as a network can). None for the samples themselves.
-    autoencoder, autoencoder_params, layer_epochs, pretrain_epochs, batch_size, cache
-        The pretrained network, as for `AutoencoderKMeans`.
 
     Attributes
     ----------
-    labels_ : ndarray of shape (n,)
-        Cluster of every sample.
     clusterer_ : AffinityBaseline
-        The method, fitted to the latents.
-    affinity_ : ndarray or scipy.sparse array of shape (n, n)
+        The method, fitted to the latents; the history goes on with its records.
+    affinity_ : ndarray or scipy.sparse.csr_array of shape (n, n)
+        That of the method.
     n_iter_ : int
         Iterations of the method.
-    autoencoder_, scaling_, history_, random_state_, n_features_in_
-        As for `AutoencoderKMeans`; the history goes on with that of the method.
     """
 
     method: str = parameter(*METHODS)

@@ -30,8 +30,6 @@ class PCAKS(Baseline):
 
     Parameters
     ----------
-    n_clusters, device, random_state, callbacks
-        As for all methods, see `kscn.baselines`.
     pca_dim : int or "auto", default="auto"
         Principal components kept, of centred samples and not whitened. "auto" keeps those that
         hold 90 % of the variance, 2 to 100 of them: 87 for MNIST, 84 for Fashion-MNIST, 21 for
@@ -41,7 +39,7 @@ class PCAKS(Baseline):
         rounded: 9 for MNIST and Fashion-MNIST, 5 for the digits. Subspaces must be small beside
         the space they lie in, or every one of them holds every sample.
     n_init : int, default=10
-        Trials.
+        Trials, each with a record in the history.
     max_iter : int, default=100
         Most iterations of a trial.
     tol : float, default=1e-4
@@ -49,8 +47,6 @@ class PCAKS(Baseline):
 
     Attributes
     ----------
-    labels_, history_, random_state_, n_features_in_
-        As for all methods; `labels_` equals `predict(X)`, the history has one record per trial.
     pca_ : sklearn.decomposition.PCA
         The map to components.
     k_subspaces_ : KSubspaces

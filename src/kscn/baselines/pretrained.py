@@ -4,6 +4,11 @@ Methods that are compared with one another should differ in what they do, not in
 were lucky to begin with. So the recipe is one, and the network it gives for the same samples,
 settings and seed is kept: a directory in the cache of the data sets, named by a checksum of all of
 these. One that is damaged is made again.
+
+Dense networks are first trained layer by layer, from the outside in: each layer learns to restore
+what the trained layers before it make of the samples, from a version of that with some entries
+dropped (Vincent et al., 2010). The network as a whole then starts its own training from weights
+that already keep most of the input.
 """
 
 from __future__ import annotations
@@ -13,15 +18,14 @@ import json
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from kscn.baselines.layerwise import pretrain_layers
 from kscn.data import Source
 from kscn.data.catalog import cache_dir
 from kscn.errors import ModelFileError
@@ -57,92 +61,117 @@ CONSTANTS = Constants()
 OnRecord = Callable[[dict[str, Any]], bool]
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """What a pretrained network depends on, besides the samples."""
-
-    kind: str
-    config: dict[str, Any]
-    layer_epochs: int
-    epochs: int
-    batch_size: int
-    seed: int
-    version: int = CONSTANTS.version
-
-    @classmethod
-    def of(
-        cls,
-        network: Any,
-        kind: str,
-        layer_epochs: int | str,
-        epochs: int | str,
-        batches: Minibatches,
-        seed: int,
-    ) -> Recipe:
-        """The recipe with numbers of epochs instead of "auto"; only "sae" has layers to train."""
-        use, per_epoch = CONSTANTS, batches.per_epoch
-        if isinstance(layer_epochs, str):
-            layer_epochs = min(use.most_layer_epochs, -(-use.layer_steps // per_epoch))
-        if isinstance(epochs, str):
-            epochs = min(use.most_epochs, -(-use.steps // per_epoch))
-        layer_epochs = int(layer_epochs) if kind == "sae" else 0
-        return cls(kind, network.config(), layer_epochs, int(epochs), batches.batch_size, seed)
+def recipe_for(
+    network: Any,
+    kind: str,
+    layer_epochs: int | str,
+    epochs: int | str,
+    batches: Minibatches,
+    seed: int,
+) -> dict[str, Any]:
+    """What a pretrained network depends on, besides the samples, with numbers for "auto"."""
+    use = CONSTANTS
+    if layer_epochs == "auto":
+        layer_epochs = min(use.most_layer_epochs, -(-use.layer_steps // batches.per_epoch))
+    if epochs == "auto":
+        epochs = min(use.most_epochs, -(-use.steps // batches.per_epoch))
+    return {
+        "kind": kind,
+        "config": network.config(),
+        "layer_epochs": int(layer_epochs) if kind == "sae" else 0,  # only "sae" trains by layers
+        "epochs": int(epochs),
+        "batch_size": batches.batch_size,
+        "seed": seed,
+        "version": use.version,
+    }
 
 
 def train_or_restore(
     network: Any,
     batches: Minibatches,
-    recipe: Recipe,
+    recipe: dict[str, Any],
     cache: bool | str | os.PathLike[str],
     on_record: OnRecord,
 ) -> None:
     """Train an autoencoder by the recipe, or put in the weights that the cache has for it.
 
-    Parameters
-    ----------
-    network : nn.Module
-        With the weights to begin with.
-    batches : Minibatches
-        The samples.
-    recipe : Recipe
-        What to do.
-    cache : bool or path-like
-        Whether, or in which directory, to keep networks.
-    on_record : callable
-        Called with the record of every epoch; returning True ends the stage it is called in. A
-        network that was ended early is not kept.
+    `on_record` is called with the record of every epoch; returning True ends the stage it is called
+    in. A network that was ended early is not kept.
     """
-    folder = _folder(cache)
-    kept = None
-    if folder is not None:
-        kept = folder / f"{recipe.kind}-{fingerprint(batches.source, recipe)}"
+    if isinstance(cache, (bool, np.bool_)):
+        folder = cache_dir() / "pretrained" if cache else None
+    else:
+        folder = Path(cache).expanduser()
+    kept = folder and folder / f"{recipe['kind']}-{fingerprint(batches.source, recipe)}"
     if kept is not None and _restore(network, recipe, kept):
         on_record({"stage": "pretrained", "network": kept.name})
     elif _train(network, batches, recipe, on_record) and kept is not None:
-        _keep(network, recipe, kept)
+        try:
+            write_model(kept, KIND, recipe, network.state_dict())
+        except ModelFileError as error:
+            warnings.warn(f"The pretrained network is not kept because {error}", stacklevel=2)
     network.eval()
 
 
-def fingerprint(source: Source, recipe: Recipe) -> str:
+def fingerprint(source: Source, recipe: dict[str, Any]) -> str:
     """A checksum of the samples and the recipe."""
-    digest = hashlib.sha256(json.dumps(asdict(recipe), sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode())
     digest.update(f"{len(source)} {source.shape} {source.dtype.str}".encode())
     for _, rows in source.batches(4096):
         digest.update(np.ascontiguousarray(rows).tobytes())
     return digest.hexdigest()[:32]
 
 
+def _restore(network: nn.Module, recipe: dict[str, Any], path: Path) -> bool:
+    """Put kept weights into the network; whether there were any that can be used."""
+    if not path.exists():
+        return False
+    try:
+        model = read_model(path)
+        if model.kind != KIND or model.params != json.loads(json.dumps(recipe)):
+            raise ModelFileError(f"{path} holds another network than its name says.")
+        networks.load_weights(network, model.tensors, str(path))
+    except ModelFileError as error:
+        warnings.warn(f"A pretrained network is made again because {error}", stacklevel=2)
+        return False
+    return True
+
+
+def _train(network: Any, batches: Minibatches, recipe: dict[str, Any], on_record: OnRecord) -> bool:
+    """Follow the recipe; whether it was followed to its end."""
+    complete = True
+
+    def watched(record: dict[str, Any]) -> bool:
+        nonlocal complete
+        stop = on_record(record)
+        complete &= not (stop and record["epoch"] < record["epochs"])
+        return stop
+
+    settings: dict[str, Any] = {
+        "learning_rate": CONSTANTS.learning_rate,
+        "schedule": CONSTANTS.schedule,
+        "generator": torch.Generator().manual_seed(recipe["seed"]),
+        "on_record": watched,
+    }
+    if recipe["layer_epochs"]:
+        train_layers(network, batches, CONSTANTS.dropout, recipe["layer_epochs"], **settings)
+    train_alone(network, batches, recipe["epochs"], **settings)
+    network.zero_grad()  # as a network from the cache has it
+    return complete
+
+
 def train_alone(
     network: nn.Module,
     batches: Minibatches,
-    *,
     epochs: int,
+    *,
     learning_rate: float,
     generator: torch.Generator,
     on_record: OnRecord,
     schedule: str = "constant",
+    part: str = "",
 ) -> None:
-    """Train an autoencoder by its reconstruction alone, one record per epoch."""
+    """Train an autoencoder, or a `part` of one, by its reconstruction; one record per epoch."""
     trainer = Trainer(
         network,
         IdentityLatent(),
@@ -152,79 +181,62 @@ def train_alone(
         schedule=schedule,
         augment=NoAugmentation(),
         generator=generator,
-        stage="pretraining",
+        stage=f"pretraining{part}",
     )
-    pretrain(trainer, epochs, lambda e, losses: on_record(_record("pretrain", e, epochs, losses)))
+
+    def report(epoch: int, losses: EpochLosses) -> bool:
+        record = {"stage": f"pretrain{part}", "epoch": epoch, "epochs": epochs}
+        return on_record({**record, "reconstruction": losses.reconstruction})
+
+    pretrain(trainer, epochs, report)
 
 
-def _record(stage: str, epoch: int, epochs: int, losses: EpochLosses) -> dict[str, Any]:
-    error = losses.reconstruction
-    return {"stage": stage, "epoch": epoch, "epochs": epochs, "reconstruction": error}
+def train_layers(
+    network: DenseAutoencoder, batches: Minibatches, dropout: float, epochs: int, **settings: Any
+) -> None:
+    """Train the layers of a network one after the other; settings as for `train_alone`."""
+    for layer in range(len(network.layer_pairs())):
+        pair = LayerPair(network, layer, dropout)
+        inputs = LayerInputs(batches, network.encoder[: 2 * layer])
+        train_alone(pair, inputs, epochs, part=f" layer {layer + 1}", **settings)
 
 
-def _train(network: nn.Module, batches: Minibatches, recipe: Recipe, on_record: OnRecord) -> bool:
-    """Follow the recipe; whether it was followed to its end."""
-    generator = torch.Generator().manual_seed(recipe.seed)
-    rate, schedule = CONSTANTS.learning_rate, CONSTANTS.schedule
-    complete = True
+class LayerPair(nn.Module):
+    """Layer `layer` (0 is outermost) and its mirror image as a denoising autoencoder of their own.
 
-    def watched(record: dict[str, Any]) -> bool:
-        nonlocal complete
-        stop = on_record(record)
-        complete &= not (stop and record["epoch"] < record["epochs"])
-        return stop
+    Their weights are those of the network. Both have the ReLU that follows them there; the
+    outermost output and the innermost code are linear. Entries of the input are dropped, and
+    entries of the code too, except of the innermost, which is too short to spare any.
+    """
 
-    if recipe.layer_epochs:
-        assert isinstance(network, DenseAutoencoder)
-        pretrain_layers(
-            network,
-            batches,
-            epochs=recipe.layer_epochs,
-            learning_rate=rate,
-            schedule=schedule,
-            dropout=CONSTANTS.dropout,
-            generator=generator,
-            on_epoch=lambda layer, epoch, losses: watched(
-                _record(f"pretrain layer {layer + 1}", epoch, recipe.layer_epochs, losses)
-            ),
+    def __init__(self, network: DenseAutoencoder, layer: int, dropout: float) -> None:
+        super().__init__()
+        pairs = network.layer_pairs()
+        self.down, self.up = pairs[layer]
+        innermost, outermost = layer == len(pairs) - 1, layer == 0
+        self.corrupt = nn.Dropout(dropout)
+        self.corrupt_code = nn.Identity() if innermost else nn.Dropout(dropout)
+        self.code_activation = nn.Identity() if innermost else nn.ReLU()
+        self.activation = nn.Identity() if outermost else nn.ReLU()
+
+    def encode(self, inputs: Tensor) -> Tensor:
+        """Codes of the layer's inputs."""
+        return self.code_activation(self.down(self.corrupt(inputs)))
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """The layer's inputs from their codes."""
+        return self.activation(self.up(self.corrupt_code(codes)))
+
+
+class LayerInputs(Minibatches):
+    """Mini-batches as the layers before make them, anew each time: they are never all in memory."""
+
+    def __init__(self, batches: Minibatches, before: nn.Module) -> None:
+        super().__init__(
+            batches.source, batches.scaling, batches.shape, batches.batch_size, batches.device
         )
-    train_alone(
-        network,
-        batches,
-        epochs=recipe.epochs,
-        learning_rate=rate,
-        schedule=schedule,
-        generator=generator,
-        on_record=watched,
-    )
-    network.zero_grad()  # as a network from the cache has it
-    return complete
+        self.before = before
 
-
-def _folder(cache: bool | str | os.PathLike[str]) -> Path | None:
-    if isinstance(cache, (bool, np.bool_)):
-        return cache_dir() / "pretrained" if cache else None
-    return Path(cache).expanduser()
-
-
-def _restore(network: nn.Module, recipe: Recipe, path: Path) -> bool:
-    """Put kept weights into the network; whether there were any that can be used."""
-    if not path.exists():
-        return False
-    try:
-        model = read_model(path)
-        if model.kind != KIND or model.params != json.loads(json.dumps(asdict(recipe))):
-            raise ModelFileError(f"{path} holds another network than its name says.")
-        networks.load_weights(network, model.tensors, str(path))
-    except ModelFileError as error:
-        warnings.warn(f"A pretrained network is made again because {error}", stacklevel=2)
-        return False
-    return True
-
-
-def _keep(network: nn.Module, recipe: Recipe, path: Path) -> None:
-    """Write the network to the cache; one that cannot be written is no reason to stop."""
-    try:
-        write_model(path, KIND, asdict(recipe), network.state_dict())
-    except ModelFileError as error:
-        warnings.warn(f"The pretrained network is not kept because {error}", stacklevel=2)
+    def _tensor(self, rows: np.ndarray) -> Tensor:
+        with torch.no_grad():
+            return self.before(super()._tensor(rows))

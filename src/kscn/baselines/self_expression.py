@@ -1,66 +1,62 @@
-"""Clustering by self-expression: latents written by one another, as in DSC-Net.
+"""Clustering by self-expression: from codes, which write samples by samples, to labels.
 
-For a few thousand latents. This module and `spectral` import no estimator, so that estimators can
-start from such clusters.
+Codes become an affinity; normalised spectral clustering takes the leading k eigenvectors of
+D^-1/2 W D^-1/2, rows brought to unit norm, then k-means. Only products with W are needed, so a
+sparse affinity stays sparse and a dense one is never copied.
+
+This module imports no estimator, so that estimators can start from such clusters.
 """
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import linalg, sparse
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, lobpcg
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from kscn.baselines.spectral import (
-    angular_affinity,
-    keep_largest_dense,
-    spectral_labels,
-    symmetric_factors,
-)
 from kscn.errors import InputError
+from kscn.neighbours.spectral import seeded_eigsh
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Numbers that steer spectral clustering."""
+
+    small: int = 600  # up to this size a full eigendecomposition is quick and always converges
+    starts: int = 20  # of the final k-means
+    block: int = 512  # rows of a dense affinity that are worked on together
+
+
+CONSTANTS = Constants()
 
 
 def dsc_labels(
-    latents: Tensor,
-    n_clusters: int,
-    subspace_dim: int = 9,
-    *,
-    ridge: float = 1.0,
-    keep: float = 0.4,
-    power: float = 8.0,
-    random_state: int = 0,
+    latents: Tensor, n_clusters: int, subspace_dim: int = 9, random_state: int = 0
 ) -> NDArray:
-    """Cluster latents by self-expression, as DSC-Net does once its network is trained.
+    """Cluster latents (n, d) by self-expression, as DSC-Net does once its network is trained.
 
-    Takes n^2 d operations for codes in closed form, and an n x n matrix: for a few thousand.
-
-    Parameters
-    ----------
-    latents : Tensor, shape (n, d)
-        What to cluster, as it is: bring it to unit norm first where length means nothing.
-    n_clusters, subspace_dim : int
-        Number and dimension of the subspaces.
-    ridge : float
-        Weight of the codes' size, in units of the mean square of the latents' singular values.
-    keep, power
-        As for `DSCNet`.
-    random_state : int
-        Seed of spectral clustering.
-
-    Returns
-    -------
-    labels : ndarray of int, shape (n,)
-        Clusters are numbered by falling size.
+    Takes n^2 d operations for codes in closed form, and an n x n matrix: for a few thousand. Bring
+    latents to unit norm first where length means nothing. Clusters are numbered by falling size.
     """
     if not latents.isfinite().all():
         raise InputError("latents contain NaN or infinity; lower the network's learning rate.")
-    if not n_clusters <= len(latents):
+    if n_clusters > len(latents):
         raise InputError(
             f"{len(latents)} latents should be >= n_clusters={n_clusters}; give more of them."
         )
     latents = latents.detach().cpu()
-    codes = ridge_codes(latents, ridge * mean_energy(latents))
+    codes = ridge_codes(latents, ridge=mean_energy(latents))
     rank = n_clusters * subspace_dim + 1
-    affinity = code_affinity(codes, rank=rank, keep=keep, power=power, seed=random_state)
+    affinity = code_affinity(codes, rank, keep=0.4, power=8.0, seed=random_state)
     return spectral_labels(affinity, n_clusters, random_state)
 
 
@@ -83,6 +79,9 @@ def ridge_codes(latents: Tensor, ridge: float) -> Tensor:
     return hat.div_(rest[:, None]).fill_diagonal_(0)
 
 
+# Affinities from codes ---------------------------------------------------------------------------
+
+
 def code_affinity(codes: Tensor, rank: int, keep: float, power: float, seed: int) -> NDArray:
     """Affinity (n, n) of codes, which are overwritten.
 
@@ -93,3 +92,158 @@ def code_affinity(codes: Tensor, rank: int, keep: float, power: float, seed: int
     codes = keep_largest_dense(codes, keep)
     codes = (codes + codes.mT).div_(2)
     return angular_affinity(symmetric_factors(codes, rank, seed), power)
+
+
+def keep_largest(codes: sparse.csr_array, share: float) -> sparse.csr_array:
+    """Per row the largest |codes| that together hold `share` of its l1 norm, the others dropped."""
+    codes = sparse.csr_array(codes)
+    if share >= 1:
+        return codes
+    size = np.abs(codes.data).astype(np.float64)
+    row = np.repeat(np.arange(codes.shape[0]), np.diff(codes.indptr))
+    order = np.lexsort((-size, row))
+    ranked = size[order]
+    before = np.cumsum(ranked) - ranked  # what larger codes hold, over all rows so far
+    # An entry is wanted as long as those before it in its row have not reached the share.
+    first = np.flatnonzero(np.diff(row, prepend=-1))
+    per_row = np.diff(np.append(first, len(row)))
+    before -= np.repeat(before[first], per_row)
+    total = np.repeat(np.add.reduceat(ranked, first), per_row) if len(first) else ranked
+    kept = order[before < share * total]
+    return sparse.csr_array((codes.data[kept], (row[kept], codes.indices[kept])), codes.shape)
+
+
+def symmetric_affinity(codes: sparse.csr_array) -> sparse.csr_array:
+    """|C| + |C|^T, after each row was divided by its largest entry: every sample counts alike."""
+    codes = abs(sparse.csr_array(codes))
+    largest = codes.max(axis=1).toarray().reshape(-1)
+    scale = sparse.diags_array(1 / np.where(largest > 0, largest, 1))
+    codes = scale @ codes
+    return sparse.csr_array(codes + codes.T)
+
+
+def keep_largest_dense(codes: Tensor, share: float) -> Tensor:
+    """As `keep_largest`, for dense codes (n, n), overwritten a block of rows at a time."""
+    for rows in codes.split(CONSTANTS.block):
+        ranked, order = rows.abs().sort(dim=1, descending=True)
+        held = ranked.cumsum(dim=1)
+        # An entry is dropped when those before it hold the share already.
+        ranked = (held - ranked >= share * held[:, -1:]).to(rows.dtype)
+        rows.mul_(1 - torch.empty_like(ranked).scatter_(1, order, ranked))
+    return codes
+
+
+def angular_affinity(factors: Tensor, power: float) -> NDArray:
+    """max(0, cosine)^power between the rows of `factors` (n, r): a dense (n, n) affinity."""
+    rows = torch.nn.functional.normalize(factors.cpu(), dim=1)
+    out = torch.empty(len(rows), len(rows), dtype=rows.dtype)
+    block = CONSTANTS.block
+    for begin in range(0, len(rows), block):
+        part = out[begin : begin + block]
+        torch.mm(rows[begin : begin + block], rows.mT, out=part)
+        part.clamp_(min=0).pow_(power)
+    return out.numpy()
+
+
+# Labels from affinities --------------------------------------------------------------------------
+
+
+def spectral_labels(affinity: Any, n_clusters: int, seed: int) -> NDArray:
+    """Labels by a symmetric affinity (n, n), dense or sparse, numbered by falling size."""
+    embedding = spectral_embedding(affinity, n_clusters, seed)
+    norms = np.linalg.norm(embedding, axis=1, keepdims=True)
+    embedding = embedding / np.where(norms > 0, norms, 1)
+    found = KMeans(n_clusters, n_init=CONSTANTS.starts, random_state=seed).fit(embedding).labels_
+    # Numbered by falling size, ties by their first sample.
+    _, first, own, sizes = np.unique(found, True, True, True)
+    return np.argsort(np.lexsort((first, -sizes)))[own].astype(np.int32)
+
+
+def spectral_embedding(affinity: Any, n_components: int, seed: int) -> NDArray:
+    """The leading eigenvectors of the normalised affinity, shape (n, k).
+
+    The spectrum of a graph in several pieces is that of its pieces together. Taking each piece by
+    itself keeps the eigenvalue 1 simple, which iterative solvers need. Of more than k pieces the
+    k largest count; samples in the others get zeros.
+    """
+    if not sparse.issparse(affinity):
+        return _leading(affinity, n_components, seed)[1]
+    affinity = sparse.csr_array(affinity)
+    n_pieces, piece = connected_components(affinity, directed=False)
+    largest = np.argsort(-np.bincount(piece), kind="stable")[:n_components]
+    per_piece = max(1, n_components - n_pieces + 1)
+    values, vectors = [], []
+    for number in largest:
+        members = np.flatnonzero(piece == number)
+        part = affinity[members][:, members]
+        value, vector = _leading(part, min(per_piece, len(members)), seed)
+        whole = np.zeros((len(piece), len(value)))
+        whole[members] = vector
+        values.append(value)
+        vectors.append(whole)
+    best = np.argsort(-np.concatenate(values), kind="stable")[:n_components]
+    return np.hstack(vectors)[:, best]
+
+
+def _leading(affinity: Any, k: int, seed: int) -> tuple[NDArray, NDArray]:
+    """The k largest eigenvalues, descending, and eigenvectors (n, k) of the normalised affinity."""
+    n = affinity.shape[0]
+    degree = np.asarray(affinity.sum(axis=1), dtype=np.float64).reshape(-1)
+    scale = np.where(degree > 0, 1 / np.sqrt(np.where(degree > 0, degree, 1)), 0.0)
+    if n <= max(CONSTANTS.small, 3 * k):
+        dense = affinity.toarray() if sparse.issparse(affinity) else np.asarray(affinity)
+        dense = dense.astype(np.float64) * scale * scale[:, None]
+        values, vectors = linalg.eigh(dense, subset_by_index=[n - k, n - 1])
+    else:
+        values, vectors = _iterated(_normalised(affinity, scale), k, "LA", seed)
+    return values[::-1], vectors[:, ::-1]
+
+
+def symmetric_factors(matrix: Tensor, rank: int, seed: int) -> Tensor:
+    """U sqrt(|s|) of the `rank` eigenvalues s largest in size of a symmetric matrix, (n, rank)."""
+    n = len(matrix)
+    rank = min(rank, n)
+    if n <= max(CONSTANTS.small, 3 * rank):
+        s, vectors = torch.linalg.eigh(matrix)
+        chosen = s.abs().topk(rank).indices
+        return vectors[:, chosen] * s[chosen].abs().sqrt()
+    dense = matrix.cpu().numpy()
+    values, found = _iterated(_normalised(dense, np.ones(n)), rank, "LM", seed)
+    return torch.from_numpy(found * np.sqrt(np.abs(values))).to(matrix)
+
+
+def _iterated(operator: LinearOperator, k: int, which: str, seed: int) -> tuple[NDArray, NDArray]:
+    """k eigenvalues, ascending, and eigenvectors by Lanczos iterations."""
+    n = operator.shape[0]
+    start = np.random.default_rng(seed).standard_normal((n, k)).astype(operator.dtype)
+    settings = {"ncv": min(n, max(2 * k + 20, 40)), "maxiter": 1000, "tol": 1e-6}
+    try:
+        values, vectors = seeded_eigsh(operator, k, seed, which, v0=start[:, 0], **settings)
+    except ArpackNoConvergence:
+        # Many eigenvalues close together: a block method gives the space they span at least.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            values, vectors = lobpcg(operator, start, largest=True, maxiter=500, tol=1e-4)
+        warnings.warn(
+            "The eigenvectors of the affinity did not converge fully; the graph is close to more "
+            f"than {k} separate pieces.",
+            ConvergenceWarning,
+            stacklevel=7,
+        )
+    order = np.argsort(values)
+    return values[order], vectors[:, order]
+
+
+def _normalised(affinity: Any, scale: NDArray) -> LinearOperator:
+    """D^-1/2 W D^-1/2 as products, in the precision of a dense W."""
+    if sparse.issparse(affinity):
+        half = sparse.diags_array(scale)
+        return sparse.linalg.aslinearoperator((half @ affinity @ half).tocsr())
+    matrix = torch.from_numpy(affinity)  # torch multiplies with all threads, like elsewhere
+    diagonal = torch.from_numpy(scale).to(matrix.dtype)[:, None]
+
+    def product(v: NDArray) -> NDArray:
+        columns = torch.from_numpy(np.ascontiguousarray(v.reshape(len(v), -1), affinity.dtype))
+        return (diagonal * (matrix @ (diagonal * columns))).numpy().reshape(v.shape)
+
+    return LinearOperator(affinity.shape, matvec=product, matmat=product, dtype=affinity.dtype)

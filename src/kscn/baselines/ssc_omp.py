@@ -11,10 +11,9 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from kscn.baselines.affinity import AffinityBaseline
+from kscn.baselines.affinity import PASS, AffinityBaseline, Cost
 from kscn.baselines.base import unit_rows
-from kscn.baselines.cost import PASS, Cost
-from kscn.baselines.spectral import symmetric_affinity
+from kscn.baselines.self_expression import symmetric_affinity
 from kscn.constraints import Integer, Number, parameter
 from kscn.data import Source
 
@@ -44,8 +43,6 @@ class SSCOMP(AffinityBaseline):
 
     Parameters
     ----------
-    n_clusters, device, random_state, callbacks
-        As for all methods, see `kscn.baselines`.
     n_nonzero : int, default=10
         Most picks per sample: about the dimension of the subspaces.
     tol : float, default=1e-6
@@ -55,8 +52,8 @@ class SSCOMP(AffinityBaseline):
 
     Attributes
     ----------
-    labels_, codes_, affinity_, history_, random_state_, n_features_in_
-        As for `SSC`.
+    codes_ : scipy.sparse.csr_array of shape (n, n)
+        Row i writes sample i by the others.
     n_iter_ : int
         Most picks that a sample took.
     """
@@ -99,13 +96,8 @@ def greedy_codes(
 ) -> tuple[sparse.csr_array, int, int]:
     """Orthogonal matching pursuit of every row of z (n, d), of unit norm, by the other rows.
 
-    Returns
-    -------
-    codes : scipy.sparse.csr_array, shape (n, n)
-    reached : int
-        Samples coded: n, or fewer when `on_progress`, called with their number, returned True.
-    picks : int
-        Most picks of a sample.
+    Returns the codes (n, n), how many samples have them (fewer than n when `on_progress`, called
+    with their number, returned True), and the most picks of a sample.
     """
     n, d = z.shape
     most = min(n_nonzero, n - 1, d)

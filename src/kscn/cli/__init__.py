@@ -52,7 +52,10 @@ class KscnGroup(click.Group):
                 warnings.showwarning = _show_warning
                 code = super().main(args, *rest, **extra)
         except click.ClickException as error:  # usage errors: click words them well
-            _show(error)
+            words = io.StringIO()
+            error.show(file=words)
+            for line in words.getvalue().splitlines():
+                click.echo(printable(line), err=True)
             sys.exit(error.exit_code)
         except (click.Abort, KeyboardInterrupt):
             _leave("interrupted; nothing already on disk was lost", INTERRUPTED)
@@ -67,20 +70,10 @@ class KscnGroup(click.Group):
         except MemoryError as error:
             _leave(f"not enough memory ({error}); try a smaller --batch-size", BAD_INPUT)
         except Exception as error:
-            what = " ".join(str(error).split()) or "no message"
-            _leave(
-                f"unexpected {type(error).__name__}: {what}; this is a fault in kscn, "
-                "KSCN_DEBUG=1 shows where",
-                BUG,
-            )
+            what = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
+            advice = "this is a fault in kscn, KSCN_DEBUG=1 shows where"
+            _leave(f"unexpected {what}; {advice}", BUG)
         sys.exit(code if isinstance(code, int) else 0)
-
-
-def _show(error: click.ClickException) -> None:
-    words = io.StringIO()
-    error.show(file=words)
-    for line in words.getvalue().rstrip("\n").split("\n"):
-        click.echo(printable(line), err=True)
 
 
 def _show_warning(message: Warning | str, *rest: Any, **more: Any) -> None:
@@ -98,7 +91,11 @@ def _leave(sentence: str, code: int) -> NoReturn:
 
 @click.group(
     cls=KscnGroup,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "show_default": True,
+    },
 )
 @click.version_option(__version__, prog_name="kscn")
 def cli() -> None:

@@ -15,7 +15,7 @@ def list_command() -> None:
     """Show every named data set and where it would come from."""
     from kscn.data.catalog import describe
 
-    terminal = Terminal.of()
+    entries = describe()
     rows = [
         [
             entry.name,
@@ -23,16 +23,15 @@ def list_command() -> None:
             " x ".join(map(str, entry.shape)),
             str(entry.classes),
             "ready" if entry.cached else "to fetch",
-            entry.origin,
         ]
-        for entry in describe()
+        for entry in entries
     ]
+    lines = table(["name", "samples", "shape", "classes", "state"], rows, indent="")
+    width = max(map(len, lines))
     # The origin is text of any length, so it follows the table instead of being a column of it.
-    lines = table(
-        ["name", "samples", "shape", "classes", "state"], [row[:-1] for row in rows], indent=""
-    )
-    for line, origin in zip(lines, ["from", *(row[-1] for row in rows)], strict=True):
-        terminal.say(f"{line:<{max(map(len, lines))}}  {origin}")
+    origins = ["from", *(entry.origin for entry in entries)]
+    pairs = zip(lines, origins, strict=True)
+    Terminal.of().say(*(f"{line:<{width}}  {origin}" for line, origin in pairs))
 
 
 @command.command("get")
@@ -96,16 +95,17 @@ def cache_command(clear: bool) -> None:
     if clear:
         terminal.say(f"removed {cache.clear() / 1e6:,.1f} MB of embeddings from {cache.place()}")
         return
-    rows = [
-        [entry.name, entry.sha256[:12], f"{entry.images:,}", f"{entry.bytes / 1e6:,.1f}"]
-        for entry in cache.entries()
-    ]
-    if not rows:
+    entries = cache.entries()
+    if not entries:
         terminal.say(f"no embeddings in {cache.place()}")
         return
-    terminal.say(*table(["encoder", "sha256", "images", "MB"], rows, indent=""))
-    total = sum(entry.bytes for entry in cache.entries())
+    rows = [
+        [entry.name, entry.sha256[:12], f"{entry.images:,}", f"{entry.bytes / 1e6:,.1f}"]
+        for entry in entries
+    ]
+    total = sum(entry.bytes for entry in entries)
     terminal.say(
+        *table(["encoder", "sha256", "images", "MB"], rows, indent=""),
         f"{total / 1e6:,.1f} MB of at most {cache.limit() / 1e6:,.0f} in {cache.place()}; "
-        "`kscn data cache --clear` removes them"
+        "`kscn data cache --clear` removes them",
     )

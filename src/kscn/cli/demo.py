@@ -1,17 +1,18 @@
 """`kscn demo`: the main job on images that ship with a dependency, drawn in the terminal."""
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kscn.chosen import duration
+from kscn.chosen import duration, told
+from kscn.cli import options
 from kscn.cli.fit import choose
-from kscn.cli.fitting import fit_run
-from kscn.cli.summary import chosen_lines
+from kscn.cli.fitting import fit_run, new_config
+from kscn.cli.summary import fact_lines
 from kscn.cli.terminal import Terminal, table
-from kscn.cli.thumbnails import strip, thumbnail
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,16 +21,15 @@ CLUSTERS, SEED = 10, 0
 LINEAR_DIMENSION = 4  # of the k-subspaces on pixels that ours is compared with
 _CAPTION = 13  # columns of text left of the images
 _MOST = 12  # typical members shown on a wide terminal
+# Characters for (upper, lower) pixel: neither, lower, upper, both.
+_BLOCKS, _ASCII = " ▄▀█", " .'#"
+_FIRST_GREY, _GREYS = 232, 24  # the grey ramp of the 256-colour palette
 
 
 @click.command("demo", short_help="Cluster handwritten digits and look at the result.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
+@options.output(
+    "The run directory to write; an earlier demo in it is replaced.",
     default=Path("run/demo"),
-    show_default=True,
-    help="The run directory to write; an earlier demo in it is replaced.",
 )
 def command(output: Path) -> None:
     """Cluster 1,797 handwritten digits without labels and look at the result. No network needed."""
@@ -44,11 +44,12 @@ def command(output: Path) -> None:
         + f"find {CLUSTERS} groups.",
         "",
     )
-    model, _, result = fit_run(digits, "digits", choice, output, overwrite=True)
+    config = new_config(digits, "digits", choice)
+    result = fit_run(digits, choice, config, output, overwrite=True)
     images = digits.samples[:] / digits.scale
     terminal.say(
-        *cluster_lines(terminal, model, digits.samples, images, digits.labels),
-        *chosen_lines(terminal, result),
+        *cluster_lines(terminal, choice.model, digits.samples, images, digits.labels),
+        *fact_lines(terminal, told(result)),
         "",
         *comparison_lines(terminal, choice.method, result, images, digits.labels),
         "",
@@ -83,11 +84,8 @@ def cluster_lines(
             continue
         typical = members[np.argsort((nearest / second)[members])][:shown]
         oddest = members[nearest[members].argmax()]
-        blocks = [
-            strip([thumbnail(terminal, images[members].mean(axis=0))], terminal),
-            strip([thumbnail(terminal, images[i]) for i in typical], terminal),
-            strip([thumbnail(terminal, images[oddest])], terminal),
-        ]
+        shown_images = ([images[members].mean(axis=0)], images[typical], [images[oddest]])
+        blocks = [strip(terminal, several) for several in shown_images]
         digit = np.bincount(labels[members]).argmax()
         purity = np.mean(labels[members] == digit)
         colour = "green" if purity > 0.9 else "yellow" if purity > 0.7 else "red"
@@ -98,9 +96,33 @@ def cluster_lines(
             terminal.style(f"{f'{purity:.0%} of them':<{_CAPTION}}", fg=colour),
         ]
         rows = zip(caption, *blocks, strict=True)
-        lines += [text + gap.join(row) for text, *row in rows]
-        lines.append("")
+        lines += [*(text + gap.join(row) for text, *row in rows), ""]
     return lines
+
+
+def strip(terminal: Terminal, images: "Iterable[np.ndarray]") -> list[str]:
+    """Grey images (h, w) with values from 0 to 1 side by side, in h / 2 lines of text."""
+    reset = "\x1b[0m" if terminal.colours else ""
+    drawn = [_thumbnail(terminal, image) for image in images]
+    return [f"{reset} ".join(lines) + reset for lines in zip(*drawn, strict=True)]
+
+
+def _thumbnail(terminal: Terminal, image: "np.ndarray") -> list[str]:
+    """An image with two pixels, one above the other, in every character.
+
+    In colour the half block shows both in 24 greys; without colour the pair is drawn in black and
+    white by half blocks, and where not even those can be written, by ASCII.
+    """
+    marks = _BLOCKS if terminal.blocks else _ASCII
+
+    def character(upper: float, lower: float) -> str:
+        if not terminal.colours:
+            return marks[2 * (upper >= 0.5) + (lower >= 0.5)]
+        up, low = (_FIRST_GREY + min(_GREYS - 1, int(v * _GREYS)) for v in (upper, lower))
+        return click.style("▀", fg=up, bg=low, reset=False)
+
+    pairs = zip(image[:-1:2], image[1::2], strict=True)
+    return ["".join(map(character, *pair)) for pair in pairs]
 
 
 def comparison_lines(

@@ -1,11 +1,12 @@
 """`kscn embed`: what an encoder makes of images, as an array."""
 
+from functools import partial
 from pathlib import Path
 
 import click
 
 from kscn.atomicfile import atomic_file
-from kscn.cli.options import device_option, output_option, skip_broken_option
+from kscn.cli import options
 from kscn.cli.rundata import open_data, say_left_out
 from kscn.cli.terminal import Terminal
 from kscn.errors import InputError
@@ -18,12 +19,12 @@ from kscn.errors import InputError
     required=True,
     help="An .onnx file, or timm:NAME, open_clip:NAME/WEIGHTS or torchvision:NAME.",
 )
-@output_option("The .npy file to write: float32, one row per image.", required=True)
-@device_option
+@options.output("The .npy file to write: float32, one row per image.", required=True)
+@options.device
 @click.option(
     "--no-cache", is_flag=True, help="Neither read embeddings from the cache nor keep them."
 )
-@skip_broken_option
+@options.skip_broken
 def command(
     data: str, encoder: str, output: Path, device: str, no_cache: bool, skip_broken: bool
 ) -> None:
@@ -38,14 +39,15 @@ def command(
     with atomic_file(output) as file:
         import numpy as np
 
-        from kscn.cli.progress import CountProgress
+        from kscn.cli.progress import FitProgress
         from kscn.features.encoders import load_encoder
         from kscn.runtime.device import chosen
 
         loaded = load_encoder(encoder).to(chosen(device))
         images = open_data(data, skip_broken=skip_broken, any_size=True)
         say_left_out(images)
-        with CountProgress("embedding") as progress:
+        with FitProgress() as bar:
+            progress = partial(bar.draw, "embed")
             found = loaded.embed(images.samples, cache=not no_cache, progress=progress)
         np.save(file, found)
     n, dim = found.shape

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kscn.cli import options
 from kscn.cli.labels import read_labels
-from kscn.cli.options import json_option, labels_option, run_argument
 from kscn.cli.rundata import new_data, run_data
 from kscn.cli.rundir import Run, read_run
 from kscn.cli.summary import confusion_lines, score_line
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 @click.command("evaluate", short_help="Score a run against known classes.")
-@run_argument
-@labels_option
+@options.run
+@options.labels
 @click.option("--data", help="A data set whose labels are known, instead of --labels.")
-@json_option
+@options.as_json
 def command(run: Path, labels_path: Path | None, data: str | None, as_json: bool) -> None:
     """Score the labels of RUN by ACC, NMI and ARI and show the aligned confusion matrix.
 

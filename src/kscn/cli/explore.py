@@ -5,23 +5,17 @@ from pathlib import Path
 import click
 
 from kscn import chosen
-from kscn.cli.encoding import embedded, open_model
-from kscn.cli.options import data_option, encoder_option, run_argument
-from kscn.cli.rundata import run_data
+from kscn.cli import options
+from kscn.cli.rundata import embedded, open_model, run_data
 from kscn.cli.rundir import read_run
 from kscn.cli.serve import require_web
 
 
 @click.command("explore", short_help="Browse and correct the clusters of a run.")
-@run_argument
-@data_option
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=0,
-    help="The port on 127.0.0.1; by default any free one.",
-)
-@encoder_option
+@options.run
+@options.data
+@options.port(0, "The port on 127.0.0.1; 0 takes any free one.")
+@options.encoder
 @click.option("--open/--no-browser", "show", default=False, help="Open the page in a browser.")
 def command(run: Path, data: str | None, port: int, encoder: str | None, show: bool) -> None:
     """Serve a page on this machine to look through the clusters of RUN and to correct them.

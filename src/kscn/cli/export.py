@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kscn.atomicfile import atomic_file
-from kscn.cli.encoding import open_model
-from kscn.cli.options import data_option, encoder_option, run_argument
-from kscn.cli.rundata import run_data
+from kscn.cli import options
+from kscn.cli.rundata import open_model, run_data
 from kscn.cli.rundir import Run, read_run
 from kscn.cli.terminal import Terminal
 from kscn.errors import DataError, InputError
@@ -25,10 +24,10 @@ _NUMBERS = 2**26  # in all random samples together
 
 
 @click.command("export", short_help="Write the model of a run as an ONNX file.")
-@run_argument
-@click.argument("output", type=click.Path(path_type=Path))
-@data_option
-@encoder_option
+@options.run
+@click.argument("output", type=options.PATH)
+@options.data
+@options.encoder
 def command(run: Path, output: Path, data: str | None, encoder: str | None) -> None:
     """Write the model of RUN, the directory `kscn fit` wrote, to OUTPUT, a .onnx file.
 
@@ -51,28 +50,24 @@ def command(run: Path, output: Path, data: str | None, encoder: str | None) -> N
         samples, dtype, which = _samples(opened, model, data)
         with working("exporting"):
             if has_encoder(model):
-                content, agreement, *takes = _joined(model, samples)
+                content, agreement, takes = _joined(model, samples)
             else:
                 shape = tuple(opened.config["data"]["shape"])
-                content, takes = (
-                    onnx_bytes(model, shape, dtype),
-                    [f"{INPUT} {_told(shape)}, {dtype}"],
-                )
+                content = onnx_bytes(model, shape, dtype)
                 agreement = compare(content, model, samples)
+                takes = {"input": f"{INPUT} {_told(shape)}, {dtype}"}
         file.write(content)
     ties = f" ({agreement.ties} of them ties)" if agreement.ties else ""
-    terminal = Terminal.beside(output)
-    terminal.say(
+    Terminal.beside(output).say(
         f"wrote {output} ({len(content) / 1e6:.2f} MB): the clusters of {agreement.samples} {which}"
-        f"{ties} agree, residuals within {agreement.error:.0e}"
+        f"{ties} agree, residuals within {agreement.error:.0e}",
+        *(f"  {name:<6}  {line}" for name, line in takes.items()),
+        f"  output  {', '.join(OUTPUTS)}",
     )
-    for name, line in zip(("input", "pixels"), takes, strict=False):
-        terminal.say(f"  {name:<6}  {line}")
-    terminal.say(f"  output  {', '.join(OUTPUTS)}")
 
 
-def _joined(model: Any, samples: "np.ndarray") -> "tuple[bytes, Agreement, str, str]":
-    """The graph of encoder and assignment, how it compares on images, its input, its pixels."""
+def _joined(model: Any, samples: "np.ndarray") -> "tuple[bytes, Agreement, dict[str, str]]":
+    """The graph of encoder and assignment, how it compares on images, and what it takes."""
     from kscn.estimators.embedding import encoder_of
     from kscn.export.joined import joined_bytes
     from kscn.export.onnxfile import compare
@@ -86,9 +81,14 @@ def _joined(model: Any, samples: "np.ndarray") -> "tuple[bytes, Agreement, str, 
     agreement = compare(content, inner, embeddings, prepared)
     assert isinstance(encoder.network, OnnxNetwork)  # joined_bytes takes no other kind
     name = encoder.network.input.name
-    takes = f"{name} {_told(steps.shape)}, {steps.channels}, as the encoder takes them"
-    pixels = f"(value / 255 - {list(steps.mean or ())}) / {list(steps.std or ())}"
-    return content, agreement, takes, pixels
+    return (
+        content,
+        agreement,
+        {
+            "input": f"{name} {_told(steps.shape)}, {steps.channels}, as the encoder takes them",
+            "pixels": f"(value / 255 - {list(steps.mean or ())}) / {list(steps.std or ())}",
+        },
+    )
 
 
 def _told(shape: Iterable[int]) -> str:

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import click
 
-from kscn.cli.options import run_argument
+from kscn.cli import options
 from kscn.cli.rundir import read_run
-from kscn.cli.summary import run_lines
+from kscn.cli.summary import fact_lines, run_lines
 from kscn.cli.terminal import Terminal, printable
 
 
 @click.command("info", short_help="Show the settings and the result of a run.")
-@run_argument
+@options.run
 def command(run: Path) -> None:
     """Show the settings and the result of RUN, the directory `kscn fit` wrote."""
     from kscn.modelfile import read_model
@@ -23,12 +23,12 @@ def command(run: Path) -> None:
     if model is not None:
         size = sum(tensor.nbytes for tensor in model.tensors.values())
         kept = f"{model.kind}, {size / 1024:,.0f} KiB, intact"
+    written = f"{about.get('created', '?')} by kscn {about.get('kscn', '?')}"
     settings = {"data": opened.config["data"]["source"], **opened.config["parameters"]}
     width = max(map(len, settings))
     terminal.say(
         *run_lines(terminal, opened.config, opened.result),
-        f"  model      {kept}",
-        printable(f"  written    {about.get('created', '?')} by kscn {about.get('kscn', '?')}"),
+        *fact_lines(terminal, {"model": kept, "written": written}),
         "",
         *(printable(f"  {name:<{width}}  {value}") for name, value in settings.items()),
     )

@@ -1,9 +1,9 @@
 """Label files: `index,label` or `file,label` rows out, and .npy, .csv or .txt in."""
 
+import codecs
 import csv
-import io
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -13,10 +13,8 @@ from kscn.errors import DataError, reason
 if TYPE_CHECKING:
     import numpy as np
 
-_ROWS_AT_ONCE = 1_000_000
 _FILE = "file"  # the head of a column of file names
-# Names of files are bytes, which need not be text.
-_BYTES = "surrogateescape"
+_BYTES = "surrogateescape"  # names of files are bytes, which need not be text
 _FORMS = (
     "give one label per sample, as a .npy array, or as a .csv or .txt file with the label in the "
     "last column."
@@ -24,33 +22,33 @@ _FORMS = (
 
 
 def write_labels(file: BinaryIO, labels: "np.ndarray", names: Sequence[str] | None = None) -> None:
-    """Write rows of index, or name, and label in pieces: the whole text is never in memory."""
-    file.write(f"{'index' if names is None else _FILE},label\n".encode())
-    for start in range(0, len(labels), _ROWS_AT_ONCE):
-        block = labels[start : start + _ROWS_AT_ONCE].tolist()
-        keys = range(start, start + len(block)) if names is None else names[start:]
-        file.write(_rows(zip(keys, block, strict=False)))
+    """Write rows of index, or name, and label, one by one: they may be many millions."""
+    _write_rows(file, [("index" if names is None else _FILE, "label")])
+    _write_rows(file, zip(count() if names is None else names, labels, strict=False))
 
 
 def write_left_out(file: BinaryIO, left_out: Mapping[str, str]) -> None:
     """Write `file,reason` rows of files that cannot be read."""
-    file.write(_rows([(_FILE, "reason"), *left_out.items()]))
+    _write_rows(file, [(_FILE, "reason"), *left_out.items()])
 
 
-def _rows(rows: Iterable[Sequence[object]]) -> bytes:
-    text = io.StringIO()
+def _write_rows(file: BinaryIO, rows: Iterable[Sequence[object]]) -> None:
+    text = codecs.getwriter("utf-8")(file, _BYTES)
     csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode(errors=_BYTES)
+
+
+def _read_rows(path: Path) -> Iterator[list[str]]:
+    with path.open(newline="", encoding="utf-8-sig", errors=_BYTES) as file:
+        yield from filter(None, csv.reader(file))
 
 
 def read_names(path: Path, n_samples: int) -> list[str] | None:
     """The names of files in the first column of a file of labels, None if it has none."""
     try:
-        with path.open(newline="", encoding="utf-8-sig", errors=_BYTES) as file:
-            rows = csv.reader(file)
-            if next(rows, [])[:1] != [_FILE]:
-                return None
-            return [row[0] for row in islice(rows, n_samples) if row]
+        rows = _read_rows(path)
+        if next(rows, [""])[0] != _FILE:
+            return None
+        return [row[0] for row in islice(rows, n_samples)]
     except (OSError, csv.Error) as error:
         raise DataError(
             f"cannot read names of files from {path} ({reason(error)}); {AGAIN}"
@@ -60,19 +58,8 @@ def read_names(path: Path, n_samples: int) -> list[str] | None:
 def read_labels(path: Path, n_samples: int, advice: str = _FORMS) -> "np.ndarray":
     """Labels from a .npy file, or from the last column of a .csv or .txt file.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    n_samples : int
-        How many labels there must be. A text file with one row more starts with a header.
-    advice : str
-        What to do about a file that cannot be used.
-
-    Returns
-    -------
-    ndarray of shape (n_samples,)
-        Integers if all labels read as integers, otherwise strings.
+    Integers if all of them read as integers, otherwise strings. A text file with one row more than
+    there are samples starts with a header. `advice` says what to do about a file of no use.
     """
     import numpy as np
 
@@ -80,8 +67,7 @@ def read_labels(path: Path, n_samples: int, advice: str = _FORMS) -> "np.ndarray
         if path.suffix == ".npy":
             labels = np.load(path, allow_pickle=False)
         else:
-            with path.open(newline="", encoding="utf-8-sig", errors=_BYTES) as file:
-                column = [row[-1].strip() for row in csv.reader(file) if row]
+            column = [row[-1].strip() for row in _read_rows(path)]
             "".join(column).encode()  # labels are text, whatever the names of files are
             labels = _parse(column[1:] if len(column) == n_samples + 1 else column)
     except FileNotFoundError:

@@ -5,16 +5,9 @@ from pathlib import Path
 import click
 
 from kscn.atomicfile import atomic_file
-from kscn.cli.encoding import embedded, open_model
+from kscn.cli import options
 from kscn.cli.labels import write_labels
-from kscn.cli.options import (
-    device_option,
-    encoder_option,
-    output_option,
-    run_argument,
-    skip_broken_option,
-)
-from kscn.cli.rundata import new_data
+from kscn.cli.rundata import embedded, new_data, open_model
 from kscn.cli.rundir import read_run
 from kscn.cli.summary import size_lines
 from kscn.cli.terminal import Terminal
@@ -22,16 +15,16 @@ from kscn.errors import InputError
 
 
 @click.command("predict", short_help="Assign new samples to the subspaces of a run.")
-@run_argument
+@options.run
 @click.argument("data")
-@device_option
-@output_option(
+@options.device
+@options.output(
     "The .csv file to write: a header, then index,label, or file,label for a folder of "
     "images. A pipe or /dev/stdout will do.",
     required=True,
 )
-@encoder_option
-@skip_broken_option
+@options.encoder
+@options.skip_broken
 def command(
     run: Path, data: str, device: str, output: Path, encoder: str | None, skip_broken: bool
 ) -> None:

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from kscn.data import Dataset
 
 
-class _LiveBars:
+class _LiveBars(Progress):
     """Bars that are on screen while the context is open and leave nothing behind."""
 
     def __init__(self, *columns: ProgressColumn) -> None:
-        self.bars = Progress(
+        super().__init__(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=12),  # all columns together fit into 80 characters
@@ -37,13 +37,6 @@ class _LiveBars:
             disable=not sys.stderr.isatty(),
             transient=True,
         )
-
-    def __enter__(self) -> Any:
-        self.bars.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        self.bars.stop()
 
 
 class _TimeLeftColumn(TimeRemainingColumn):
@@ -72,39 +65,37 @@ _COUNTERS = (("epoch", "epochs"), ("round", "rounds"), ("iteration", "max_iter")
 class FitProgress(_LiveBars):
     """Callback of an estimator: a bar for every stage of the fit.
 
-    Parameters
-    ----------
-    among : (str, int, int), optional
-        Where the fit is one of many: what it is called, how many are done, and of how many. That
-        is a bar of its own, above.
+    Where the fit is one of many, `among` says what it is called, how many are done, of how many,
+    and what else to note; that is a bar of its own, above.
     """
 
-    def __init__(self, among: tuple[str, int, int] | None = None) -> None:
-        super().__init__(
-            TextColumn("{task.fields[note]}", markup=False),
-            _TimeLeftColumn(compact=True),
-        )
+    def __init__(self, among: tuple[str, int, int, str] | None = None) -> None:
+        note = TextColumn("{task.fields[note]}", markup=False)
+        super().__init__(note, _TimeLeftColumn(compact=True))
         if among is not None:
-            name, done, total = among
-            self.bars.add_task(
-                printable(name), total=total, completed=done, note=f"{done + 1} of {total}"
-            )
+            name, done, total, more = among
+            note_of_all = f"{done + 1} of {total}{more}"
+            self.add_task(printable(name), total=total, completed=done, note=note_of_all)
         self._stage = "preparing"
-        self._task = self.bars.add_task(self._stage, total=None, note="")
+        self._bar = self.add_task(self._stage, total=None, note="")
 
     def __call__(self, estimator: Any, record: dict[str, Any]) -> None:
-        """Draw one record of the history."""
+        """Draw one record of the history, if it says how far its stage is."""
         for done, total in _COUNTERS:
             if done in record and total in record:
-                stage = str(record["stage"])
-                self._draw(_STAGES.get(stage, stage), record[total], record[done], _note(record))
+                self.draw(str(record["stage"]), record[done], record[total], _note(record))
                 return
 
-    def _draw(self, stage: str, total: int, done: int, note: str) -> None:
+    def draw(self, stage: str, done: int, total: int, note: str | None = None) -> None:
+        """Draw how far a stage is."""
+        note = f"{done:,} of {total:,}" if note is None else note
         if stage != self._stage:  # a bar of its own, so that the time left is that of the stage
-            self.bars.remove_task(self._task)
-            self._stage, self._task = stage, self.bars.add_task(stage, total=total, note=note)
-        self.bars.update(self._task, completed=done, total=total, note=note)
+            self.remove_task(self._bar)
+            self._stage, self._bar = (
+                stage,
+                self.add_task(_STAGES.get(stage, stage), total=total, note=note),
+            )
+        self.update(self._bar, completed=done, total=total, note=note)
 
 
 def _note(record: dict[str, Any]) -> str:
@@ -119,36 +110,18 @@ def _note(record: dict[str, Any]) -> str:
     return "  ".join(parts)
 
 
-class CountProgress(_LiveBars):
-    """Progress of work on things that are counted, called with how many are done and of how many.
-
-    Parameters
-    ----------
-    what : str
-        What is done with them.
-    """
-
-    def __init__(self, what: str) -> None:
-        super().__init__(TextColumn("{task.fields[note]}", markup=False), TimeRemainingColumn())
-        self._task = self.bars.add_task(what, total=None, note="")
-
-    def __call__(self, done: int, total: int) -> None:
-        """Draw how far it is."""
-        self.bars.update(self._task, completed=done, total=total, note=f"{done:,} of {total:,}")
-
-
 class FetchProgress(_LiveBars):
     """Progress of a fetched data set, one bar per file."""
 
     def __init__(self) -> None:
         super().__init__(DownloadColumn(), TimeRemainingColumn())
-        self._tasks: dict[str, TaskID] = {}
+        self._files: dict[str, TaskID] = {}
 
     def __call__(self, file: str, done: int, total: int) -> None:
         """Draw how many bytes of a file have arrived."""
-        if file not in self._tasks:
-            self._tasks[file] = self.bars.add_task(file, total=total)
-        self.bars.update(self._tasks[file], completed=done)
+        if file not in self._files:
+            self._files[file] = self.add_task(file, total=total)
+        self.update(self._files[file], completed=done)
 
 
 def working(text: str) -> AbstractContextManager[object]:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kscn.atomicfile import atomic_file
-from kscn.cli.encoding import embedded, open_model
+from kscn.cli import options
 from kscn.cli.labels import read_labels
-from kscn.cli.options import data_option, encoder_option, labels_option, output_option, run_argument
-from kscn.cli.rundata import run_data
+from kscn.cli.rundata import embedded, open_model, run_data
 from kscn.cli.rundir import Run, read_run
 from kscn.cli.terminal import Terminal
 from kscn.errors import InputError
@@ -23,11 +22,11 @@ REPORT = "report.html"
 
 
 @click.command("report", short_help="Make a page that shows what a run found.")
-@run_argument
-@data_option
-@labels_option
-@output_option(f"The page to write; by default {REPORT} in the run directory.")
-@encoder_option
+@options.run
+@options.data
+@options.labels
+@options.output(f"The page to write; by default {REPORT} in the run directory.")
+@options.encoder
 @click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
 def command(
     run: Path,
@@ -51,7 +50,18 @@ def command(
     output = opened.path / REPORT if output is None else output
     # The place for the page is checked before the work, and torch is imported after it.
     with atomic_file(output) as file:
-        page = _page(opened, labels, data, labels_path, encoder)
+        import torch
+
+        from kscn.cli.progress import working
+        from kscn.report.contents import RunFacts, collect
+        from kscn.report.page import render
+
+        model = open_model(opened, encoder) if opened.has_model else None
+        model, loaded = embedded(model, run_data(opened, data))
+        facts = RunFacts(opened.config, opened.history, labels, model, _versions(opened))
+        true = _true(loaded, labels_path, len(labels))
+        with working(f"looking at {len(labels):,} samples"):
+            page = render(collect(facts, loaded, true, threads=torch.get_num_threads()))
         file.write(page.encode("utf-8", "replace"))
         size = file.tell()
     advice = "" if show else "; open it in a browser"
@@ -60,41 +70,21 @@ def command(
         click.launch(str(output.absolute()))
 
 
-def _page(
-    run: Run,
-    labels: "np.ndarray",
-    data: str | None,
-    labels_path: Path | None,
-    encoder: str | None,
-) -> str:
-    import torch
-
-    from kscn.cli.progress import working
-    from kscn.report.contents import RunFacts, collect
-    from kscn.report.page import render
-
-    model = open_model(run, encoder) if run.has_model else None
-    model, loaded = embedded(model, run_data(run, data))
-    facts = RunFacts(run.config, run.history, labels, model, _versions(run))
-    true = _true(loaded, labels_path, len(labels))
-    with working(f"looking at {len(labels):,} samples"):
-        return render(collect(facts, loaded, true, threads=torch.get_num_threads()))
-
-
 def _true(loaded: Any, labels_path: Path | None, n_samples: int) -> "np.ndarray | None":
     """The classes that are known, if they can score anything."""
     import numpy as np
 
     from kscn import metrics
 
+    one_cluster = np.zeros(n_samples, dtype=int)
     if labels_path is not None:
         true = read_labels(labels_path, n_samples)
-        metrics.scores(true, np.zeros(n_samples, dtype=int))  # says what is wrong with them
+        metrics.scores(true, one_cluster)  # says what is wrong with them
         return true
     if loaded.labels is None or len(loaded.labels) != n_samples:
         return None
     try:
-        metrics.scores(loaded.labels, np.zeros(n_samples, dtype=int))
+        metrics.scores(loaded.labels, one_cluster)
     except InputError:  # all unlabelled, say: the page is about the clusters then
         return None
     return loaded.classes
@@ -106,6 +96,5 @@ def _versions(run: Run) -> dict[str, str]:
         return {}
     manifest = json.loads((run.model / "manifest.json").read_text(encoding="utf-8"))
     versions = manifest.get("versions")
-    if not isinstance(versions, dict):
-        return {}
-    return {str(name): str(number) for name, number in versions.items()}
+    found = versions.items() if isinstance(versions, dict) else ()
+    return {str(name): str(number) for name, number in found}

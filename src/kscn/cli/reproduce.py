@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from kscn.chosen import duration
+from kscn.cli import options
 from kscn.cli.summary import score_line
 from kscn.cli.terminal import Terminal, complain, table
 from kscn.errors import KscnError
 
 if TYPE_CHECKING:
     from kscn.experiments.comparison import Comparison
-    from kscn.experiments.runner import Cell, Outcome, Reproduction
+    from kscn.experiments.runner import Reproduction
     from kscn.experiments.tables import Table
 
 TABLES = "tables"  # the directory of the written tables, inside of that of the summaries
@@ -31,11 +32,7 @@ _COLOURS = {"above": "green", "near": "cyan", "below": "yellow"}
     "the table that are available.",
 )
 @click.option(
-    "--seeds",
-    type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
-    help="Runs per cell, with the seeds 0, 1, 2, ...",
+    "--seeds", type=options.COUNT, default=3, help="Runs per cell, with the seeds 0, 1, 2, ..."
 )
 @click.option(
     "--seed",
@@ -47,14 +44,12 @@ _COLOURS = {"above": "green", "near": "cyan", "below": "yellow"}
 @click.option(
     "--preset",
     default="tuned",
-    show_default=True,
     help="Settings of kscn-s and kscn-g: tuned, paper, or a .toml file of your own.",
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     default=Path("results"),
-    show_default=True,
     help="Where summaries are written; runs go into reproduce/ inside of it, tables into tables/.",
 )
 @click.option("--no-run", is_flag=True, help="Only write the tables of the runs that are there.")
@@ -119,9 +114,7 @@ def _run_all(terminal: Terminal, work: "Reproduction") -> int:
 
     cells, failed, left = work.cells(), 0, ""
     for number, cell in enumerate(cells):
-        with FitProgress((cell.name, number, len(cells))) as progress:
-            grid = progress.bars.task_ids[0]
-            progress.bars.update(grid, note=f"{number + 1} of {len(cells)}{left}")
+        with FitProgress((cell.name, number, len(cells), left)) as progress:
             try:
                 outcome = work.run(cell, [progress])
             except KscnError as error:
@@ -131,26 +124,17 @@ def _run_all(terminal: Terminal, work: "Reproduction") -> int:
                 failed += 1
                 complain(f"{cell.name}: {error}")
                 continue
-        left = _time_left(*work.seconds_left(cells[number + 1 :]))
+        seconds, unknown = work.seconds_left(cells[number + 1 :])
+        how = "more than" if unknown else "about"
+        left = f", {how} {duration(seconds)} left" if seconds else ""
+        record = outcome.record
+        when = f"{duration(record['seconds'])}" if outcome.fresh else "already there"
+        when += f", again because of {', '.join(outcome.changed)}" if outcome.changed else ""
         # What was there already says nothing new about the time, and comes in a quick succession.
-        after = left if outcome.fresh else ""
-        terminal.say(f"[{number + 1}/{len(cells)}] {_line(cell, outcome)}{after}")
+        when += left if outcome.fresh else ""
+        scores = score_line(record["scores"])
+        terminal.say(f"[{number + 1}/{len(cells)}] {cell.name}   {scores}   {when}")
     return failed
-
-
-def _line(cell: "Cell", outcome: "Outcome") -> str:
-    record = outcome.record
-    when = duration(record["seconds"]) if outcome.fresh else "already there"
-    again = f", again because of {', '.join(outcome.changed)}" if outcome.changed else ""
-    return f"{cell.name}   {score_line(record['scores'])}   {when}{again}"
-
-
-def _time_left(seconds: float, unknown: int) -> str:
-    """What is left to do, as far as finished runs tell; nothing if they tell nothing."""
-    if not seconds:
-        return ""
-    how = "more than" if unknown else "about"
-    return f", {how} {duration(seconds)} left"
 
 
 # Showing ----------------------------------------------------------------------------------------
@@ -168,38 +152,32 @@ def _show(
         comparisons, faults = comparison.compare(part, out, methods)
         damaged += map(str, faults)
         for each in comparisons:
-            terminal.say()
-            for line in table_lines(terminal, each):
-                terminal.say(line)
+            terminal.say("", *table_lines(terminal, each))
         everything += comparisons
         again = name if name.endswith(".toml") else part.name
-        _write(terminal, out, part.name, f"{part.title}: {_BESIDE}", again, comparisons)
+        _write(terminal, out / TABLES / part.name, f"{part.title}: {_BESIDE}", again, comparisons)
     if len(found) > 1:
         stem = Path(name).name.removesuffix(".toml")
-        _write(terminal, out, stem, _BESIDE.capitalize(), name, everything)
+        _write(terminal, out / TABLES / stem, _BESIDE.capitalize(), name, everything)
     return damaged
 
 
 def _write(
-    terminal: Terminal,
-    out: Path,
-    stem: str,
-    title: str,
-    name: str,
-    comparisons: Sequence["Comparison"],
+    terminal: Terminal, place: Path, title: str, name: str, comparisons: Sequence["Comparison"]
 ) -> None:
+    """Write PLACE.md and PLACE.html, which the command on `name` writes again."""
     from kscn.experiments import claims, markdown, page
     from kscn.experiments.records import check_writable, write_text
     from kscn.experiments.tables import ALL
 
     command = f"kscn reproduce {name}"
-    after = claims.section(out) if name == ALL and stem == ALL else []
+    after = claims.section(place.parents[1]) if name == place.name == ALL else []
     texts = {
         "md": markdown.document(title, command, comparisons, after),
         "html": page.document(title, command, comparisons),
     }
     for kind, text in texts.items():
-        path = out / TABLES / f"{stem}.{kind}"
+        path = place.with_name(f"{place.name}.{kind}")
         check_writable(path)
         write_text(path, text)
         terminal.say(f"wrote {path}")
@@ -211,31 +189,24 @@ def table_lines(terminal: Terminal, comparison: "Comparison") -> list[str]:
     from kscn.experiments.tables import SCORES
 
     published = comparison.published
-    header = ["method", "seeds", *map(str.upper, SCORES), "minutes"]
-    header += [f"{'paper ' if i == 0 else ''}{s.upper()}" for i, s in enumerate(published)]
-    header += ["gap"] if "acc" in published else []
+    with_gap = "acc" in published
     sign = "±" if terminal.blocks else "+-"
+    theirs = [f"{'' if i else 'paper '}{score.upper()}" for i, score in enumerate(published)]
+    header = ["method", "seeds", *map(str.upper, SCORES), "minutes", *theirs]
     rows = []
     for row in comparison.rows:
-        cells = [row.title, str(len(row.runs) or "-")]
-        cells += [markdown.ours(row, score, sign=sign) for score in SCORES]
-        cells += [markdown.minutes(row), *(markdown.paper(row, s) for s in published)]
         gap = row.gap("acc")
-        cells += [] if "acc" not in published else ["-" if gap is None else f"{gap:+.1f}"]
-        rows.append(cells)
-    head, *lines = table(header, rows)
-    grades = [row.grade("acc") for row in comparison.rows]
-    return [
-        terminal.style(comparison.title, bold=True) + ", per cent",
-        head,
-        *(
-            line if grade is None else _coloured(terminal, line, _COLOURS[grade])
-            for line, grade in zip(lines, grades, strict=True)
-        ),
-    ]
-
-
-def _coloured(terminal: Terminal, line: str, colour: str) -> str:
-    """A line whose last word, the gap, is in colour."""
-    start, _, last = line.rpartition(" ")
-    return f"{start} {terminal.style(last, fg=colour)}"
+        rows.append([
+            row.title,
+            str(len(row.runs) or "-"),
+            *(markdown.ours(row, score, sign=sign) for score in SCORES),
+            markdown.minutes(row),
+            *(markdown.paper(row, score) for score in published),
+            *(["-" if gap is None else f"{gap:+.1f}"] if with_gap else []),
+        ])  # fmt: skip
+    head, *lines = table([*header, *(["gap"] if with_gap else [])], rows)
+    for i, row in enumerate(comparison.rows):
+        if grade := row.grade("acc"):
+            start, _, gap_in_words = lines[i].rpartition(" ")
+            lines[i] = f"{start} {terminal.style(gap_in_words, fg=_COLOURS[grade])}"
+    return [terminal.style(comparison.title, bold=True) + ", per cent", head, *lines]

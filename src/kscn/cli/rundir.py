@@ -14,8 +14,9 @@ directory next. A lock keeps two processes from writing into one directory.
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from kscn.atomicfile import atomic_file
-from kscn.cli.history import HistoryFile
 from kscn.cli.labels import read_labels, read_names, write_labels, write_left_out
 from kscn.cli.runfiles import AGAIN, read_config, read_entries, read_history
 from kscn.errors import ModelFileError, reason
@@ -49,65 +49,44 @@ class BusyError(ModelFileError):
 class RunWriter:
     """Writes a run; as a context it publishes on success and keeps the older run otherwise.
 
-    Parameters
-    ----------
-    path : Path
-        The run directory, made if missing.
-    overwrite : bool
-        Whether a run that is already there may be replaced.
-    resume : bool
-        Whether the run that did not finish there is gone on with.
+    A run that is already in the directory may be replaced (`overwrite`), or be one that did not
+    finish and is gone on with (`resume`).
     """
 
     def __init__(self, path: Path, overwrite: bool, resume: bool = False) -> None:
         self.path = path
         self.stage = path / UNFINISHED
-        self.checkpoints = path / CHECKPOINTS
         self._resumed = resume
-        existed = path.exists()
+        self._made_here = not path.exists()
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._lock = lock(path)
-            try:
+            with ExitStack() as opened:
+                opened.enter_context(locked(path))
                 finish_moves(path)
                 if not resume:
                     self._refuse_to_replace(overwrite)
                     _forget(path)
                 self.stage.mkdir(exist_ok=True)
                 self._history = HistoryFile(self.stage / HISTORY)
-            except BaseException:
-                unlock(self._lock)
-                raise
+                self._lock = opened.pop_all()
         except OSError as error:
             raise ModelFileError(
                 f"cannot write to {path}: {reason(error)}; choose another directory with -o."
             ) from error
-        self._made_here = not existed
 
     def _refuse_to_replace(self, overwrite: bool) -> None:
-        if not overwrite and is_unfinished(self.path) and self._has_states():
-            raise ModelFileError(
-                f"{self.path} holds a run that did not finish; go on with `kscn fit --resume "
-                f"{self.path}`, or add --overwrite to begin anew."
-            )
         names = {entry.name for entry in self.path.iterdir()} - {UNFINISHED, CHECKPOINTS, LOCK}
-        if names and not overwrite:
-            raise ModelFileError(
-                f"{self.path} is not empty; choose another directory with -o, or add --overwrite "
-                "to replace the run in it."
-            )
-        if names and CONFIG not in names:
-            raise ModelFileError(
-                f"{self.path} holds files but no kscn run; choose another directory with -o so "
-                "that they are not lost."
-            )
-
-    def write_config(self, config: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write config.toml, one table per key."""
-        import tomli_w
-
-        with atomic_file(self.stage / CONFIG) as file:
-            file.write(tomli_w.dumps(plain(config)).encode("utf-8", "replace"))
+        other = "choose another directory with -o"
+        if not overwrite and is_unfinished(self.path) and self._has_states():
+            again = f"go on with `kscn fit --resume {self.path}`"
+            fault = f"holds a run that did not finish; {again}, or add --overwrite to begin anew"
+        elif names and not overwrite:
+            fault = f"is not empty; {other}, or add --overwrite to replace the run in it"
+        elif names and CONFIG not in names:
+            fault = f"holds files but no kscn run; {other} so that they are not lost"
+        else:
+            return
+        raise ModelFileError(f"{self.path} {fault}.")
 
     @property
     def learnt(self) -> bool:
@@ -115,7 +94,15 @@ class RunWriter:
         return self._resumed or self._history.begun or self._has_states()
 
     def _has_states(self) -> bool:
-        return self.checkpoints.is_dir() and any(self.checkpoints.iterdir())
+        states = self.path / CHECKPOINTS
+        return states.is_dir() and any(states.iterdir())
+
+    def write_config(self, config: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write config.toml, one table per key."""
+        import tomli_w
+
+        with atomic_file(self.stage / CONFIG) as file:
+            file.write(tomli_w.dumps(plain(config)).encode("utf-8", "replace"))
 
     def listen(self, model: Any, record: Mapping[str, Any]) -> None:
         """Callback of an estimator: write down what it tells, and first what it told before."""
@@ -126,21 +113,19 @@ class RunWriter:
 
     def record(self, record: Mapping[str, Any]) -> None:
         """Append one line to history.jsonl; it can be read while the run goes on."""
-        self._history.append(record)
+        self._history.write([record])
 
     def rewrite_history(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Begin history.jsonl again, with these records: those that a state brought along."""
-        self._history.rewrite(records)
+        self._history.write(records, anew=True)
 
-    def write_labels(self, labels: "np.ndarray", names: Sequence[str] | None = None) -> None:
-        """Write labels.csv, with the names of the samples if they have any."""
+    def write_labels(self, labels: "np.ndarray", samples: Any) -> None:
+        """Write labels.csv, and left-out.csv if there are files that cannot be read."""
         with atomic_file(self.stage / LABELS) as file:
-            write_labels(file, labels, names)
-
-    def write_left_out(self, left_out: Mapping[str, str]) -> None:
-        """Write left-out.csv: files that cannot be read, and why."""
-        with atomic_file(self.stage / LEFT_OUT) as file:
-            write_left_out(file, left_out)
+            write_labels(file, labels, samples.names)
+        if left_out := getattr(samples, "left_out", {}):
+            with atomic_file(self.stage / LEFT_OUT) as file:
+                write_left_out(file, left_out)
 
     def __enter__(self) -> "RunWriter":
         return self
@@ -154,7 +139,7 @@ class RunWriter:
         finally:
             if nothing_learnt:
                 _forget(self.path)
-            unlock(self._lock)
+            self._lock.close()
             if nothing_learnt and self._made_here:
                 self.path.rmdir()
 
@@ -165,7 +150,67 @@ class RunWriter:
         finish_moves(self.path)
 
 
-def lock(path: Path) -> FileLock:
+class HistoryFile:
+    """history.jsonl while a run goes on: a disk without room costs lines of it, never the fit.
+
+    What cannot be written waits for the next record: there may be room again by then. `begun` says
+    whether there was any.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.begun = False
+        self._file = path.open("wb", buffering=0)
+        self._waiting = b""
+
+    def write(self, records: Iterable[Mapping[str, Any]], anew: bool = False) -> None:
+        """Write a line of JSON per record, after those that are there or instead of them."""
+        from kscn.runtime.checkpoint import CheckpointWarning
+
+        self.begun = True
+        if anew:
+            self._waiting = b""
+            self._file.seek(0)
+            self._file.truncate()
+        for record in records:
+            self._waiting += json.dumps(dict(record), default=_jsonable).encode() + b"\n"
+        try:
+            self._write()
+        except OSError as error:
+            warnings.warn(
+                f"no history: cannot write {self.path}: {reason(error)}; the fit goes "
+                "on, and tells the rest when there is room.",
+                CheckpointWarning,
+                stacklevel=3,
+            )
+
+    def close(self, must: bool) -> None:
+        """Flush to disk; raise ModelFileError if there `must` be a whole history and is none."""
+        try:
+            self._write()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            if must:
+                raise ModelFileError(
+                    f"cannot write {self.path}: {reason(error)}; make room, and go on "
+                    f"with `kscn fit --resume {self.path.parents[1]}`."
+                ) from error
+        finally:
+            self._file.close()
+
+    def _write(self) -> None:
+        while self._waiting:
+            written = self._file.write(self._waiting)
+            self._waiting = self._waiting[written:]
+
+
+def _jsonable(value: Any) -> Any:
+    """What JSON takes in place of numpy's and torch's scalars and arrays."""
+    return value.tolist() if hasattr(value, "tolist") else float(value)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
     """Keep others from writing into a run directory; the lock ends with the process, however."""
     held = FileLock(path / LOCK, timeout=0, thread_local=False)
     try:
@@ -175,14 +220,12 @@ def lock(path: Path) -> FileLock:
             f"another process is writing to {path}; wait for it, or choose another directory "
             "with -o."
         ) from None
-    return held
-
-
-def unlock(held: FileLock) -> None:
-    """Let others write again, and leave no lock file behind."""
-    with suppress(OSError):
-        os.unlink(held.lock_file)  # before the release: whoever waits for this one makes another
-    held.release()
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.unlink(held.lock_file)  # before the release: who waits for this one makes another
+        held.release()
 
 
 def finish_moves(path: Path) -> None:
@@ -193,7 +236,7 @@ def finish_moves(path: Path) -> None:
     from kscn.atomicfile import replace_directory, sync_directory
 
     required = {LABELS, HISTORY, CONFIG}
-    entries = read_entries(stage / COMPLETE, required, {*_ENTRIES})
+    entries = read_entries(stage / COMPLETE, required, _ENTRIES)
     sync_directory(stage)
     for name in _ENTRIES:
         new, final = stage / name, path / name
@@ -225,14 +268,6 @@ def _forget(path: Path) -> None:
 def is_unfinished(path: Path) -> bool:
     """Whether a directory holds a run that began and did not end."""
     return (path / UNFINISHED / CONFIG).is_file()
-
-
-def read_unfinished(path: Path) -> dict[str, Any]:
-    """The config of a run that did not finish, or why there is none to go on with."""
-    if not is_unfinished(path):
-        read_run(path)  # says what is wrong, if something is
-        raise ModelFileError(f"{path} holds a finished run; there is nothing to resume.")
-    return read_config(path / UNFINISHED / CONFIG)
 
 
 @dataclass(frozen=True)
@@ -287,15 +322,10 @@ class Run:
 
     def preparation(self) -> "Preparation | None":
         """How the images of the run were brought to one size, None if they were not."""
-        return prepared_by(self.config)
+        from kscn.data.images import Preparation
 
-
-def prepared_by(config: Mapping[str, Any]) -> "Preparation | None":
-    """How the images of a run with that config were brought to one size, if they were."""
-    from kscn.data.images import Preparation
-
-    found = config["data"].get("preparation")
-    return None if found is None else Preparation(**found)
+        found = self.config["data"].get("preparation")
+        return None if found is None else Preparation(**found)
 
 
 def _is_inside(name: str) -> bool:
@@ -309,24 +339,35 @@ def read_run(path: Path) -> Run:
     if not path.exists():
         raise ModelFileError(f"{path} does not exist; give the directory that `kscn fit` wrote.")
     if (path / UNFINISHED / COMPLETE).is_file():
-        with suppress(OSError, BusyError):  # a process that is at it, or a read-only directory
-            held = lock(path)
-            try:
-                finish_moves(path)
-            finally:
-                unlock(held)
+        # Another process may be at it, and the directory may be read-only.
+        with suppress(OSError, BusyError), locked(path):
+            finish_moves(path)
     if not (path / CONFIG).is_file():
+        fault = f"is not a kscn run: it has no {CONFIG}; give the directory that `kscn fit` wrote"
         if (path / UNFINISHED).is_dir():
-            raise ModelFileError(
-                f"{path} holds a run that did not finish; go on with `kscn fit --resume {path}`. "
-                f"Its history so far is in {path / UNFINISHED}."
+            fault = (
+                f"holds a run that did not finish; go on with `kscn fit --resume {path}`. Its "
+                f"history so far is in {path / UNFINISHED}"
             )
-        raise ModelFileError(
-            f"{path} is not a kscn run: it has no {CONFIG}; give the directory that `kscn fit` "
-            "wrote."
-        )
+        raise ModelFileError(f"{path} {fault}.")
     config = read_config(path / CONFIG)
     return Run(path, config, read_history(path / HISTORY, config["data"]["samples"]))
+
+
+def read_unfinished(path: Path) -> Run:
+    """A run that did not finish, without history, or why there is none to go on with."""
+    if not is_unfinished(path):
+        read_run(path)  # says what is wrong, if something is
+        raise ModelFileError(f"{path} holds a finished run; there is nothing to resume.")
+    return Run(path, read_config(path / UNFINISHED / CONFIG), [])
+
+
+def model_of(path: Path) -> Path:
+    """The model directory of a run, or the path itself if it is a model already."""
+    if not path.exists():
+        raise ModelFileError(f"{path} does not exist; give a run of `kscn fit` or a saved model.")
+    inside = path / MODEL
+    return (inside if inside.is_dir() else path).absolute()
 
 
 def plain(value: Any) -> Any:

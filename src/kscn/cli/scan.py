@@ -1,57 +1,60 @@
 """`kscn scan`: curves over the number of subspaces and their dimension, and a recommendation."""
 
 import json
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kscn.atomicfile import atomic_file
 from kscn.chosen import duration
-from kscn.cli.options import SPAN, device_option, folder_options, json_option, output_option
+from kscn.cli import options
+from kscn.cli.figure import picture_file
 from kscn.cli.rundata import open_data, say_left_out
 from kscn.cli.terminal import Terminal, table
-from kscn.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from kscn.data import Source
-    from kscn.experiments.scan import Scan
+    from kscn.experiments.scan import Cell, Scan
 
 NO_PROMISE = "No promise of truth: this is what a subsample supports. Look at the clusters too."
 _BAR = 20
+_SPAN = "A:B|A,B,...|A"
 _INK, _ACCENT, _GREY = "#3f90da", "#bd1f01", "#94a4a2"
 
 
 @click.command("scan", short_help="Look for the number of subspaces and their dimension.")
 @click.argument("data")
 @click.option(
-    "-k", "--clusters", type=SPAN, help="Numbers of clusters to try; 2:20 if the data allows it."
+    "-k",
+    "--clusters",
+    type=options.span,
+    metavar=_SPAN,
+    help="Numbers of clusters to try; 2:20 if the data allows it.",
 )
-@click.option("-p", "--dims", type=SPAN, help="Dimensions to try; 1:12 if the data allows it.")
-@output_option("Also draw the curves: a .png, .svg or .pdf file (needs the extra `viz`).")
 @click.option(
-    "--samples",
-    "n_samples",
-    type=click.IntRange(min=40),
-    default=1200,
-    show_default=True,
-    help="How many samples to look at, drawn at random where there are more.",
+    "-p",
+    "--dims",
+    type=options.span,
+    metavar=_SPAN,
+    help="Dimensions to try; 1:12 if the data allows it.",
 )
+@options.output("Also draw the curves: a .png, .svg or .pdf file (needs the extra `viz`).")
+@options.samples(40, 1200)
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    "budget",
+    type=options.POSITIVE,
     default=60.0,
-    show_default=True,
     help="No further fit begins after this time.",
 )
-@device_option
-@click.option("--seed", type=int, default=0, show_default=True, help="For the same result again.")
-@folder_options
-@json_option
+@options.device
+@click.option("--seed", "random_state", type=int, default=0, help="For the same result again.")
+@options.size
+@options.skip_broken
+@options.as_json
 def command(
     data: str, output: Path | None, as_json: bool, size: int | None, skip_broken: bool, **how: Any
 ) -> None:
@@ -63,55 +66,23 @@ def command(
     Known labels are not used. Of the two numbers, the default method of `kscn fit` asks for the
     first only; both are for --method k-subspaces.
     """
-    with _place(output) as file:
+    place = nullcontext() if output is None else picture_file(output, "matplotlib.figure")
+    with place as save:
+        from kscn.cli.progress import FitProgress
+        from kscn.experiments.scan import scan
+
         loaded = open_data(data, size, skip_broken)
         say_left_out(loaded)
-        found, name = _scan(loaded.samples, **how), loaded.name
-        if file is not None and output is not None:
-            from kscn.report import figures
-
-            figures.save(_figure(found, name), file, _kind(output))
+        with FitProgress() as bar:
+            found = scan(loaded.samples, progress=bar.draw, **how)
+        if save is not None:
+            save(_figure(found, loaded.name))
     if as_json:
-        click.echo(json.dumps({"data": name, **found.to_dict(), "note": NO_PROMISE}))
+        click.echo(json.dumps({"data": loaded.name, **found.to_dict(), "note": NO_PROMISE}))
         return
+    wrote = [] if output is None else [f"wrote {output}"]
     terminal = Terminal.beside(output)
-    terminal.say(*_lines(terminal, found, name))
-    if output is not None:
-        terminal.say(f"wrote {output}")
-
-
-def _place(output: Path | None) -> "AbstractContextManager[BinaryIO | None]":
-    """The file for the picture, opened before the work so that a wrong name costs none."""
-    if output is None:
-        return nullcontext()
-    _kind(output)
-    from kscn.report import figures
-
-    figures.require("matplotlib.figure")
-    return atomic_file(output)
-
-
-def _kind(output: Path) -> str:
-    from kscn.report.figures import FORMATS
-
-    kind = output.suffix.lower().removeprefix(".")
-    if kind not in FORMATS:
-        raise InputError(
-            f"{output} does not end in .png, .svg or .pdf; the ending says what is drawn."
-        )
-    return kind
-
-
-def _scan(samples: "Source", seconds: float, seed: int, **options: Any) -> "Scan":
-    from kscn.cli.progress import FitProgress
-    from kscn.experiments.scan import scan
-
-    with FitProgress() as bar:
-
-        def draw(stage: str, done: int, total: int) -> None:
-            bar(None, {"stage": stage, "round": done, "rounds": total})
-
-        return scan(samples, budget=seconds, random_state=seed, progress=draw, **options)
+    terminal.say(*_lines(terminal, found, loaded.name), *wrote)
 
 
 # In words ---------------------------------------------------------------------------------------
@@ -170,11 +141,15 @@ def _figure(found: "Scan", name: str) -> "Figure":
         figsize=(10, 7.6), layout="constrained"
     )
     figure.set_facecolor("white")
-    axes = figure.subplots(2, 2)
-    _draw_grid(axes[0, 0], found)
-    _draw_stability(axes[0, 1], found)
-    _draw_residual(axes[1, 0], found)
-    _draw_spectrum(axes[1, 1], found)
+    (grid, stability), (residual, spectrum) = figure.subplots(2, 2)
+    _draw_grid(grid, found)
+    _draw_stability(stability, found)
+    _draw_residual(residual, found)
+    _draw_spectrum(spectrum, found)
+    for axes in (grid, stability, residual, spectrum):
+        axes.locator_params(axis="both" if axes is grid else "x", integer=True)
+    for axes in (stability, residual, spectrum):
+        axes.legend(fontsize=8)
     figure.suptitle(
         f"{name}: k = {found.k}, p = {found.p}, confidence {found.confidence}", fontsize=13
     )
@@ -187,6 +162,10 @@ def _figure(found: "Scan", name: str) -> "Figure":
     return figure
 
 
+def _line(axes: "Axes", cells: "list[Cell]", x: str, y: str, *style: str, **more: Any) -> None:
+    axes.plot([getattr(c, x) for c in cells], [getattr(c, y) for c in cells], *style, **more)
+
+
 def _draw_grid(axes: "Axes", found: "Scan") -> None:
     ks, ps = ([getattr(cell, axis) for cell in found.cells] for axis in "kp")
     values = [cell.stability for cell in found.cells]
@@ -194,41 +173,30 @@ def _draw_grid(axes: "Axes", found: "Scan") -> None:
     axes.scatter([found.k], [found.p], marker="s", s=150, facecolors="none", edgecolors=_ACCENT)
     axes.figure.colorbar(shown, ax=axes, label="stability")
     axes.set(title="agreement of two halves", xlabel="clusters k", ylabel="dimension p")
-    axes.locator_params(integer=True)
 
 
 def _draw_stability(axes: "Axes", found: "Scan") -> None:
-    best: dict[int, float] = {}
-    for cell in found.cells:
-        best[cell.k] = max(best.get(cell.k, -1.0), cell.stability)
+    ks = sorted({cell.k for cell in found.cells})
+    best = [max(cell.stability for cell in found.cells if cell.k == k) for k in ks]
+    axes.plot(ks, best, color=_GREY, label="best p tried")
     line = [cell for cell in found.cells if cell.p == found.p]
-    axes.plot(list(best), list(best.values()), color=_GREY, label="best p tried")
-    axes.plot(
-        [c.k for c in line], [c.stability for c in line], "o-", color=_INK, label=f"p = {found.p}"
-    )
+    _line(axes, line, "k", "stability", "o-", color=_INK, label=f"p = {found.p}")
     axes.plot([found.k], [found.stability], "*", ms=13, color=_ACCENT, label="on new halves")
     axes.axhline(found.noise_stability, color=_ACCENT, ls=":", label="noise there")
     axes.set(title="stability over k", xlabel="clusters k", ylabel="stability", ylim=(-0.05, 1.05))
-    axes.locator_params(axis="x", integer=True)
-    axes.legend(fontsize=8)
 
 
 def _draw_residual(axes: "Axes", found: "Scan") -> None:
-    ks = sorted({cell.k for cell in found.cells})
-    near = sorted(ks, key=lambda k: abs(k - found.k))[:3]
+    near = sorted({cell.k for cell in found.cells}, key=lambda k: (abs(k - found.k), k))[:3]
     for k in sorted(near):
         line = [cell for cell in found.cells if cell.k == k]
         colour, width = (_INK, 2.0) if k == found.k else (_GREY, 1.0)
-        unseen = [cell.residual for cell in line]
-        axes.plot([c.p for c in line], unseen, "o-", color=colour, lw=width, ms=4, label=f"k = {k}")
+        _line(axes, line, "p", "residual", "o-", color=colour, lw=width, ms=4, label=f"k = {k}")
     line = [cell for cell in found.cells if cell.k == found.k]
-    fitted = [cell.objective for cell in line]
-    axes.plot([c.p for c in line], fitted, "--", color=_INK, label=f"k = {found.k}, fitted to")
+    _line(axes, line, "p", "objective", "--", color=_INK, label=f"k = {found.k}, fitted to")
     axes.axvline(found.p, color=_ACCENT, ls=":")
     axes.set(title="energy outside of the subspaces", xlabel="dimension p", ylabel="share")
     axes.set_ylim(bottom=0)
-    axes.locator_params(axis="x", integer=True)
-    axes.legend(fontsize=8)
 
 
 def _draw_spectrum(axes: "Axes", found: "Scan") -> None:
@@ -236,5 +204,3 @@ def _draw_spectrum(axes: "Axes", found: "Scan") -> None:
     axes.semilogy(range(1, len(shown) + 1), shown, "o-", color=_INK, ms=4)
     axes.axvline(found.p + 0.5, color=_ACCENT, ls=":", label=f"after dimension {found.p}")
     axes.set(title="spectrum of the clusters", xlabel="direction", ylabel="eigenvalue, largest 1")
-    axes.locator_params(axis="x", integer=True)
-    axes.legend(fontsize=8)

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import click
 
-from kscn.cli.encoding import open_model
-from kscn.cli.options import device_option, encoder_option, run_argument
+from kscn.cli import options
+from kscn.cli.rundata import open_model
 from kscn.cli.rundir import read_run
+from kscn.cli.terminal import complain
 from kscn.errors import InputError
 from kscn.extras import require
 
@@ -14,16 +15,10 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 @click.command("serve", short_help="Answer POST /predict with the model of a run.")
-@run_argument
-@device_option
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8000,
-    show_default=True,
-    help="The port; 0 takes any free one.",
-)
+@options.run
+@options.device
+@click.option("--host", default="127.0.0.1", help="The address to listen on.")
+@options.port(8000, "The port; 0 takes any free one.")
 @click.option(
     "--token",
     envvar="KSCN_TOKEN",
@@ -34,29 +29,23 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
     "--rate",
     type=click.FloatRange(min=0),
     default=200,
-    show_default=True,
     help="Requests per second that one client may send; 0 for no limit.",
 )
 @click.option(
-    "--max-mb",
-    type=click.FloatRange(min=0, min_open=True),
-    default=16,
-    show_default=True,
-    help="The largest body of a request, in MiB.",
+    "--max-mb", type=options.POSITIVE, default=16, help="The largest body of a request, in MiB."
 )
 @click.option(
     "--max-wait",
     type=click.FloatRange(0, 1000),
     default=3,
-    show_default=True,
     help="Milliseconds that a request waits for others to be computed with.",
 )
 @click.option(
     "--white",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.POSITIVE,
     help="What a white pixel is in the data of the run, for images sent as files.",
 )
-@encoder_option
+@options.encoder
 def command(
     run: Path,
     device: str,
@@ -102,12 +91,10 @@ def command(
     )
     listening = server.bind(host, port)
     if host not in _LOCAL and token is None:
-        click.echo("kscn: warning: anybody who reaches this port is served; set --token", err=True)
-    server.run(app, listening, lambda: _tell(run, server.address(listening)))
-
-
-def _tell(run: Path, address: str) -> None:
-    click.echo(f"serving {run} at {address} (POST {address}/predict); Ctrl-C ends it")
+        complain("warning: anybody who reaches this port is served; set --token")
+    address = server.address(listening)
+    told = f"serving {run} at {address} (POST {address}/predict); Ctrl-C ends it"
+    server.run(app, listening, lambda: click.echo(told))
 
 
 def require_web() -> None:

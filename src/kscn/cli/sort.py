@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import click
 
-from kscn.cli.options import output_option, run_argument
+from kscn.cli import options
 from kscn.cli.rundata import run_data
 from kscn.cli.rundir import Run, read_run
 from kscn.cli.terminal import Terminal, table
@@ -21,8 +21,8 @@ _NO_CLUSTER = -1
 
 
 @click.command("sort", short_help="Put the files of a run into one folder per cluster.")
-@run_argument
-@output_option("A new folder for them.", required=True)
+@options.run
+@options.output("A new folder for them.", required=True)
 @click.option("--link", is_flag=True, help="Make symbolic links instead of copies.")
 @click.option("--data", help="The images of the run, if they are no longer where they were.")
 def command(run: Path, output: Path, link: bool, data: str | None) -> None:
@@ -33,20 +33,22 @@ def command(run: Path, output: Path, link: bool, data: str | None) -> None:
     themselves stay where they are. OUTPUT appears when all of it is there, or not at all.
     """
     from kscn.cli.progress import working
+    from kscn.web.editor import open_editor
 
     opened = read_run(run)
     files = _files(opened, data)
     _check_output(output, opened, data)
-    labels, called = _clusters(opened)
-    folders = folder_names(sorted(set(labels)), called)
+    editor = open_editor(run, opened.labels().astype("int32"), len(opened.result["sizes"]))
+    editor.close()
+    labels = editor.grouping.labels.tolist()
+    folders = folder_names(set(labels), editor.grouping.names)
     targets = [folders[label] for label in labels]
     placed = place(list(files), targets)
     with working(f"{'linking' if link else 'copying'} {len(files):,} files"):
         _write(dict(zip(placed, files.values(), strict=True)), output, link)
-    terminal, counts = Terminal.of(), Counter(targets)
-    rows = [[name, f"{n:,}"] for name, n in counts.most_common()]
+    rows = [[name, f"{n:,}"] for name, n in Counter(targets).most_common()]
     wrote = f"wrote {'links to' if link else 'copies of'} {len(files):,} files to {output}"
-    terminal.say(*table(["folder", "files"], rows), wrote)
+    Terminal.of().say(*table(["folder", "files"], rows), wrote)
 
 
 def _files(run: Run, data: str | None) -> dict[str, Path]:
@@ -77,26 +79,14 @@ def _check_output(output: Path, run: Run, data: str | None) -> None:
         )
 
 
-def _clusters(run: Run) -> tuple[list[int], Mapping[int, str]]:
-    """The cluster of every sample, and the names of clusters, as the explorer left them."""
-    import numpy as np
-
-    from kscn.web.editor import open_editor
-
-    labels = run.labels().astype(np.int32)
-    editor = open_editor(run.path, labels, len(run.result["sizes"]))
-    editor.close()
-    return editor.grouping.labels.tolist(), editor.grouping.names
-
-
 def folder_names(clusters: Iterable[int], called: Mapping[int, str]) -> dict[int, str]:
     """A name for the folder of every cluster, all of them different on any system."""
     wanted = {cluster: _safe(called.get(cluster, "")) for cluster in clusters}
     names: dict[int, str] = {}
+    used: set[str] = set()
     # Names of people go second: a cluster may be called like the number of another.
     for cluster in sorted(wanted, key=lambda cluster: (bool(wanted[cluster]), cluster)):
         plain = "no-cluster" if cluster == _NO_CLUSTER else f"cluster-{cluster}"
-        used = {name.casefold() for name in names.values()}
         names[cluster] = _free(wanted[cluster] or plain, used)
     return names
 
@@ -120,17 +110,16 @@ def place(names: Sequence[str], folders: Sequence[str]) -> list[str]:
     for name, folder, key, base in zip(names, folders, keys, short, strict=True):
         wanted = base if often[key] == 1 else name.replace("/", "-")
         stem, suffix = os.path.splitext(wanted)
-        found = _free(f"{folder}/{stem}", used, suffix)
-        used.add(found.casefold())
-        placed.append(found)
+        placed.append(_free(f"{folder}/{stem}", used, suffix))
     return placed
 
 
 def _free(name: str, used: set[str], suffix: str = "") -> str:
-    """A name that is not used yet, with a number behind it if need be."""
+    """A name that is not used yet, with a number behind it if need be; it is used from then on."""
     found, number = f"{name}{suffix}", 2
     while found.casefold() in used:
         found, number = f"{name}-{number}{suffix}", number + 1
+    used.add(found.casefold())
     return found
 
 

@@ -24,69 +24,53 @@ def run_lines(
 ) -> list[str]:
     """What a run found: sizes of the clusters, how they were chosen, scores if labels are known."""
     data, about, sizes = config["data"], config["run"], result["sizes"]
-    shape = data["shape"]
+    shape, encoder = data["shape"], chosen.encoder(config)
     sample = f"{shape[0]} features" if len(shape) == 1 else " x ".join(map(str, shape))
-    encoder = chosen.encoder(config)
     samples = "images" if encoder else f"samples of {sample}"
-    preset = f", preset {about['preset']}" if about.get("preset") else ""
-    lines = [
-        terminal.style(
-            f"{data['name']}: {data['samples']:,} {samples} in "
-            f"{_found(len(sizes), result['dims'])}",
-            bold=True,
-        ),
-        "",
-        *size_lines(terminal, sizes),
-        "",
-        *_empty_lines(terminal, sizes),
-        *_caution_lines(terminal, result),
-        *([printable(f"  encoder    {encoder}")] if encoder else []),
-        printable(f"  method     {about['method']}{preset}"),
-        *chosen_lines(terminal, result),
-    ]
+    found = _found(len(sizes), result["dims"])
+    facts = {
+        "encoder": encoder,
+        "method": about["method"] + (f", preset {about['preset']}" if about.get("preset") else ""),
+        **chosen.told(result),
+    }
     if result["objective"] is not None:
         unit, count = result.get("unit", "iterations"), result["iterations"]
         unit = unit.removesuffix("s") if count == 1 else unit
         after = f" after {count} {unit}" if count else ""
-        lines.append(f"  objective  {result['objective']:.6g}{after}")
-    lines.append(f"  time       {duration(result['seconds'])}")
+        facts["objective"] = f"{result['objective']:.6g}{after}"
+    facts["time"] = duration(result["seconds"])
     if data.get("left_out"):
-        lines.append(f"  left out   {data['left_out']} files that cannot be read, see {LEFT_OUT}")
+        facts["left out"] = f"{data['left_out']} files that cannot be read, see {LEFT_OUT}"
     if result["seed"] is not None:
-        lines.append(f"  seed       {result['seed']}")
+        facts["seed"] = str(result["seed"])
     if result["scores"] is not None:
-        lines.append(f"  scores     {score_line(result['scores'])}")
-    return lines
+        facts["scores"] = score_line(result["scores"])
+    doubts = {"empty": _empty(sizes), "caution": chosen.caution(result)}
+    return [
+        terminal.style(f"{data['name']}: {data['samples']:,} {samples} in {found}", bold=True),
+        "",
+        *size_lines(terminal, sizes),
+        "",
+        *(terminal.style(line, fg="yellow") for line in fact_lines(terminal, doubts)),
+        *fact_lines(terminal, facts),
+    ]
 
 
-def chosen_lines(terminal: Terminal, result: Mapping[str, Any]) -> list[str]:
-    """What was tried and taken, where a method chooses by itself, and how sure that is."""
+def fact_lines(terminal: Terminal, facts: Mapping[str, str]) -> list[str]:
+    """Names and what there is to say of each, in as many lines as it takes; nothing for ""."""
     lines = []
-    for name, text in chosen.told(result).items():
-        lines += _told_lines(terminal, name, text)
+    for name, text in facts.items():
+        for i, line in enumerate(wrap(printable(text), max(40, terminal.width - _LABEL))):
+            lines.append(f"  {'' if i else name:<{_LABEL - 2}}{line}")
     return lines
 
 
-def _told_lines(terminal: Terminal, name: str, text: str) -> list[str]:
-    first, *rest = wrap(printable(text), max(40, terminal.width - _LABEL))
-    return [f"  {name:<{_LABEL - 2}}{first}", *(" " * _LABEL + line for line in rest)]
-
-
-def _caution_lines(terminal: Terminal, result: Mapping[str, Any]) -> list[str]:
-    """That the clusters may mean little, where it is so."""
-    text = chosen.caution(result)
-    lines = _told_lines(terminal, "caution", text) if text else []
-    return [terminal.style(line, fg="yellow") for line in lines]
-
-
-def _empty_lines(terminal: Terminal, sizes: Sequence[int]) -> list[str]:
+def _empty(sizes: Sequence[int]) -> str:
     """That fewer clusters were found than asked for, where it is so."""
     empty = sum(size == 0 for size in sizes)
-    if not empty:
-        return []
     have = "has" if empty == 1 else "have"
-    line = f"  empty      {empty} of {len(sizes)} clusters {have} no samples; ask for fewer with -k"
-    return [terminal.style(line, fg="yellow")]
+    told = f"{empty} of {len(sizes)} clusters {have} no samples; ask for fewer with -k"
+    return told if empty else ""
 
 
 def _found(n_clusters: int, dims: Sequence[int]) -> str:
@@ -102,11 +86,9 @@ def size_lines(terminal: Terminal, sizes: Sequence[int]) -> list[str]:
     total, largest = max(1, sum(sizes)), max([1, *sizes])
     rows = [[str(i), f"{size:,}", f"{size / total:.1%}"] for i, size in enumerate(sizes[:_SHOWN])]
     head, *lines = table(["cluster", "size", "share"], rows)
-    bars = (terminal.bar(size / largest, _BAR) for size in sizes)
-    lines = [
-        f"{line}  {terminal.style(bar, fg='cyan')}".rstrip()
-        for line, bar in zip(lines, bars, strict=False)
-    ]
+    for i, line in enumerate(lines):
+        bar = terminal.style(terminal.bar(sizes[i] / largest, _BAR), fg="cyan")
+        lines[i] = f"{line}  {bar}".rstrip()
     rest = sizes[_SHOWN:]
     if rest:
         lines.append(f"  ... and {len(rest)} more clusters with {sum(rest):,} samples")
@@ -123,20 +105,13 @@ def confusion_lines(confusion: "ConfusionMatrix") -> list[str]:
     if max(confusion.counts.shape) > _SHOWN:
         rows, columns = confusion.counts.shape
         return [f"  {rows} classes by {columns} clusters is too much to show; --json prints it."]
-    corner = "class \\ cluster"
-    header = [corner, *("noise" if str(c) == "-1" else str(c) for c in confusion.clusters)]
-    rows = [
-        [
-            str(name),
-            *(
-                f"[{count}]" if match == row else f"{count or '.'} "
-                for count, match in zip(confusion.counts[row], confusion.matches, strict=True)
-            ),
-        ]
-        for row, name in enumerate(confusion.classes)
-    ]
-    header = [corner, *(f"{cell} " for cell in header[1:])]
-    return table(header, rows)
+    clusters = [str(cluster).replace("-1", "noise") for cluster in confusion.clusters]
+    rows = []
+    for row, name in enumerate(confusion.classes):
+        counts = zip(confusion.counts[row], confusion.matches, strict=True)
+        cells = [f"[{n}]" if match == row else f"{n or '.'} " for n, match in counts]
+        rows.append([str(name), *cells])
+    return table(["class \\ cluster", *(f"{cluster} " for cluster in clusters)], rows)
 
 
 def next_lines(output: Path, config: Mapping[str, Any], result: Mapping[str, Any]) -> list[str]:
@@ -151,12 +126,11 @@ def next_lines(output: Path, config: Mapping[str, Any], result: Mapping[str, Any
     if config["data"].get("files"):
         steps.insert(2, (f"sort {run} -o sorted", "the files in one folder per cluster"))
     if config["run"]["model"]:
-        wrote = [f"wrote {output}/: {MODEL}/  {LABELS}  {HISTORY}  {CONFIG}"]
         steps.append((f"predict {run} NEW_DATA -o labels.csv", "clusters of new samples"))
+        wrote, rest = f"{MODEL}/  ", []
     else:
-        wrote = [
-            f"wrote {output}/: {LABELS}  {HISTORY}  {CONFIG}",
-            f"no model: {config['run']['method']} keeps nothing that could label new samples",
-        ]
+        method = config["run"]["method"]
+        wrote, rest = "", [f"no model: {method} keeps nothing that could label new samples"]
+    wrote = f"wrote {output}/: {wrote}{LABELS}  {HISTORY}  {CONFIG}"
     width = max(len(step) for step, _ in steps)
-    return [*wrote, "next:", *(f"  kscn {step:<{width}}  # {what}" for step, what in steps)]
+    return [wrote, *rest, "next:", *(f"  kscn {step:<{width}}  # {what}" for step, what in steps)]

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,35 +18,23 @@ _HARMLESS = "\u00a0\u202f\u3000\u200c\u200d"
 
 @dataclass(frozen=True)
 class Terminal:
-    """Abilities of an output stream.
+    """Abilities of an output stream."""
 
-    Attributes
-    ----------
-    blocks : bool
-        Whether block characters can be written, i.e. the stream speaks Unicode.
-    colours : bool
-        Whether 256 colours can be shown: a terminal, unless NO_COLOR is set or FORCE_COLOR is.
-    width : int
-        Columns.
-    errors : bool
-        Whether it is stderr.
-    """
-
-    blocks: bool
-    colours: bool
+    blocks: bool  # block characters can be written, i.e. the stream speaks Unicode
+    colours: bool  # 256 of them: a terminal, unless NO_COLOR is set or FORCE_COLOR is
     width: int
-    errors: bool = False
+    errors: bool = False  # it is stderr
 
     @classmethod
     def of(cls, stream: TextIO | None = None) -> "Terminal":
         """Look at a stream (stdout) and the environment."""
         stream = sys.stdout if stream is None else stream
-        blocks = (getattr(stream, "encoding", None) or "ascii").lower().startswith("utf")
+        blocks = (stream.encoding or "ascii").lower().startswith("utf")
         capable = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-        colours = bool(os.environ.get("FORCE_COLOR")) or (
-            capable and not os.environ.get("NO_COLOR")
-        )
-        return cls(blocks, blocks and colours, _columns(stream), stream is sys.stderr)
+        refused, forced = os.environ.get("NO_COLOR"), os.environ.get("FORCE_COLOR")
+        colours = bool(forced) or (capable and not refused)
+        width = max(40, shutil.get_terminal_size().columns)
+        return cls(blocks, blocks and colours, width, stream is sys.stderr)
 
     @classmethod
     def beside(cls, output: Path | None) -> "Terminal":
@@ -65,8 +54,8 @@ class Terminal:
         return click.style(text, **style) if self.colours else text
 
     def say(self, *lines: str) -> None:
-        """Print lines, or an empty one; of control characters only those of `style` pass."""
-        for line in lines or ("",):
+        """Print lines; of control characters only those of `style` pass."""
+        for line in lines:
             parts = _COLOUR.split(line) if self.colours else [line]
             parts[::2] = map(printable, parts[::2])
             click.echo("".join(parts), err=self.errors, color=self.colours)
@@ -78,8 +67,6 @@ def printable(text: str) -> str:
     Names of files, classes and data sets may hold escape sequences, which move the cursor, rename
     the window or hide what follows; and marks that turn the direction of writing around.
     """
-    if text.isprintable():
-        return text
     return "".join(
         c if c.isprintable() or c in _HARMLESS else c.encode("unicode_escape").decode("ascii")
         for c in text
@@ -98,24 +85,11 @@ def _is_stdout(path: Path) -> bool:
         return False
 
 
-def _columns(stream: TextIO) -> int:
-    if os.environ.get("COLUMNS", "").isdigit():
-        return max(40, int(os.environ["COLUMNS"]))
-    try:
-        return max(40, os.get_terminal_size(stream.fileno()).columns)
-    except (OSError, ValueError):
-        return 80
-
-
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
     """Lines of a plain table: first column to the left, numbers to the right."""
     lines = [[printable(cell) for cell in line] for line in (header, *rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    name_width, *widths = (max(map(len, column)) for column in zip(*lines, strict=True))
     return [
-        indent
-        + "  ".join(
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
+        indent + "  ".join([name.ljust(name_width), *map(str.rjust, cells, widths)]).rstrip()
+        for name, *cells in lines
     ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kscn.experiments.methods import BEST
+from kscn.experiments.schema import check
 from kscn.experiments.tables import SCORES
 
 # k-means on scattering coefficients, by what is done to their principal components.
@@ -40,15 +41,15 @@ def _best(dataset: str, clusters: int, out: Path) -> Iterator[list[dict[str, Any
     """The runs of `best` in the file of its own and in the panel."""
     name = f"frontier_{dataset}.json"
     found = _read(out / name)
-    if found is not None and found["config"].get("k") == clusters:
+    if found["config"].get("k") == clusters:
         rows = found["figures"].get("seeds", {})
         scored = {seed: row["final"] | {"seconds": row["seconds"]} for seed, row in rows.items()}
         # Records of the present start say what it has chosen.
         before = any("chosen" not in row for row in rows.values())
         yield _runs(BEST, dataset, scored, found, name, BEFORE if before else "")
     found = _read(out / "panel.json")
-    part = {} if found is None else found["figures"].get("sets", {}).get(dataset, {})
-    if found is not None and part.get("k") == clusters:
+    part = found["figures"].get("sets", {}).get(dataset, {})
+    if part.get("k") == clusters:
         rows = {seed: row["methods"].get("kscn-plus") for seed, row in part["seeds"].items()}
         scored = {seed: row for seed, row in rows.items() if row is not None}
         yield _runs(BEST, dataset, scored, found, "panel.json")
@@ -57,23 +58,20 @@ def _best(dataset: str, clusters: int, out: Path) -> Iterator[list[dict[str, Any
 def _features(dataset: str, clusters: int, out: Path) -> Iterator[dict[str, Any]]:
     name = "feature_means.json"
     found = _read(out / name)
-    part = {} if found is None else found["figures"].get(dataset, {})
-    if found is None or part.get("k") != clusters:
-        return
-    for kind, title in FEATURES.items():
-        yield from _runs(title, dataset, part.get(kind, {}), found, name)
+    part = found["figures"].get(dataset, {})
+    if part.get("k") == clusters:
+        for kind, title in FEATURES.items():
+            yield from _runs(title, dataset, part.get(kind, {}), found, name)
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    """A result of a benchmark; what cannot be read is as if it were not there."""
+def _read(path: Path) -> dict[str, Any]:
+    """A result of a benchmark; what cannot be read is as if there were nothing in it."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        check(found, {"config": {}, "figures": {}}, "")
     except (OSError, ValueError, RecursionError):
-        return None
-    usable = isinstance(found, dict) and all(
-        isinstance(found.get(name), dict) for name in ("config", "figures")
-    )
-    return found if usable else None
+        return {"config": {}, "figures": {}}
+    return found
 
 
 def _runs(

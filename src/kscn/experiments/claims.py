@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kscn.experiments.environment import QUIET
+from kscn.experiments.markdown import table_line
 
 FILE = "claims.json"
 OURS = "kscn-s"
@@ -24,14 +25,8 @@ def section(out: Path) -> list[str]:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
     head = ["what", f"{OURS} (tuned)", "beside it", "", "ratio"]
-    table = [head, [":--", "--:", ":--", "--:", "--:"], *rows]
-    return [
-        "## What the paper claims of cost",
-        "",
-        *(f"| {' | '.join(row)} |" for row in table),
-        "",
-        note,
-    ]
+    table = map(table_line, [head, [":--", "--:", ":--", "--:", "--:"], *rows])
+    return ["## What the paper claims of cost", "", *table, "", note]
 
 
 def _rows(figures: Mapping[str, Any]) -> Iterator[list[str]]:
@@ -70,18 +65,16 @@ def _times(ratio: float) -> str:
 
 
 def _note(methods: Mapping[str, Mapping[str, Any]]) -> str:
-    busy = [found.get("busy_elsewhere") for found in methods.values()]
-    told = [cores for cores in busy if cores is not None]
-    how = "one after another on one machine, each in a process of its own"
-    if len(told) < len(busy):
-        load = ""
-    elif max(told) <= QUIET:
+    load = ""
+    if all(found.get("busy_elsewhere") is not None for found in methods.values()):
+        most = max(found["busy_elsewhere"] for found in methods.values())
         load = "; nothing else was running"
-    else:
-        load = f"; other work kept up to {max(told):.1f} cores busy, so compare times with care"
+        if most > QUIET:
+            load = f"; other work kept up to {most:.1f} cores busy, so compare times with care"
     return (
-        f"Measured by `python benchmarks/claims.py`, {how}{load}. End to end is from the images to "
-        "the clusters, pretraining counted: ours, and that of the CAE on whose latents SSC, LRR "
-        "and KSSC work. The paper says less than 8 minutes for its method, at least 40 for "
-        "affinity methods, and about 37 GB for the affinity of 70,000 (GiB: 36.5)."
+        "Measured by `python benchmarks/claims.py`, one after another on one machine, each in a "
+        f"process of its own{load}. End to end is from the images to the clusters, pretraining "
+        "counted: ours, and that of the CAE on whose latents SSC, LRR and KSSC work. The paper "
+        "says less than 8 minutes for its method, at least 40 for affinity methods, and about 37 "
+        "GB for the affinity of 70,000 (GiB: 36.5)."
     )

@@ -19,30 +19,14 @@ _OF_A_SEED = {"random_state"}
 
 @dataclass(frozen=True)
 class Row:
-    """A method, with a preset if it has any: our runs and the paper's figures.
-
-    Attributes
-    ----------
-    method : str
-        Its name.
-    preset : str or None
-        Of our runs.
-    runs : sequence of dict
-        Records of runs that differ in nothing but the seed, ordered by it; empty if there is none.
-    paper : dict
-        The paper's scores in per cent; empty for a method that it does not have.
-    left_out : int
-        How many runs there are with other settings than the newest, which are not in `runs`.
-    remark : str or None
-        One sentence on our figure.
-    """
+    """A method, with a preset if it has any: our runs and the paper's figures."""
 
     method: str
     preset: str | None
-    runs: Sequence[dict[str, Any]]
-    paper: dict[str, Any] = field(default_factory=dict)
-    left_out: int = 0
-    remark: str | None = None
+    runs: Sequence[dict[str, Any]]  # that differ in nothing but the seed, ordered by it
+    paper: dict[str, Any] = field(default_factory=dict)  # scores in per cent
+    left_out: int = 0  # runs with other settings than the newest
+    remark: str | None = None  # one sentence on our figure
 
     @property
     def title(self) -> str:
@@ -110,23 +94,10 @@ class Comparison:
 def compare(
     table: Table, out: Path, chosen: Sequence[str] = ()
 ) -> tuple[list[Comparison], list[DataError]]:
-    """All that is known of a table.
+    """All that the directory of results `out` knows of a table, data set by data set.
 
-    Parameters
-    ----------
-    table : Table
-        Which one.
-    out : Path
-        Directory of the results; the runs are inside of it.
-    chosen : sequence of str, default=()
-        Methods to show even if the table wants no extras.
-
-    Returns
-    -------
-    comparisons : list of Comparison
-        One per data set.
-    faults : list of DataError
-        What is wrong with files of runs that cannot be read; they are not counted.
+    Methods that were `chosen` are shown even if the table wants no extras. Also returned is what is
+    wrong with files of runs that cannot be read, and are not counted.
     """
     comparisons, faults = [], []
     for dataset in table.rows:
@@ -164,33 +135,24 @@ def _rows(table: Table, dataset: str, records: list[dict[str, Any]]) -> list[Row
     for record in records:
         key = record["config"]["method"], record["config"].get("preset")
         groups.setdefault(key, []).append(record)
-    paper = table.rows[dataset]
+    paper, known = table.rows[dataset], methods.names()
     remarks = table.remarks.get(dataset, {})
-    rows = []
-    for method in _ordered([*paper, *(method for method, _ in groups)], len(paper)):
-        keys = sorted((key for key in groups if key[0] == method), key=_tuned_first)
-        for key in keys or [(method, None)]:
-            group = groups.get(key, [])
-            runs = _alike(method, group)
-            remark = remarks.get(" ".join(filter(None, key)), remarks.get(method))
-            rows.append(
-                Row(*key, runs, paper.get(method, {}), len(group) - len(runs), remark)
-            )  # fmt: skip
-    return rows
-
-
-def _ordered(names: Sequence[str], n_paper: int) -> list[str]:
-    """The paper's methods as it has them, then the others as `kscn fit` lists them."""
-    known = methods.names()
+    # The paper's methods as it has them, then the others as `kscn fit` lists them.
     extra = sorted(
-        set(names[n_paper:]) - set(names[:n_paper]),
+        {method for method, _ in groups} - set(paper),
         key=lambda name: (known.index(name) if name in known else len(known), name),
     )
-    return [*names[:n_paper], *extra]
-
-
-def _tuned_first(key: tuple[str, str | None]) -> tuple[bool, str]:
-    return key[1] != "tuned", key[1] or ""
+    rows = []
+    for method in (*paper, *extra):
+        presets = [preset for name, preset in groups if name == method]
+        presets.sort(key=lambda preset: (preset != "tuned", preset or ""))
+        for preset in presets or [None]:
+            group = groups.get((method, preset), [])
+            runs = _alike(method, group)
+            remark = remarks.get(f"{method} {preset}", remarks.get(method))
+            left_out = len(group) - len(runs)
+            rows.append(Row(method, preset, runs, paper.get(method, {}), left_out, remark))
+    return rows
 
 
 def _alike(method: str, records: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -19,20 +19,12 @@ LEGEND = (
 def document(
     title: str, command: str, comparisons: Sequence[Comparison], after: Sequence[str] = ()
 ) -> str:
-    """A Markdown text with one table per data set.
+    """A Markdown text with one table per data set, which the `command` writes again.
 
-    Parameters
-    ----------
-    title : str
-        Its heading.
-    command : str
-        What writes this text again.
-    comparisons : sequence of Comparison
-        What to show.
-    after : sequence of str
-        Lines of Markdown to end with.
+    Lines of Markdown that come `after` end it.
     """
-    lines = [f"# {_text(title)}", "", f"Written by {_code(command)}; do not edit. {LEGEND}"]
+    code = f"`{command}`" if _text(command) == command else f"<code>{_text(command)}</code>"
+    lines = [f"# {_text(title)}", "", f"Written by {code}; do not edit. {LEGEND}"]
     for comparison in comparisons:
         if len(comparisons) > 1:
             lines += ["", f"## {_text(comparison.title)}"]
@@ -48,7 +40,7 @@ def _table(comparison: Comparison) -> list[str]:
         header.append(score.upper())
         header += ["paper", "gap"] if score in published else []
     header += [*(["minutes"] if comparison.timed else []), "seeds"]
-    lines = [_line(header), _line([":--", *["--:"] * (len(header) - 1)])]
+    lines = [table_line(header), table_line([":--", *["--:"] * (len(header) - 1)])]
     numbers: dict[str, int] = {}
     for row in comparison.rows:
         marks = ", ".join(map(str, numbered(row, numbers)))
@@ -57,14 +49,13 @@ def _table(comparison: Comparison) -> list[str]:
             cells.append(ours(row, score))
             cells += [paper(row, score), gap(row, score)] if score in published else []
         cells += [time_of(row)] if comparison.timed else []
-        lines.append(_line([*cells, str(len(row.runs) or "-")]))
-    if numbers:
-        lines.append("")
-        lines += [f"<sup>{number}</sup> {_text(text)}  " for text, number in numbers.items()]
-    return lines
+        lines.append(table_line([*cells, str(len(row.runs) or "-")]))
+    notes = [f"<sup>{number}</sup> {_text(text)}  " for text, number in numbers.items()]
+    return [*lines, "", *notes] if notes else lines
 
 
-def _line(cells: Sequence[str]) -> str:
+def table_line(cells: Sequence[str]) -> str:
+    """A row of a table."""
     return f"| {' | '.join(cells)} |"
 
 
@@ -74,20 +65,13 @@ def _text(text: str) -> str:
     return re.sub(r"([\\`\[\]|])", r"\\\1", line)
 
 
-def _code(text: str) -> str:
-    """A span of code."""
-    safe = _text(text)
-    return f"`{text}`" if safe == text else f"<code>{safe}</code>"
-
-
-def ours(row: Row, score: str, digits: int = 1, sign: str = "±") -> str:
+def ours(row: Row, score: str, sign: str = "±") -> str:
     """`91.7 ± 3.1`, without a deviation for one run, `-` for none."""
     figures = row.ours(score)
     if figures is None:
         return "-"
-    mean, deviation = round(figures[0], digits) + 0.0, figures[1]  # no minus before a zero
-    spread = f" {sign} {deviation:.{digits}f}" if len(row.runs) > 1 else ""
-    return f"{mean:.{digits}f}{spread}"
+    mean, deviation = round(figures[0], 1) + 0.0, figures[1]  # no minus before a zero
+    return f"{mean:.1f} {sign} {deviation:.1f}" if len(row.runs) > 1 else f"{mean:.1f}"
 
 
 def paper(row: Row, score: str) -> str:

@@ -1,11 +1,10 @@
 """Every method by its name: the deep variants, plain k-subspaces, the baselines."""
 
 import inspect
-from collections.abc import Mapping, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 from typing import Any
 
-from kscn.errors import InputError
+from kscn.errors import InputError, reason
 from kscn.estimators import presets
 
 LINEAR = "k-subspaces"
@@ -16,7 +15,8 @@ DEFAULT = BEST
 
 def names() -> list[str]:
     """The methods that `make` knows, ours first."""
-    baselines = _baselines()
+    from kscn import baselines
+
     return [*presets.METHODS, BEST, LINEAR, *baselines.NAMES, *baselines.COMPOSITES]
 
 
@@ -25,24 +25,17 @@ def has_presets(method: str) -> bool:
     return method in presets.METHODS
 
 
+def check_available(method: str) -> None:
+    """Raise InputError when there is no such method."""
+    if method not in names():
+        raise InputError(
+            f"the method {reason(method)!r} is not available; give one of {', '.join(names())}."
+        )
+
+
 def make(method: str, n_clusters: int, **parameters: Any) -> Any:
-    """An estimator that is not fitted yet.
-
-    Parameters
-    ----------
-    method : str
-        One of `names()`.
-    n_clusters : int
-        Clusters to find.
-    **parameters
-        Of the estimator's class.
-
-    Raises
-    ------
-    InputError
-        When there is no such method.
-    """
-    if method in presets.METHODS:
+    """An estimator of a method, one of `names()`, that is not fitted yet."""
+    if has_presets(method):
         from kscn.estimators.deep import KSCN
 
         return KSCN.from_settings(n_clusters, **presets.METHODS[method] | parameters)
@@ -54,13 +47,10 @@ def make(method: str, n_clusters: int, **parameters: Any) -> Any:
         from kscn.estimators.plus import KSCNPlus
 
         return KSCNPlus(n_clusters, **parameters)
-    if method not in names():
-        from kscn.errors import reason
+    from kscn import baselines
 
-        raise InputError(
-            f"the method {reason(method)!r} is not available; give one of {', '.join(names())}."
-        )
-    return _baselines().make(method, n_clusters, **parameters)
+    check_available(method)
+    return baselines.make(method, n_clusters, **parameters)
 
 
 def accepted(method: str) -> set[str]:
@@ -85,23 +75,9 @@ def configured(
 ) -> Any:
     """An estimator with the settings of a preset, under those given by name.
 
-    Parameters
-    ----------
-    method : str
-        One of `names()`.
-    n_clusters : int
-        Clusters to find.
-    preset : str or None
-        Only for methods that have presets, which need one.
-    dataset : str or None
-        Name of the data in the catalogue, None for data of the user's own.
-    shape : sequence of int
-        Shape of one sample.
-    n_samples : int, optional
-        How many there are.
-    **parameters
-        What is set by hand: it counts more than the preset. The seed and callbacks are left out
-        for a method that takes none.
+    Methods that have presets need one; `dataset` is the name of the data in the catalogue, None for
+    data of the user's own, and `shape` that of one sample. The seed and callbacks are left out for
+    a method that takes none.
     """
     if has_presets(method):
         from kscn.estimators.presets import derive
@@ -117,8 +93,8 @@ def configured(
 
 def repeated(method: str, recorded: dict[str, Any]) -> Any:
     """An estimator with the `settings` of another one, of which a run leaves out what was None."""
-    former = _former(make(method, 2))
-    recorded = {k: v for k, v in recorded.items() if k not in former or v != former[k]}
+    former = _former(make(method, 2)).items()
+    recorded = {name: value for name, value in recorded.items() if (name, value) not in former}
     if has_presets(method):
         from kscn.estimators.presets import derive
 
@@ -131,9 +107,8 @@ def settings(model: Any) -> dict[str, Any]:
 
     The name of a preset is not among them: `configured` has put its values in.
     """
-    flat = getattr(model, "_flat_params", model.get_params)
-    found, apart = flat(), {"callbacks", "preset"}
-    return {name: _plain(value) for name, value in found.items() if name not in apart}
+    flat = getattr(model, "_flat_params", model.get_params)()
+    return {k: _plain(value) for k, value in flat.items() if k not in ("callbacks", "preset")}
 
 
 def defaults(model: Any) -> dict[str, Any]:
@@ -155,13 +130,9 @@ def defaults(model: Any) -> dict[str, Any]:
     return {**_former(model), **found}
 
 
-def _former(model: Any) -> Mapping[str, Any]:
+def _former(model: Any) -> dict[str, Any]:
     """Parameters that older runs recorded and that there are no more, with the usual value."""
-    return getattr(model, "_former_params", {})
-
-
-def _baselines() -> Any:
-    return import_module("kscn.baselines")  # loaded when a command asks for methods
+    return dict(getattr(model, "_former_params", {}))
 
 
 def _plain(value: Any) -> Any:

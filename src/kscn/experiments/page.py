@@ -7,7 +7,7 @@ from string import Template
 from typing import Any
 
 from kscn.experiments.comparison import WITHIN, Comparison, Row
-from kscn.experiments.markdown import SIGNS, numbered, paper, time_of
+from kscn.experiments.markdown import gap, numbered, ours, paper, time_of
 from kscn.experiments.tables import SCORES
 
 # What a reader that cannot see the mark is told.
@@ -28,17 +28,12 @@ def document(title: str, command: str, comparisons: Sequence[Comparison]) -> str
 
 
 def _section(number: int, comparison: Comparison, several: bool) -> str:
-    title, published = escape(comparison.title), comparison.published
-    hidden = "" if several else ' class="unseen"'  # the page is called so already
+    published, timed = comparison.published, comparison.timed
     notes: dict[str, int] = {}
-    timed = comparison.timed
-    body = "\n".join(_row(row, published, notes, number, timed) for row in comparison.rows)
-    table = (
-        f"<table>\n<caption{hidden}>{title}</caption>\n"
-        f"<thead>\n{_head(published, timed)}\n</thead>\n"
-        f"<tbody>\n{body}\n</tbody>\n</table>"
-    )
-    parts = ["<section>", _scrolled(table, title)]
+    rows = [_row(row, published, notes, number, timed) for row in comparison.rows]
+    # A page of one table is called so already.
+    table = _table(comparison.title, _head(published, timed), rows, unseen=not several)
+    parts = ["<section>", table]
     if notes:
         items = "".join(
             f'<li id="note-{number}-{i}">{escape(text)}</li>' for text, i in notes.items()
@@ -49,30 +44,29 @@ def _section(number: int, comparison: Comparison, several: bool) -> str:
     return "\n".join([*parts, "</section>"])
 
 
-def _scrolled(table: str, label: str) -> str:
+def _table(caption: str, head: str, rows: Sequence[str], unseen: bool) -> str:
     """A table that scrolls by itself on a narrow screen, also with the keyboard."""
-    return f'<div class="scroll" role="region" tabindex="0" aria-label="{label}">\n{table}\n</div>'
+    caption, hidden, body = escape(caption), ' class="unseen"' if unseen else "", "\n".join(rows)
+    return (
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{caption}">\n'
+        f"<table>\n<caption{hidden}>{caption}</caption>\n"
+        f"<thead>\n{head}\n</thead>\n<tbody>\n{body}\n</tbody>\n</table>\n</div>"
+    )
 
 
 def _head(published: Sequence[str], timed: bool) -> str:
-    groups, columns = [], []
+    """Two lines: the scores, and below each of them ours, the paper's and the gap."""
+    groups = columns = ""
     for score in SCORES:
-        parts = ["ours", "paper", "gap"] if score in published else ["ours"]
-        groups.append(
-            f'<th scope="colgroup" colspan="{len(parts)}" class="first">{score.upper()}</th>'
-        )
-        columns += [
-            f'<th scope="col"{_first(i)}>{part}</th>' for i, part in enumerate(parts)
-        ]  # fmt: skip
-    spans = 'rowspan="2"'
-    last = "".join(
-        f'<th scope="col" {spans} class="first">{name}</th>'
-        for name in (*(["minutes"] if timed else []), "seeds")
-    )
-    return (
-        f'<tr><th scope="col" {spans} class="name">method</th>{"".join(groups)}{last}</tr>\n'
-        f"<tr>{''.join(columns)}</tr>"
-    )
+        rest = ["paper", "gap"] if score in published else []
+        span = f'colspan="{1 + len(rest)}"'
+        groups += f'<th scope="colgroup" {span} class="first">{score.upper()}</th>'
+        columns += '<th scope="col" class="first">ours</th>'
+        columns += "".join(f'<th scope="col">{part}</th>' for part in rest)
+    both = 'scope="col" rowspan="2"'
+    for name in ("minutes", "seeds") if timed else ("seeds",):
+        groups += f'<th {both} class="first">{name}</th>'
+    return f'<tr><th {both} class="name">method</th>{groups}</tr>\n<tr>{columns}</tr>'
 
 
 def _row(
@@ -92,43 +86,29 @@ def _row(
 
 
 def _ours(row: Row, score: str) -> str:
-    figures = row.ours(score)
-    if figures is None:
-        return "-"
-    mean, deviation = figures
-    spread = f' <span class="spread">± {deviation:.1f}</span>' if len(row.runs) > 1 else ""
-    return f'<span class="ours">{mean:.1f}</span>{spread}'
+    mean, _, spread = ours(row, score).partition(" ")
+    spread = f' <span class="spread">{spread}</span>' if spread else ""
+    return f'<span class="ours">{mean}</span>{spread}' if row.runs else "-"
 
 
 def _gap(row: Row, score: str) -> str:
-    value, grade = row.gap(score), row.grade(score)
-    if value is None or grade is None:
+    grade = row.grade(score)
+    if grade is None:
         return "-"
-    signed = f"{value:+.1f}".replace("-", "−")
-    return (
-        f'<span class="gap {grade}"><span aria-hidden="true">{SIGNS[grade]}</span> {signed}'
-        f'<span class="unseen"> ({_SAID[grade]})</span></span>'
-    )
+    sign, value = gap(row, score).replace("-", "−").split()
+    said = f'<span class="unseen"> ({_SAID[grade]})</span>'
+    return f'<span class="gap {grade}"><span aria-hidden="true">{sign}</span> {value}{said}</span>'
 
 
 def _details(comparison: Comparison) -> str:
     """Every single run, folded away."""
     columns = ["method", "seed", *map(str.upper, SCORES), "seconds", "MB", "commit", "date"]
-    head = "".join(
-        f'<th scope="col"{" class=name" if name == "method" else ""}>{name}</th>'
-        for name in columns
-    )
-    runs = [(row, run) for row in comparison.rows for run in row.runs]
-    lines = "\n".join(_run(row, run) for row, run in runs)
-    label = f"Every run: {comparison.title}"
-    table = (
-        f'<table>\n<caption class="unseen">{escape(label)}</caption>\n'
-        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{lines}\n</tbody>\n</table>"
-    )
-    every = "the one run" if len(runs) == 1 else f"all {len(runs)} runs"
-    return (
-        f"<details><summary>Show {every}</summary>\n{_scrolled(table, escape(label))}\n</details>"
-    )
+    head = "".join(f'<th scope="col">{name}</th>' for name in columns)
+    head = head.replace("<th", '<th class="name"', 1)
+    rows = [_run(row, run) for row in comparison.rows for run in row.runs]
+    table = _table(f"Every run: {comparison.title}", f"<tr>{head}</tr>", rows, unseen=True)
+    every = "the one run" if len(rows) == 1 else f"all {len(rows)} runs"
+    return f"<details><summary>Show {every}</summary>\n{table}\n</details>"
 
 
 def _run(row: Row, run: dict[str, Any]) -> str:
@@ -143,8 +123,3 @@ def _run(row: Row, run: dict[str, Any]) -> str:
     ]
     data = "".join(f"<td>{cell}</td>" for cell in cells)
     return f'<tr><th scope="row">{escape(row.title)}</th>{data}</tr>'
-
-
-def _first(index: int) -> str:
-    """The first column of a group has a line before it."""
-    return ' class="first"' if index == 0 else ""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kscn.errors import InputError
+from kscn.experiments import methods
 
 if TYPE_CHECKING:
     import numpy as np
@@ -13,13 +14,7 @@ if TYPE_CHECKING:
 
 
 class KeepPretrained:
-    """Callback of `KSCN` that keeps a copy of the network at the end of its pretraining.
-
-    Attributes
-    ----------
-    autoencoder : nn.Module or None
-        The copy, once there is one.
-    """
+    """Callback of `KSCN` that keeps a copy of the network at the end of its pretraining."""
 
     def __init__(self) -> None:
         self.autoencoder: nn.Module | None = None
@@ -56,34 +51,18 @@ def repeat(
         Of the run.
     callbacks : sequence of callable
         Hear of the progress.
-
-    Returns
-    -------
-    KSCN
-        Fitted with no epoch of clustering.
     """
-    from kscn.estimators.deep import KSCN, SELDOM_SET
-    from kscn.estimators.presets import DEFAULT
-    from kscn.estimators.presets.derive import OPEN
-
-    former = KSCN._former_params
-    parameters = {k: v for k, v in parameters.items() if k not in former or v != former[k]}
-    unknown = set(parameters) - set(KSCN().get_params()) - set(SELDOM_SET)
-    if unknown or parameters.get("autoencoder", "auto") not in ("auto", "cae", "sae"):
+    changed = {"epochs": 0, "init": labels, "callbacks": tuple(callbacks)}
+    try:
+        if parameters.get("autoencoder", "auto") not in ("auto", "cae", "sae"):
+            raise TypeError("a network of the user's own")
+        model = methods.repeated("kscn-s", {**parameters, **changed})
+    except TypeError:
         raise InputError(
             "the pretraining of this run cannot be repeated from its settings; give a saved model "
             "with --pretrained."
-        )
-    # A run leaves out what was None, and its preset may be gone.
-    again = {
-        **OPEN,
-        **parameters,
-        "preset": DEFAULT,
-        "epochs": 0,
-        "init": labels,
-        "callbacks": tuple(callbacks),
-    }
-    model = KSCN.from_settings(**again).fit(samples)
+        ) from None
+    model.fit(samples)
     before, after = _last_error(history), _last_error(model.history_)
     if before and after and abs(after - before) > 1e-3 * before:
         warnings.warn(
@@ -102,14 +81,7 @@ def _last_error(history: Sequence[Mapping[str, Any]]) -> float | None:
 def codes(autoencoder: "nn.Module", scaling: "nn.Module", samples: Any) -> "np.ndarray":
     """What an autoencoder makes of samples, (n, d), before any map onto a latent.
 
-    Parameters
-    ----------
-    autoencoder : nn.Module
-        With `encode`.
-    scaling : InputScaling
-        From stored values to the network's, as the fitted model has it.
-    samples : array or Source
-        What to encode.
+    `scaling` leads from stored values to the network's, as the fitted model has it.
     """
     import numpy as np
 

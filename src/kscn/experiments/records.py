@@ -8,55 +8,36 @@ from pathlib import Path
 from typing import Any
 
 from kscn.atomicfile import atomic_file
-from kscn.errors import DataError, InputError
+from kscn.errors import DataError, InputError, reason
+from kscn.experiments.schema import TEXT, Test, check, number
 from kscn.experiments.tables import SCORES
 
 RUNS = "reproduce"  # the directory of the runs, inside of that of the summaries
-_ABSENT = object()
+
+
+# A run as `runner.measure` has it; figures are limited so that they can be averaged.
+_FIGURE = number(-1e100, 1e100)
+_RECORD = {
+    "config": {"method": TEXT, "preset?": TEXT, "parameters?": {}},
+    "seed": Test("an integer", lambda value: type(value) is int),
+    "scores": dict.fromkeys(SCORES, _FIGURE),
+    "seconds": number(0, 1e100),
+    "peak_memory_mb?": _FIGURE,
+    "busy_elsewhere?": _FIGURE,
+    "time?": TEXT,
+}
 
 
 def read_record(path: Path) -> dict[str, Any]:
     """A run from its file, or one sentence on what is wrong with it."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        _check(record)
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        check(record, _RECORD, "")
     except (OSError, ValueError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or error
         raise DataError(
-            f"{path} is damaged ({reason}); delete it to have that run made again."
+            f"{path} is damaged ({reason(error)}); delete it to have that run made again."
         ) from None
-    return dict(record)
-
-
-def _check(record: Any) -> None:
-    """ValueError about the first thing that no run writes."""
-    _require(isinstance(record, dict), "it is no table")
-    missing = {"config", "seed", "scores", "seconds"} - set(record)
-    _require(not missing, f"{', '.join(sorted(missing))} missing")
-    config, scores = record["config"], record["scores"]
-    _require(isinstance(config, dict), "config is no table")
-    _require(isinstance(config.get("parameters", {}), dict), "parameters are no table")
-    _require(isinstance(config.get("method"), str), "the method is no name")
-    _require(isinstance(config.get("preset"), str | None), "the preset is no name")
-    _require(type(record["seed"]) is int, "the seed is no integer")
-    _require(isinstance(scores, dict), "scores are no table")
-    for name in SCORES:
-        _require(_is_number(scores.get(name)), f"{name} is no number")
-    _require(_is_number(record["seconds"]) and record["seconds"] >= 0, "seconds are no time")
-    for name in ("peak_memory_mb", "busy_elsewhere"):
-        value = record.get(name)
-        _require(value is None or _is_number(value), f"{name} is no number")
-    _require(isinstance(record.get("time"), str | None), "time is no text")
-
-
-def _require(fine: bool, fault: str) -> None:
-    if not fine:
-        raise ValueError(fault)
-
-
-def _is_number(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and abs(value) < 1e100  # which no NaN is either
+    return record
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -85,24 +66,18 @@ def check_writable(path: Path) -> None:
 def differences(
     old: Mapping[str, Any], new: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Names of the settings in which two configs differ.
+    """Names of the settings in which the configs of two runs differ.
 
-    Parameters
-    ----------
-    old, new : mapping
-        Configs of runs.
-    defaults : mapping
-        What the method's class takes for each parameter by itself. A config that was written
-        before a parameter existed has no word of it, and was run with what is the default now.
+    A config that was written before a parameter existed has no word of it, and was run with what is
+    the default now.
     """
-    before, after = ({**defaults, **_flat(config)} for config in (old, new))
-    names = sorted(set(before) | set(after))
-    return tuple(n for n in names if before.get(n, _ABSENT) != after.get(n, _ABSENT))
-
-
-def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    rest = {name: value for name, value in config.items() if name != "parameters"}
-    return {**rest, **config.get("parameters", {})}
+    before, after = (
+        {**defaults, **config, **config.get("parameters", {}), "parameters": None}
+        for config in (old, new)
+    )
+    absent = object()
+    names = sorted({*before, *after})
+    return tuple(n for n in names if before.get(n, absent) != after.get(n, absent))
 
 
 def averages(records: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -34,21 +35,16 @@ Callback = Callable[[Any, dict[str, Any]], object]
 
 @dataclass(frozen=True)
 class Cell:
-    """One run to be made: a method with a preset and a seed on a data set.
-
-    `source` is the file of a data set that is not in the catalogue; `pretrain_on` the data of
-    which a network on whose features the method works is trained, if not of the data set itself;
-    `settings` the parameters that the table asks for, as JSON.
-    """
+    """One run to be made: a method with a preset and a seed on a data set."""
 
     dataset: str
     method: str
     preset: str | None
     seed: int
     clusters: int
-    source: str | None = None
-    pretrain_on: str | None = None
-    settings: str = "{}"
+    source: str | None = None  # the file of a data set that is not in the catalogue
+    pretrain_on: str | None = None  # other data, for the network on whose features a method works
+    settings: str = "{}"  # the parameters that the table asks for, as JSON
 
     @property
     def kind(self) -> tuple[str, str, str | None]:
@@ -63,34 +59,18 @@ class Cell:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished run as its file has it.
-
-    `fresh` tells whether it ran just now; `changed` names the settings in which an older file
-    differed, which is why it was replaced.
-    """
+    """A finished run as its file has it."""
 
     record: dict[str, Any]
-    fresh: bool
-    changed: tuple[str, ...] = ()
+    fresh: bool  # it ran just now
+    changed: tuple[str, ...] = ()  # settings in which an older file differed, and was replaced
 
 
 class Reproduction:
     """The runs that some tables need, and what came of them.
 
-    Parameters
-    ----------
-    tables : sequence of Table
-        What to measure.
-    chosen : sequence of str
-        Methods; empty for every method of each table that is available.
-    preset : str
-        For the methods that have presets.
-    seeds : sequence of int
-        One run each.
-    out : Path
-        Directory of the summaries; the runs go into a directory inside of it.
-    load : callable
-        Opens a data set by name.
+    `chosen` are the methods to run, by default all of each table that are available; `out` is the
+    directory of the summaries, with that of the runs inside; `load` opens a data set by its name.
     """
 
     def __init__(
@@ -102,18 +82,14 @@ class Reproduction:
         out: Path,
         load: Loader,
     ) -> None:
-        available = methods.names()
         for method in chosen:
-            if method not in available:
-                raise InputError(
-                    f"the method {method!r} is not available; give one of {', '.join(available)}."
-                )
+            methods.check_available(method)
         self.tables = tuple(tables)
         self.preset = preset
         self.seeds = tuple(dict.fromkeys(seeds))
         self.out = out
         self._chosen = tuple(dict.fromkeys(chosen))
-        self._available = set(available)
+        self._available = set(methods.names())
         self._load = load
         self._loaded: tuple[str, Any] | None = None
         self._records: dict[Cell, dict[str, Any]] = {}
@@ -130,22 +106,34 @@ class Reproduction:
 
     def cells(self) -> list[Cell]:
         """Every run, once, in the order in which summaries become complete."""
-        cells = (
-            cell
-            for table in self.tables
-            for method in self.methods(table)
-            for dataset in _datasets(table, method)
-            for cell in self._cells(table, method, dataset)
+        parts = (
+            self._cells(table, method) for table in self.tables for method in self.methods(table)
         )
-        return list(dict.fromkeys(cells))
+        return list(dict.fromkeys(chain.from_iterable(parts)))
+
+    def _cells(self, table: Table, method: str) -> list[Cell]:
+        """The runs of a method, on the data sets where the paper has it or else on all."""
+        named = [dataset for dataset, rows in table.rows.items() if method in rows]
+        takes = "pretrain_on" in methods.accepted(method)
+        return [
+            Cell(
+                dataset,
+                method,
+                presets.title(self.preset) if methods.has_presets(method) else None,
+                seed,
+                table.clusters,
+                table.sources.get(dataset),
+                table.pretraining.get(dataset) if takes else None,
+                json.dumps(table.settings.get(dataset, {}).get(method, {}), sort_keys=True),
+            )
+            for dataset in named or table.rows
+            for seed in self.seeds
+        ]
 
     def run(self, cell: Cell, callbacks: Sequence[Callback] = ()) -> Outcome:
         """The outcome of a cell: read if it is there with the same settings, else measured now.
 
-        Raises
-        ------
-        DataError
-            When the file of the run is there but damaged.
+        A file that is there but damaged raises DataError.
         """
         path = self.path(cell)
         check_writable(path)  # before the work, not after it
@@ -167,17 +155,7 @@ class Reproduction:
     def seconds_left(self, cells: Sequence[Cell]) -> tuple[float, int]:
         """The time that some cells will take, by what finished runs of their kind took.
 
-        Parameters
-        ----------
-        cells : sequence of Cell
-            Those still to come; what is on disk already takes no time.
-
-        Returns
-        -------
-        seconds : float
-            Of the runs of which something is known.
-        unknown : int
-            How many runs there are besides.
+        What is on disk already takes none. Also returned is of how many runs nothing is known.
         """
         took: dict[tuple[str, str, str | None], list[float]] = {}
         for cell, record in self._records.items():
@@ -193,9 +171,9 @@ class Reproduction:
         """Write and return the summary of every method of a table of which all runs went."""
         summaries = {}
         for method in self.methods(table):
-            cells = {name: self._cells(table, method, name) for name in _datasets(table, method)}
-            if all(cell in self._records for part in cells.values() for cell in part):
-                summary = self._summary(table, method, cells)
+            cells = self._cells(table, method)
+            if all(cell in self._records for cell in cells):
+                summary = self._summary(table, cells)
                 write_json(self.summary_path(summary), summary)
                 summaries[method] = summary
         return summaries
@@ -205,35 +183,30 @@ class Reproduction:
         name = _joined(summary["table"], summary["method"], summary["preset"])
         return self.out / f"{name}.json"
 
-    def _summary(self, table: Table, method: str, cells: dict[str, list[Cell]]) -> dict[str, Any]:
+    def _summary(self, table: Table, cells: Sequence[Cell]) -> dict[str, Any]:
+        """The figures of a method, of which these are all runs, and the command for them."""
+        method, preset = cells[0].method, cells[0].preset
+        words = ["kscn reproduce", table.name, "--method", method]
+        if self.seeds == tuple(range(len(self.seeds))):
+            words += ["--seeds", str(len(self.seeds))]
+        else:
+            words += [f"--seed {seed}" for seed in self.seeds]
+        if preset is not None:
+            words += ["--preset", self.preset]
+        records: dict[str, list[dict[str, Any]]] = {}
+        for cell in cells:
+            records.setdefault(cell.dataset, []).append(self._records[cell])
         return {
             "table": table.name,
             "title": table.title,
             "method": method,
-            "preset": self._preset_of(method),
-            "command": self._command(table, method),
+            "preset": preset,
+            "command": " ".join(words),
             "datasets": {
-                name: {
-                    **averages([self._records[cell] for cell in part]),
-                    "paper": table.rows[name].get(method),
-                }
-                for name, part in cells.items()
+                name: {**averages(part), "paper": table.rows[name].get(method)}
+                for name, part in records.items()
             },
         }
-
-    def _cells(self, table: Table, method: str, dataset: str) -> list[Cell]:
-        preset = self._preset_of(method)
-        source = table.sources.get(dataset)
-        takes = "pretrain_on" in methods.accepted(method)
-        other = table.pretraining.get(dataset) if takes else None
-        settings = json.dumps(table.settings.get(dataset, {}).get(method, {}), sort_keys=True)
-        return [
-            Cell(dataset, method, preset, seed, table.clusters, source, other, settings)
-            for seed in self.seeds
-        ]
-
-    def _preset_of(self, method: str) -> str | None:
-        return presets.title(self.preset) if methods.has_presets(method) else None
 
     def _open(self, cell: Cell) -> Any:
         name = cell.source or cell.dataset
@@ -277,16 +250,6 @@ class Reproduction:
         read_back: dict[str, Any] = json.loads(json.dumps(config))
         return read_back
 
-    def _command(self, table: Table, method: str) -> str:
-        words = ["kscn reproduce", table.name, "--method", method]
-        if self.seeds == tuple(range(len(self.seeds))):
-            words += ["--seeds", str(len(self.seeds))]
-        else:
-            words += [f"--seed {seed}" for seed in self.seeds]
-        if methods.has_presets(method):
-            words += ["--preset", self.preset]
-        return " ".join(words)
-
 
 def measure(model: Any, dataset: Any) -> dict[str, Any]:
     """Fit a model to the samples of a data set, then score it by the labels."""
@@ -310,20 +273,12 @@ def measure(model: Any, dataset: Any) -> dict[str, Any]:
         "iterations": _number(getattr(model, "n_iter_", None)),
         "peak_memory_mb": peak,
         "busy_elsewhere": busy,
-        "pretrained_in_cache": _from_cache(model),
+        # Its time is without pretraining if an earlier run had kept the network.
+        "pretrained_in_cache": any(
+            record.get("stage") == "pretrained" for record in getattr(model, "history_", ())
+        ),
         **about,
     }
-
-
-def _datasets(table: Table, method: str) -> list[str]:
-    """The data sets on which a method is measured: those where the paper has it, if any."""
-    named = [dataset for dataset, rows in table.rows.items() if method in rows]
-    return named or list(table.rows)
-
-
-def _from_cache(model: Any) -> bool:
-    """Whether the time is without pretraining, because an earlier run had kept the network."""
-    return any(r.get("stage") == "pretrained" for r in getattr(model, "history_", ()))
 
 
 def _joined(*words: str | None) -> str:

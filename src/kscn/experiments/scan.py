@@ -28,7 +28,7 @@ from torch import Tensor
 
 from kscn.data import as_source
 from kscn.errors import InputError
-from kscn.experiments.scaninput import checked_grid, components
+from kscn.experiments.scaninput import checked_grid, components, noise_like, split
 from kscn.runtime.device import chosen
 from kscn.subspaces import ScatterSums, Subspaces
 from kscn.subspaces.dimension import CLEAR_DROP, ENOUGH, energy_dims
@@ -163,37 +163,16 @@ def scan(
     rng = np.random.default_rng(random_state)
     z, energy = components(as_source(X), n_samples, random_state, rng)
     clusters, dims = checked_grid(len(z), z.shape[1], clusters, dims)
-    work = _Work(
-        torch.from_numpy(z).to(chosen(device)),
-        rng,
-        progress,
-        lambda: time.monotonic() - began,
-        budget,
-    )
+    work = _Work(torch.from_numpy(z).to(chosen(device)), rng, progress, began, budget)
     _explore(work, clusters, dims)
-    best, checked, noise = _judge(work)
-    spectra, votes = _spectra(work, best, max(dims))
-    p, drop = _dimension(work, best, spectra, votes, dims)
-    if p != best.p:
-        best = work.cells[best.k, p]
-        checked, noise = work.check(best)
-    pooled = spectra.mean(dim=0)
-    confidence, reasons = _verdict(work, best, checked, noise, drop, votes)
     return Scan(
-        k=best.k,
-        p=p,
-        confidence=confidence,
-        reasons=reasons,
+        **_recommendation(work, dims),
         cells=tuple(work.cells[key] for key in sorted(work.cells)),
-        stability=checked,
-        noise_stability=noise,
-        spectrum=tuple((pooled / pooled[0].clamp(min=1e-300)).tolist()),
-        spectrum_dims=tuple(votes.tolist()),
         n_samples=len(z),
         n_components=z.shape[1],
         energy=energy,
         complete=work.complete,
-        seconds=time.monotonic() - began,
+        seconds=work.clock(),
     )
 
 
@@ -207,13 +186,17 @@ class _Work:
     z: Tensor
     rng: np.random.Generator
     progress: Progress
-    clock: Callable[[], float]
+    began: float
     budget: float
     cells: dict[tuple[int, int], Cell] = field(default_factory=dict)
     complete: bool = True
 
     def __post_init__(self) -> None:
-        self.halves = _split(self.z, self.rng)
+        self.halves = split(self.z, self.rng)
+
+    def clock(self) -> float:
+        """Seconds so far."""
+        return time.monotonic() - self.began
 
     def visit(self, keys: Iterable[tuple[int, int]], stage: str, until: float) -> None:
         """Try cells that have not been tried, as long as there is time."""
@@ -225,13 +208,16 @@ class _Work:
             self.progress(stage, done, len(new))
             self.cells[k, p] = _try(self.halves, k, p, self.rng)
 
+    def stability(self, cell: Cell, z: Tensor) -> float:
+        """The stability of a cell on new halves of samples."""
+        return _try(split(z, self.rng), cell.k, cell.p, self.rng).stability
+
     def check(self, cell: Cell) -> tuple[float, float]:
         """Stability on new halves, of the samples and of noise like them."""
         ours, noise = [], []
         for _ in range(CHECKS):
-            ours.append(_try(_split(self.z, self.rng), cell.k, cell.p, self.rng).stability)
-            like = _split(_noise_like(self.z, self.rng), self.rng)
-            noise.append(_try(like, cell.k, cell.p, self.rng).stability)
+            ours.append(self.stability(cell, self.z))
+            noise.append(self.stability(cell, noise_like(self.z, self.rng)))
             if self.clock() > self.budget:
                 self.complete &= len(ours) == CHECKS
                 break
@@ -244,22 +230,9 @@ class _Work:
                 self.complete = False
                 return False
             self.progress("noise again", done, DOUBTS)
-            like = _split(_noise_like(self.z, self.rng), self.rng)
-            if _try(like, cell.k, cell.p, self.rng).stability >= stability:
+            if self.stability(cell, noise_like(self.z, self.rng)) >= stability:
                 return True
         return False
-
-
-def _split(z: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    order = torch.from_numpy(rng.permutation(len(z)))
-    return z[order[::2]], z[order[1::2]]
-
-
-def _noise_like(z: Tensor, rng: np.random.Generator) -> Tensor:
-    """Normal samples with the mean and the covariance of z: no groups, all else alike."""
-    mean, covariance = z.mean(dim=0).cpu().numpy(), torch.cov(z.mT).cpu().numpy()
-    drawn = rng.multivariate_normal(mean, covariance, size=len(z), method="eigh")
-    return torch.from_numpy(drawn.astype(np.float32)).to(z.device)
 
 
 def _try(halves: tuple[Tensor, Tensor], k: int, p: int, rng: np.random.Generator) -> Cell:
@@ -289,22 +262,45 @@ def _explore(work: _Work, clusters: list[int], dims: list[int]) -> None:
     # In random order: a coarse grid that time cuts short has seen all corners.
     work.rng.shuffle(coarse)
     work.visit(coarse, "coarse grid", COARSE_UNTIL)
-    for p in _best(work.cells.values(), key=lambda cell: cell.p)[:LINES]:
-        work.visit([(k, p.p) for k in clusters], f"every k, p = {p.p}", LINES_UNTIL)
-    for cell in _best(work.cells.values(), key=lambda cell: cell.k)[:1]:
+    for cell in _best(work, "p")[:LINES]:
+        work.visit([(k, cell.p) for k in clusters], f"every k, p = {cell.p}", LINES_UNTIL)
+    for cell in _best(work, "k")[:1]:
         work.visit([(cell.k, p) for p in dims], f"every p, k = {cell.k}", LINES_UNTIL)
 
 
-def _best(cells: Iterable[Cell], key: Callable[[Cell], int]) -> list[Cell]:
-    """The most stable cell of each k or each p, in falling order."""
+def _best(work: _Work, axis: str) -> list[Cell]:
+    """The most stable cell of each "k" or each "p", in falling order."""
     leaders: dict[int, Cell] = {}
-    for cell in cells:
-        if key(cell) not in leaders or cell.stability > leaders[key(cell)].stability:
-            leaders[key(cell)] = cell
+    for cell in work.cells.values():
+        leader = leaders.setdefault(getattr(cell, axis), cell)
+        if cell.stability > leader.stability:
+            leaders[getattr(cell, axis)] = cell
     return sorted(leaders.values(), key=lambda cell: -cell.stability)
 
 
 # Judging ----------------------------------------------------------------------------------------
+
+
+def _recommendation(work: _Work, dims: list[int]) -> dict[str, Any]:
+    """The fields of a `Scan` that say what to take, how sure that is, and why."""
+    best, checked, noise = _judge(work)
+    spectra, votes = _spectra(work, best, max(dims))
+    p, drop = _dimension(work, best, spectra, votes, dims)
+    if p != best.p:
+        best = work.cells[best.k, p]
+        checked, noise = work.check(best)
+    pooled = spectra.mean(dim=0)
+    confidence, reasons = _verdict(work, best, checked, noise, drop, votes)
+    return {
+        "k": best.k,
+        "p": p,
+        "confidence": confidence,
+        "reasons": reasons,
+        "stability": checked,
+        "noise_stability": noise,
+        "spectrum": tuple((pooled / pooled[0].clamp(min=1e-300)).tolist()),
+        "spectrum_dims": tuple(votes.tolist()),
+    }
 
 
 def _judge(work: _Work) -> tuple[Cell, float, float]:
@@ -314,7 +310,7 @@ def _judge(work: _Work) -> tuple[Cell, float, float]:
     groups are often as stable as groups, while split ones are not.
     """
     judged: list[tuple[Cell, float, float]] = []
-    for done, cell in enumerate(_best(work.cells.values(), key=lambda cell: cell.k)[:FINALISTS]):
+    for done, cell in enumerate(_best(work, "k")[:FINALISTS]):
         if judged and work.clock() > work.budget:
             work.complete = False
             break
@@ -350,8 +346,7 @@ def _dimension(
     work: _Work, cell: Cell, spectra: Tensor, votes: Tensor, dims: list[int]
 ) -> tuple[int, float]:
     """The dimension to recommend, and the factor by which the eigenvalues drop after it."""
-    voted = int(votes.median())
-    voted = min(max(voted, dims[0]), dims[-1])
+    voted = min(max(int(votes.median()), dims[0]), dims[-1])
     work.visit([(cell.k, voted)], "the dimension", np.inf)
     p = voted
     if work.cells[cell.k, voted].stability < cell.stability - 3 * TIE:
@@ -380,7 +375,7 @@ def _verdict(
         reasons.append(f"no dimension is the clear end of a subspace; {held}")
     rivals = [
         cell
-        for cell in _best(work.cells.values(), key=lambda cell: cell.k)
+        for cell in _best(work, "k")
         if cell.k != best.k and cell.stability >= best.stability - TIE
     ]
     if rivals:
@@ -392,9 +387,7 @@ def _verdict(
         reasons.append("the time ended before all was tried; a larger budget may tell more")
     if not beyond_noise:
         reasons.append("noise without groups does as well or nearly so: no evidence of groups")
-    larger = [cell for cell in rivals if cell.k > best.k]
-    if stability >= SURE and beyond_noise and clear and not larger:
-        return ("high" if work.complete else "medium"), tuple(reasons)
-    if stability >= FAIR and beyond_noise:
-        return "medium", tuple(reasons)
-    return "low", tuple(reasons)
+    fair = stability >= FAIR and beyond_noise
+    larger = any(cell.k > best.k for cell in rivals)
+    sure = fair and stability >= SURE and clear and not larger and work.complete
+    return "high" if sure else "medium" if fair else "low", tuple(reasons)

@@ -1,12 +1,14 @@
-"""What a scan looks at: a subsample in principal components, and the numbers to try on it."""
+"""What a scan looks at: a subsample in principal components, noise like it, numbers to try."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.utils.extmath import randomized_svd
+from torch import Tensor
 
 from kscn.data import Source
 from kscn.errors import InputError
@@ -47,6 +49,19 @@ def components(
     kept = min(max(kept, HIGHEST_P + 2), len(values))
     z = left[:, :kept] * values[:kept]
     return np.ascontiguousarray(z / np.sqrt(total / count), dtype=np.float32), float(held[kept - 1])
+
+
+def split(z: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Two halves of the samples, at random."""
+    order = torch.from_numpy(rng.permutation(len(z)))
+    return z[order[::2]], z[order[1::2]]
+
+
+def noise_like(z: Tensor, rng: np.random.Generator) -> Tensor:
+    """Normal samples with the mean and the covariance of z: no groups, all else alike."""
+    mean, covariance = z.mean(dim=0).cpu().numpy(), torch.cov(z.mT).cpu().numpy()
+    drawn = rng.multivariate_normal(mean, covariance, size=len(z), method="eigh")
+    return torch.from_numpy(drawn.astype(np.float32)).to(z.device)
 
 
 def checked_grid(

@@ -1,5 +1,6 @@
 """Tables of published figures: the paper's, read from tables.toml, or one of the user's own."""
 
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -7,7 +8,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from kscn.errors import InputError
+from kscn.errors import InputError, reason
+from kscn.experiments.schema import FLAG, TEXT, check, integer, number, require
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -16,49 +18,25 @@ else:
 
 SCORES = ("acc", "nmi", "ari")
 ALL = "all"
-# Another name of a table -> the table and the data sets of it that are meant.
-_ALIASES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "fashion-mnist": ("fashion", ("fashion-mnist",)),
-    "mnist-test": ("subspace", ("mnist-test",)),
-    "fashion-mnist-test": ("subspace", ("fashion-mnist-test",)),
-}
+# A data set that a table goes by -> the table.
+_ALIASES = {"fashion-mnist": "fashion", "mnist-test": "subspace", "fashion-mnist-test": "subspace"}
 
 
 @dataclass(frozen=True)
 class Table:
-    """Published figures of some methods on some data sets.
+    """Published figures of some methods on some data sets, by which dictionaries begin."""
 
-    Attributes
-    ----------
-    name : str
-        What `kscn reproduce` calls it, and results are filed under.
-    title : str
-        What it shows.
-    clusters : int
-        Clusters asked for on each of its data sets.
-    rows : dict of dict of dict
-        Data set -> method -> the paper's scores, in per cent.
-    sources : dict of str
-        Data set -> the file it is in, for those that are not in the catalogue.
-    pretraining : dict of str
-        Data set -> the one of which affinity methods have their pretrained network, where it is
-        another.
-    remarks : dict of dict of str
-        Data set -> method -> one sentence on our figure, where there is something to say.
-    extras : bool
-        Whether methods that are not in it are shown too once they have been measured.
-    settings : dict of dict of dict
-        Data set -> method -> parameters that it is run with, where defaults are not wanted.
-    """
-
-    name: str
+    name: str  # that `kscn reproduce` calls it by, and results are filed under
     title: str
-    clusters: int
-    rows: dict[str, dict[str, dict[str, Any]]]
+    clusters: int  # asked for on each of the data sets
+    rows: dict[str, dict[str, dict[str, Any]]]  # by method: the paper's scores in per cent
+    # The file of a data set that is not in the catalogue.
     sources: dict[str, str] = field(default_factory=dict)
+    # The data of which affinity methods have their pretrained network, where it is other data.
     pretraining: dict[str, str] = field(default_factory=dict)
-    remarks: dict[str, dict[str, str]] = field(default_factory=dict)
-    extras: bool = True
+    remarks: dict[str, dict[str, str]] = field(default_factory=dict)  # by method: on our figure
+    extras: bool = True  # methods that are not in it are shown too once they have been measured
+    # By method: parameters that it is run with, where defaults are not wanted.
     settings: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
 
     @property
@@ -86,12 +64,10 @@ def find(name: str) -> list[Table]:
     if name in tables:
         return [tables[name]]
     if name in _ALIASES:
-        target, datasets = _ALIASES[name]
-        whole = tables[target]
-        rows = {dataset: whole.rows[dataset] for dataset in datasets}
+        whole = tables[_ALIASES[name]]
+        rows = {name: whole.rows[name]}
         # A part is filed under its own name, so that it never replaces the result of the whole.
-        part = target if rows == whole.rows else name
-        return [replace(whole, name=part, rows=rows)]
+        return [whole if rows == whole.rows else replace(whole, name=name, rows=rows)]
     if name.endswith(".toml"):
         return _own(Path(name).expanduser())
     raise InputError(
@@ -117,11 +93,10 @@ def _own(path: Path) -> list[Table]:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot read the table {path} ({reason}); correct it.") from None
+        raise InputError(f"cannot read the table {path} ({reason(error)}); correct it.") from None
     try:
         found = [_table(name, section, {}) for name, section in content.items()]
-        _check(bool(found), "it is empty")
+        require(bool(found), "it is empty")
     except ValueError as error:
         raise InputError(
             f"{path} holds no table of results: {error}; `kscn reproduce --help` shows the form."
@@ -137,65 +112,47 @@ def _own(path: Path) -> list[Table]:
     return found
 
 
+# Entries of tables that are no data sets, of data sets that are no methods, and of methods.
+_OF_TABLES = {"title?": TEXT, "clusters": integer(1), "extras?": FLAG}
+_OF_DATASETS = {"source?": TEXT, "pretrain_on?": TEXT, "settings?": {}}
+_OF_METHODS = {"approximate?": FLAG} | {f"{score}?": number(-100, 100) for score in SCORES}
+
+
 def _table(name: str, content: Any, remarks: dict[str, dict[str, str]]) -> Table:
     """A table from its section; ValueError says what is wrong with one of the user's own."""
-    _check(isinstance(content, Mapping), f"{name} stands outside of any section")
-    _check_file_name(name)
-    content = dict(content)
-    title, clusters = content.pop("title", name), content.pop("clusters", None)
-    extras = content.pop("extras", True)
-    _check(isinstance(title, str), f"the title of {name} is no text")
-    _check(
-        isinstance(clusters, int) and not isinstance(clusters, bool) and clusters > 0,
-        f"[{name}] needs clusters, the number of them to find",
-    )
-    _check(isinstance(extras, bool), f"extras of [{name}] is neither true nor false")
-    _check(bool(content), f"[{name}] has no data set, a section like [{name}.mnist]")
-    rows, settings = {}, {}
-    named: dict[str, dict[str, str]] = {"source": {}, "pretrain_on": {}}
-    for dataset, section in content.items():
+    check(content, _OF_TABLES, name)
+    sections = _others(content, _OF_TABLES)
+    for word in (name, *sections):  # which become parts of file names
+        fine = re.fullmatch(r"\w[\w.-]*", word) is not None
+        require(fine, f"the name {word!r} is not letters, digits, - and _")
+    require(bool(sections), f"[{name}] has no data set, a section like [{name}.mnist]")
+    rows = {}
+    for dataset, section in sections.items():
         where = f"{name}.{dataset}"
-        _check_file_name(dataset)
-        _check(isinstance(section, Mapping), f"{where} is no section of methods")
-        section = dict(section)
-        for key in {*named} & {*section}:
-            named[key][dataset] = section.pop(key)
-            _check(isinstance(named[key][dataset], str), f"{key} of {where} is no name of data")
-        settings[dataset] = section.pop("settings", {})
-        _check_settings(settings[dataset], where)
-        for method, scores in section.items():
-            _check_scores(scores, f"{method} in [{where}]")
-        rows[dataset] = section
-    parts = named["source"], named["pretrain_on"], remarks, extras, settings
-    return Table(name, title, clusters, rows, *parts)
-
-
-def _check_settings(settings: Any, where: str) -> None:
-    sound = isinstance(settings, Mapping) and all(
-        isinstance(of_method, Mapping) for of_method in settings.values()
+        check(section, _OF_DATASETS, where)
+        for method, parameters in section.get("settings", {}).items():
+            check(parameters, {}, f"{where}.settings.{method}")
+        rows[dataset] = _others(section, _OF_DATASETS)
+        for method, scores in rows[dataset].items():
+            check(scores, _OF_METHODS, f"{where}.{method}")
+            unknown = ", ".join(_others(scores, _OF_METHODS))
+            allowed = ", ".join(SCORES)
+            require(not unknown, f"{where}.{method} has {unknown}, which is none of {allowed}")
+    return Table(
+        name,
+        content.get("title", name),
+        content["clusters"],
+        rows,
+        sources={key: part["source"] for key, part in sections.items() if "source" in part},
+        pretraining={
+            key: part["pretrain_on"] for key, part in sections.items() if "pretrain_on" in part
+        },
+        remarks=remarks,
+        extras=content.get("extras", True),
+        settings={key: part.get("settings", {}) for key, part in sections.items()},
     )
-    _check(sound, f"settings of {where} are no tables of parameters by method")
 
 
-def _check_scores(scores: Any, where: str) -> None:
-    _check(isinstance(scores, Mapping), f"{where} is no table of scores")
-    for name, value in scores.items():
-        known = name in SCORES or name == "approximate"
-        _check(known, f"{where} has {name!r}, which is none of {', '.join(SCORES)}")
-        fine = isinstance(value, bool) if name == "approximate" else _is_per_cent(value)
-        _check(fine, f"{name} of {where} is {value!r}, not a number of per cent")
-
-
-def _is_per_cent(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and -100 <= value <= 100
-
-
-def _check_file_name(name: str) -> None:
-    """Names of tables and data sets become parts of file names."""
-    plain = name.replace("-", "").replace("_", "").replace(".", "").isalnum()
-    _check(plain and not name.startswith("."), f"the name {name!r} is not letters, digits, - and _")
-
-
-def _check(fine: bool, fault: str) -> None:
-    if not fine:
-        raise ValueError(fault)
+def _others(table: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of a table that are not among those known."""
+    return {key: part for key, part in table.items() if not {key, f"{key}?"} & set(known)}

@@ -2,11 +2,9 @@
 
 from kscn.features.base import FeatureMap
 from kscn.features.chain import FeatureChain
-from kscn.features.maps import ScatteringFeatures
+from kscn.features.maps import ScaledFeatures, ScatteringFeatures, VotedFeatures
 from kscn.features.pca import PCAFeatures
-from kscn.features.scaled import ScaledFeatures
 from kscn.features.scattering import Scattering2D
-from kscn.features.votes import VotedFeatures
 
 __all__ = [
     "FeatureChain",

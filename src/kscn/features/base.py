@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor
+from torch import Tensor, nn
 
+from kscn.constraints import Alternative, check_table
 from kscn.data import Source, as_source
 from kscn.data.source import OnDevice
 from kscn.errors import InputError, ModelFileError, reason
-from kscn.modelparts import shape_of
+from kscn.nn.scaling import check_finite
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+__all__ = ["FeatureMap", "FeatureSource", "blocks", "check_finite", "working_dtype"]
 
 # Numbers that are read or written at once.
 BLOCK_NUMBERS = 2**22
@@ -42,45 +45,36 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         The shape of one sample.
     """
 
-    # What is set after a fit changes nothing of what was fitted.
-    _params_of_fit: dict[str, Any]
-    n_features_in_: int
+    device = torch.device("cpu")
     sample_shape_: tuple[int, ...]
     _n_features_out: int
+    # What is set after a fit changes nothing of what was fitted.
+    _params_of_fit: dict[str, Any]
+    _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {}
 
     @abstractmethod
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn what the features need to know about the samples X; `y` is not looked at."""
 
-    device = torch.device("cpu")
-
-    @abstractmethod
-    def _given(self, rows: NDArray) -> Tensor:
-        """Samples (b, *sample_shape_) as the map takes them, on its device."""
-
     @abstractmethod
     def _apply(self, samples: Tensor) -> Tensor:
         """Features (b, d) of samples that are on the device, each independent of the others."""
-
-    def to(self, device: torch.device) -> Self:
-        """Compute on this device from now on."""
-        self.device = device
-        return self
-
-    @property
-    def _dtype(self) -> np.dtype:
-        """The type of the features."""
-        return np.dtype(np.float32)
 
     @abstractmethod
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """A fitted map as settings that fit into JSON, and arrays."""
 
+    @abstractmethod
+    def _restore(self, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> None:
+        """Become the map that `state` described; any of Python's errors says that it does not."""
+
     @classmethod
     def from_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
         """The fitted map that `state` described, or one sentence on why it describes none."""
         try:
-            return cls._of_state(config, arrays)
+            features = cls(**config.get("params", {}))
+            features._check_params()
+            features._restore(config, arrays)
         except ModelFileError:  # a step of a chain has said what is wrong with it
             raise
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -88,11 +82,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
                 f"The model file does not describe a {cls.__name__} ({reason(error)}); save the "
                 "model again."
             ) from error
-
-    @classmethod
-    @abstractmethod
-    def _of_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
-        """The same; whatever is wrong with the state may be raised as Python raises it."""
+        return features
 
     def transform(self, X: Any) -> NDArray:
         """Features of samples.
@@ -113,13 +103,33 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         check_is_fitted(self)
         return FeatureSource(self, self._open(X, reset=False))
 
-    def _take_shape(self, config: Mapping[str, Any]) -> None:
-        """The shape of samples from a state, or a ValueError."""
-        self.sample_shape_ = shape_of(config, "shape")
-        self.n_features_in_ = math.prod(self.sample_shape_)
+    def to(self, device: torch.device) -> Self:
+        """Compute on this device from now on."""
+        self.device = device
+        for name, value in vars(self).items():
+            if isinstance(value, (Tensor, nn.Module)):
+                setattr(self, name, value.to(device))
+        return self
+
+    @property
+    def n_features_in_(self) -> int:
+        """Numbers in a sample."""
+        return math.prod(self.sample_shape_)
+
+    @property
+    def _dtype(self) -> np.dtype:
+        """The type of the features."""
+        return np.dtype(np.float32)
+
+    def _input_dtype(self, stored: np.dtype) -> np.dtype:
+        """The type in which samples that are stored in another are taken."""
+        return working_dtype(stored)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_n_features_out")
+
+    def _check_params(self) -> None:
+        check_table(self.get_params(deep=False), self._parameter_constraints)
 
     def _open(self, X: Any, reset: bool) -> Source:
         """X as a source, with scikit-learn's bookkeeping of names and number of features."""
@@ -127,8 +137,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         # Names only: samples may have any shape, and be read from a file.
         validate_data(self, X, reset=reset, skip_check_array=True, ensure_2d=False)
         if reset:
+            self._check_params()
             self.sample_shape_ = source.shape
-            self.n_features_in_ = int(np.prod(source.shape))
         elif source.shape != self.sample_shape_:
             if len(source.shape) == len(self.sample_shape_) == 1:
                 raise InputError(
@@ -156,36 +166,56 @@ class FeatureSource(OnDevice):
 
     def tensor(self, start: int, stop: int) -> Tensor:
         """Features of the samples `start` to `stop`."""
-        samples, step = self._samples, self._rows_at_once
-        if isinstance(samples, OnDevice) and samples.device == self.device:
-            cuts = range(start, stop, step)
-            return self._made(samples.tensor(low, min(low + step, stop)) for low in cuts)
-        return self._made(self._given(rows) for _, rows in samples.batches(step, start, stop))
+        samples, dtype = self._samples, self._features._input_dtype(self._samples.dtype)
+        return self._made(blocks(samples, self._rows_at_once, dtype, self.device, start, stop))
 
     def tensor_of(self, rows: NDArray) -> Tensor:
         """Features of the given samples."""
         samples, step = self._samples, self._rows_at_once
         few = (rows[low : low + step] for low in range(0, len(rows), step))
-        if isinstance(samples, OnDevice) and samples.device == self.device:
+        if _lies_on(samples, self.device):
             return self._made(map(samples.tensor_of, few))
-        return self._made(self._given(samples.take(some)) for some in few)
-
-    def _given(self, rows: NDArray) -> Tensor:
-        check_finite(rows, self._samples.name)
-        return self._features._given(rows)
+        dtype = self._features._input_dtype(samples.dtype)
+        found = (_tensor(samples.take(some), samples.name, dtype) for some in few)
+        return self._made(block.to(self.device) for block in found)
 
     def _made(self, blocks: Iterable[Tensor]) -> Tensor:
         with torch.no_grad():
             return torch.cat([self._features._apply(block) for block in blocks])
 
 
-def check_finite(rows: NDArray, name: str) -> None:
-    """Refuse samples that are no numbers, in scikit-learn's words."""
-    if rows.dtype.kind == "f" and not np.isfinite(rows).all():
-        what = "NaN" if np.isnan(rows).any() else "infinity"
-        raise InputError(f"Input {name} contains {what}; remove or replace these samples first.")
+def blocks(
+    source: Source,
+    rows: int,
+    dtype: np.dtype,
+    device: torch.device,
+    start: int = 0,
+    stop: int | None = None,
+) -> Iterator[Tensor]:
+    """Consecutive samples as tensors on a device; those that lie there already keep their type."""
+    stop = len(source) if stop is None else stop
+    if _lies_on(source, device):
+        for low in range(start, stop, rows):
+            yield source.tensor(low, min(low + rows, stop))
+    else:
+        for _, block in source.batches(rows, start, stop):
+            yield _tensor(block, source.name, dtype).to(device)
 
 
-def tensor_of(rows: NDArray, dtype: np.dtype) -> Tensor:
-    """Rows as a tensor of that type; a copy only where torch could not read them in place."""
+def _lies_on(source: Source, device: torch.device) -> TypeGuard[OnDevice]:
+    """Whether samples can be taken where they are: other features, or tensors of another device."""
+    if not isinstance(source, OnDevice) or source.device != device:
+        return False
+    return isinstance(source, FeatureSource) or device.type != "cpu"
+
+
+def _tensor(rows: NDArray, name: str, dtype: np.dtype) -> Tensor:
+    """Finite rows as a tensor; a copy only where torch could not read them in place."""
+    check_finite(rows, name)
     return torch.from_numpy(np.require(rows, dtype=dtype, requirements=["C", "W"]))
+
+
+def working_dtype(dtype: np.dtype) -> np.dtype:
+    """float32 where it holds the stored values, else float64."""
+    small = dtype.kind in "biu" and dtype.itemsize <= 2
+    return np.dtype("f4" if small or (dtype.kind == "f" and dtype.itemsize <= 4) else "f8")

@@ -9,21 +9,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from kscn.data import Source, as_source
 from kscn.errors import InputError
 from kscn.features.base import FeatureMap
-from kscn.features.maps import ScatteringFeatures
+from kscn.features.maps import ScaledFeatures, ScatteringFeatures, VotedFeatures
 from kscn.features.pca import PCAFeatures
-from kscn.features.scaled import ScaledFeatures
-from kscn.features.votes import VotedFeatures
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Features between two steps are kept up to this size while all of them are wanted in the end;
-# larger ones are computed twice, once to fit the next step and once for its result.
+# Features between two steps are kept during a fit up to this size; larger ones are computed twice,
+# once to fit the next step and once for its result.
 KEEP_BYTES = 2**30
 
 KINDS: dict[str, type[FeatureMap]] = {
@@ -46,43 +43,41 @@ class FeatureChain(FeatureMap):
         `fit` fits them in place.
     """
 
-    def __init__(self, steps: Sequence[FeatureMap]) -> None:
+    def __init__(self, steps: Sequence[FeatureMap] = ()) -> None:
         self.steps = steps
 
     @classmethod
     def of_fitted(cls, steps: Sequence[FeatureMap]) -> Self:
         """A chain of steps that are fitted already."""
         chain = cls(steps)
-        chain.sample_shape_ = steps[0].sample_shape_
-        chain.n_features_in_ = steps[0].n_features_in_
-        chain.device = steps[0].device
-        return chain._prepare()
+        chain._prepare()
+        return chain
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit each step to the features of those before it; each reads the samples once."""
-        source = self._start(X)
-        for step in self.steps[:-1]:
-            source = step.fit(source).source(source)
-        self.steps[-1].fit(source)
-        return self._prepare()
+        """Fit each step to the features of those before it."""
+        self._fitted_source(X)
+        return self
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray:
         """`fit(X).transform(X)`, without computing twice what can be kept meanwhile."""
-        source = self._start(X)
-        for step in self.steps:
-            source = _kept(step.fit(source).source(source))
-        self._prepare()
-        return np.asarray(source)
+        return np.asarray(self._fitted_source(X))
 
-    def _start(self, X: Any) -> Source:
+    def _fitted_source(self, X: Any) -> Source:
+        """Fit all steps; the features of X, which are computed when they are read."""
         if not self.steps or not all(isinstance(step, FeatureMap) for step in self.steps):
             raise InputError("steps must be a sequence of feature maps such as ScatteringFeatures.")
-        return self._open(X, reset=True)
+        source = self._open(X, reset=True)
+        for number, step in enumerate(self.steps):
+            if number and len(source) * source.row_bytes <= KEEP_BYTES:
+                source = as_source(np.asarray(source), name=source.name)
+            source = step.fit(source).source(source)
+        self._prepare()
+        return source
 
-    def _prepare(self) -> Self:
+    def _prepare(self) -> None:
         self._steps = list(self.steps)
-        self._n_features_out = self.steps[-1]._n_features_out
-        return self
+        self.sample_shape_, self.device = self._steps[0].sample_shape_, self._steps[0].device
+        self._n_features_out = self._steps[-1]._n_features_out
 
     def source(self, X: Any) -> Source:
         """Features of samples as a `Source` that computes them whenever they are read."""
@@ -102,32 +97,19 @@ class FeatureChain(FeatureMap):
             step.to(device)
         return super().to(device)
 
-    def _given(self, rows: NDArray) -> Tensor:
-        return self._steps[0]._given(rows)
-
-    def _apply(self, samples: Tensor) -> Tensor:
-        for step in self._steps:
-            samples = step._apply(samples)
-        return samples
-
-    @property
-    def _dtype(self) -> np.dtype:
-        return self._steps[-1]._dtype
-
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """Settings of the steps in order; arrays by the number of their step."""
+        names = {cls: name for name, cls in KINDS.items()}
         configs: list[dict[str, Any]] = []
         arrays: dict[str, NDArray] = {}
         for number, step in enumerate(self._steps):
-            kind = next(name for name, cls in KINDS.items() if type(step) is cls)
             config, own = step.state()
-            configs.append({"kind": kind, **config})
+            configs.append({"kind": names[type(step)], **config})
             arrays |= {f"{number}.{name}": array for name, array in own.items()}
         return {"steps": configs}, arrays
 
-    @classmethod
-    def _of_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
-        steps = []
+    def _restore(self, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> None:
+        steps: list[FeatureMap] = []
         for number, own in enumerate(config["steps"]):
             mine = f"{number}."
             parts = {k.removeprefix(mine): a for k, a in arrays.items() if k.startswith(mine)}
@@ -135,11 +117,5 @@ class FeatureChain(FeatureMap):
             takes, gets = steps[-1].sample_shape_, steps[max(number - 1, 0)]._n_features_out
             if number and takes != (gets,):
                 raise ValueError(f"step {number} takes {takes}, but gets {gets} numbers")
-        return cls.of_fitted(steps)
-
-
-def _kept(source: Source) -> Source:
-    """Features as an array where that is small, else computed whenever read."""
-    if len(source) * source.row_bytes > KEEP_BYTES:
-        return source
-    return as_source(np.asarray(source), name=source.name)
+        self.steps = steps
+        self._prepare()

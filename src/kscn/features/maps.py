@@ -1,25 +1,85 @@
-"""Scattering coefficients as features, the way the field uses them for clustering."""
+"""Feature maps: samples at one scale, scattering maps of images, votes of a sample's neighbours."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.utils import Tags
 from torch import Tensor, nn
 
+from kscn.constraints import Alternative, Integer
 from kscn.errors import InputError
-from kscn.features.base import FeatureMap, tensor_of
-from kscn.features.pca import MOST_FEATURES
+from kscn.features.base import FeatureMap
+from kscn.features.pca import MOST_FEATURES, ROWS
 from kscn.features.scattering import Scattering2D, maps_of
+from kscn.modelparts import check_array, integer, shape_of
+from kscn.nn.scaling import InputScaling
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 # Maps weaker than this share of an image's strongest are mostly rounding; they stay weak.
 FAINT = 1e-5
+# Squared distances below this share of the farthest asked count as none: a member of the sample
+# outweighs all others on the question of itself.
+NO_DISTANCE = 1e-4
+MOST_CLUSTERS = 2**16
+
+
+class ScaledFeatures(FeatureMap):
+    """Samples less their mean, divided by their root mean square deviation, in float32.
+
+    That is one number for all features, so directions keep their relative sizes, and squares are
+    far from the ends of float32.
+
+    Attributes
+    ----------
+    scaling_ : InputScaling
+    """
+
+    scaling_: InputScaling
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Find mean and deviation of the samples X, which are read once."""
+        return self._prepare(InputScaling.of(self._open(X, reset=True), image=False))
+
+    @classmethod
+    def of_fitted(cls, scaling: InputScaling, shape: tuple[int, ...]) -> Self:
+        """The map of a scaling that was found already, for samples of a shape."""
+        features = cls()
+        features.sample_shape_ = shape
+        return features._prepare(scaling)
+
+    def _prepare(self, scaling: InputScaling) -> Self:
+        self.scaling_ = scaling.to(self.device)
+        self._n_features_out = self.n_features_in_
+        return self
+
+    def _input_dtype(self, stored: np.dtype) -> np.dtype:
+        # Integers too are scaled in float64, whatever their size.
+        return np.dtype("f4" if stored.kind == "f" and stored.itemsize <= 4 else "f8")
+
+    def _apply(self, samples: Tensor) -> Tensor:
+        return self.scaling_(samples.reshape(len(samples), -1))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        """The shape of samples; shift and factor."""
+        arrays = {name: tensor.cpu().numpy() for name, tensor in self.scaling_.state_dict().items()}
+        return {"shape": list(self.sample_shape_)}, arrays
+
+    def _restore(self, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> None:
+        self.sample_shape_ = shape_of(config, "shape")
+        self._prepare(InputScaling.of_file(arrays, self.n_features_in_))
 
 
 class ScatteringFeatures(FeatureMap):
@@ -48,6 +108,11 @@ class ScatteringFeatures(FeatureMap):
     """
 
     J_: int
+    _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {
+        "J": ("auto", Integer(1)),
+        "L": (Integer(1),),
+        "normalise": ("map-max", None),
+    }
 
     def __init__(
         self, J: int | str = "auto", L: int = 8, normalise: str | None = "map-max"
@@ -58,42 +123,38 @@ class ScatteringFeatures(FeatureMap):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Prepare the filters for images X, (n, h, w) or (n, channels, h, w)."""
-        return self._prepare(self._open(X, reset=True).shape)
+        self._open(X, reset=True)
+        return self._prepare()
 
-    def _prepare(self, shape: tuple[int, ...]) -> Self:
+    def _prepare(self) -> Self:
+        shape = self.sample_shape_
         if len(shape) not in (2, 3):
             raise InputError(
                 f"X has samples of shape {shape}; scattering needs images, so give an array of "
                 "shape (n, height, width) or (n, channels, height, width)."
             )
-        if self.normalise not in ("map-max", None):
-            raise InputError(f"normalise={self.normalise!r} is not known; use 'map-max' or None.")
-        if isinstance(self.J, str) and self.J != "auto":
-            raise InputError(f"J={self.J!r} is not known; use 'auto' or a number of scales.")
-        self.J_ = _usual_scales(shape) if isinstance(self.J, str) else self.J
-        self._fit_size(shape)
-        # Fewer and larger pixels of the maps, where components of all would take too much memory.
-        while (
-            self.J == "auto"
-            and self._n_features_out > MOST_FEATURES
-            and min(shape[-2:]) >= 2 ** (self.J_ + 1)
-        ):
-            self.J_ += 1
-            self._fit_size(shape)
+        if isinstance(self.J, str):
+            side = min(shape[-2:])
+            self._fit_size(max(2 if side >= 8 else 1, round(math.log2(side / 4))))
+            # Fewer and larger pixels of the maps, where components of all would take too much
+            # memory.
+            while self._n_features_out > MOST_FEATURES and side >= 2 ** (self.J_ + 1):
+                self._fit_size(self.J_ + 1)
+        else:
+            self._fit_size(int(self.J))
         self._params_of_fit = self.get_params()
         self._scattering: Scattering2D | None = None
         return self
 
-    def _fit_size(self, shape: tuple[int, ...]) -> None:
-        """What images are filled up to, and how many features come out."""
-        # Scattering2D refuses scales that are no positive integers or that do not fit.
-        unit = 2**self.J_ if isinstance(self.J_, int) and 0 < self.J_ < 64 else 1
-        self._missing = [-size % unit if size >= unit else 0 for size in shape[-2:]]
-        padded = [size + more for size, more in zip(shape[-2:], self._missing, strict=True)]
-        self._padded = (padded[0], padded[1])
-        n_maps, (high, wide) = maps_of(self._padded, self.J_, self.L)
-        channels = shape[0] if len(shape) == 3 else 1
-        self._n_features_out = channels * n_maps * high * wide
+    def _fit_size(self, J: int) -> None:
+        """What images are filled up to for a number of scales, and how many features come out."""
+        *channels, height, width = self.sample_shape_
+        unit = 2 ** min(J, 62)
+        # What is smaller than that is refused by `maps_of`.
+        high, wide = (size + (-size % unit if size >= unit else 0) for size in (height, width))
+        n_maps, map_shape = maps_of((high, wide), J, self.L)
+        self.J_, self._padded = J, (high, wide)
+        self._n_features_out = math.prod((*channels, n_maps, *map_shape))
 
     @property
     def scattering_(self) -> Scattering2D:
@@ -103,19 +164,8 @@ class ScatteringFeatures(FeatureMap):
             self._scattering = made.to(self.device)
         return self._scattering
 
-    def to(self, device: torch.device) -> Self:
-        """Compute on this device from now on."""
-        if getattr(self, "_scattering", None) is not None:
-            self.scattering_.to(device)
-        return super().to(device)
-
-    def _given(self, rows: NDArray) -> Tensor:
-        exact = rows.dtype.kind == "f" and rows.dtype.itemsize == 4
-        exact |= rows.dtype.kind in "biu" and rows.dtype.itemsize <= 2
-        return tensor_of(rows, np.dtype("f4" if exact else "f8")).to(self.device)
-
     def _apply(self, samples: Tensor) -> Tensor:
-        y, x = self._missing
+        y, x = np.subtract(self._padded, self.sample_shape_[-2:]).tolist()
         images, exponents = _at_unit_scale(samples)
         images = nn.functional.pad(images, (x // 2, x - x // 2, y // 2, y - y // 2))
         maps = self.scattering_(images).flatten(-2)
@@ -129,17 +179,9 @@ class ScatteringFeatures(FeatureMap):
         """Settings and the shape of the images; there are no arrays."""
         return {"params": self._params_of_fit, "shape": list(self.sample_shape_)}, {}
 
-    @classmethod
-    def _of_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
-        features = cls(**config["params"])
-        features._take_shape(config)
-        return features._prepare(features.sample_shape_)
-
-
-def _usual_scales(shape: tuple[int, ...]) -> int:
-    """Scales after which the smaller side of an image has about 4 pixels left."""
-    side = min(shape[-2:])
-    return max(2 if side >= 8 else 1, round(np.log2(side / 4)))
+    def _restore(self, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> None:
+        self.sample_shape_ = shape_of(config, "shape")
+        self._prepare()
 
 
 def _at_unit_scale(samples: Tensor) -> tuple[Tensor, Tensor]:
@@ -170,3 +212,91 @@ def _by_maximum(maps: Tensor) -> Tensor:
     faint = FAINT * strongest.flatten(1).amax(dim=1)
     faint = faint.clamp_min(torch.finfo(maps.dtype).tiny).view(-1, *[1] * (maps.ndim - 1))
     return maps / torch.maximum(strongest, faint)
+
+
+class Votes(nn.Module):
+    """Roots of the shares of votes (n, k) for vectors (n, d).
+
+    Clusters of a neighbour graph have shapes that no subspace of the input has. What share of a
+    vector's nearest belongs to each cluster describes it instead: the root of the shares has unit
+    length, and every cluster is one coordinate axis. The `count` nearest among samples (m, d) vote
+    for their labels (m,), and a vote weighs the more, the nearer it comes from.
+    """
+
+    samples: Tensor
+    half_norms: Tensor
+    votes: Tensor
+
+    def __init__(self, samples: Tensor, labels: Tensor, n_clusters: int, count: int) -> None:
+        super().__init__()
+        self.count = count
+        self.register_buffer("samples", samples.float())
+        self.register_buffer("half_norms", samples.float().square().sum(dim=1) / 2)
+        self.register_buffer("votes", nn.functional.one_hot(labels, n_clusters).float())
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Roots of shares (n, k)."""
+        z = z.float()
+        index = (z @ self.samples.T - self.half_norms).topk(self.count, dim=1).indices
+        # Anew by differences: that of products has too few digits for what is near.
+        apart = (z[:, None] - self.samples[index]).square().sum(dim=2)
+        least = NO_DISTANCE * apart.max(dim=1, keepdim=True).values + torch.finfo(z.dtype).tiny
+        weight = least / (apart + least)
+        votes = (self.votes[index] * weight[:, :, None]).sum(dim=1)
+        return (votes / votes.sum(dim=1, keepdim=True)).sqrt()
+
+
+class VotedFeatures(FeatureMap):
+    """Shares of the votes of a vector's nearest in a sample, each cluster on its axis.
+
+    It is made by `of_sample`, which is given the clusters; `fit` is not its way.
+
+    Attributes
+    ----------
+    votes_ : Votes
+    """
+
+    votes_: Votes
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Refuse: X alone has no clusters."""
+        raise NotImplementedError("VotedFeatures are made by VotedFeatures.of_sample.")
+
+    @classmethod
+    def of_sample(cls, samples: Tensor, labels: Tensor, n_clusters: int, count: int) -> Self:
+        """The map by the `count` nearest among samples (m, d) of known clusters (m,)."""
+        return cls()._prepare(samples, labels, n_clusters, count)
+
+    def _prepare(self, samples: Tensor, labels: Tensor, n_clusters: int, count: int) -> Self:
+        self.sample_shape_ = (samples.shape[1],)
+        self.votes_ = Votes(samples, labels, n_clusters, min(count, len(samples)))
+        self._n_features_out = n_clusters
+        return self.to(samples.device)
+
+    def _input_dtype(self, stored: np.dtype) -> np.dtype:
+        return np.dtype(np.float32)
+
+    def _apply(self, samples: Tensor) -> Tensor:
+        z = samples.reshape(len(samples), -1).float()
+        whole = nn.functional.pad(z, (0, 0, 0, -len(z) % ROWS))
+        return torch.cat([self.votes_(block) for block in whole.split(ROWS)])[: len(z)]
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        """How many vote and how many clusters there are; the sample and its clusters."""
+        votes = self.votes_
+        arrays = {
+            "samples": votes.samples.cpu().numpy(),
+            "labels": votes.votes.argmax(dim=1).to(torch.int32).cpu().numpy(),
+        }
+        return {"count": votes.count, "n_clusters": self._n_features_out}, arrays
+
+    def _restore(self, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> None:
+        samples, labels = (np.array(arrays[name]) for name in ("samples", "labels"))
+        check_array("samples", samples, (None, None), ("float32",))
+        check_array("labels", labels, samples.shape[:1], ("int32",))
+        count = integer(config, "count", 1, len(samples))
+        # One number per sample and cluster is made of this: no more clusters than samples.
+        k = integer(config, "n_clusters", 1, min(MOST_CLUSTERS, len(samples)))
+        if labels.min() < 0 or labels.max() >= k:
+            raise ValueError(f"labels must be from 0 to {k - 1}")
+        self._prepare(torch.from_numpy(samples), torch.from_numpy(labels).long(), k, count)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,16 +11,17 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 from torch import Tensor, nn
 
+from kscn.constraints import Alternative, Integer, Number
 from kscn.data import Source
-from kscn.data.source import OnDevice
 from kscn.errors import InputError
-from kscn.features.base import FeatureMap, check_finite, tensor_of
-from kscn.modelparts import check_array, number
+from kscn.features.base import FeatureMap, blocks, check_finite, working_dtype
+from kscn.modelparts import check_array, number, shape_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Rows in a product; always as many when features are computed, so that rounding is the same too.
+# Rows in a product during a fit; and when features are computed, always as many, so that those of a
+# sample do not depend on the others, not even by rounding.
 FIT_ROWS = 4096
 ROWS = 256
 # Columns of the covariance that are computed together; what lies below them is known by symmetry.
@@ -56,7 +56,6 @@ class PCAFeatures(FeatureMap):
         square length. A linear subspace of such homogeneous coordinates is an affine one of the
         components, of one dimension less; one of dimension 1 is a point. Lengths hardly differ
         then, so that unit norm changes little.
-
     centre : bool
         Measure from the mean of the samples, or from the origin; then directions are those of the
         largest mean square.
@@ -75,6 +74,13 @@ class PCAFeatures(FeatureMap):
     components_: NDArray
     explained_variance_: NDArray
     total_variance_: float
+    _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {
+        "n_components": (None, Integer(1)),
+        "whiten": (bool,),
+        "unit_norm": (bool,),
+        "constant": (Number(0),),
+        "centre": (bool,),
+    }
 
     def __init__(
         self,
@@ -100,7 +106,14 @@ class PCAFeatures(FeatureMap):
                 f"X has {d} features, whose covariance would take {8 * d**2 / 2**30:.0f} GiB; give "
                 f"at most {MOST_FEATURES}, for example smaller images or more scales J."
             )
-        k = self._checked_components(n, d)
+        if n < 2:
+            raise InputError(f"n_samples={n}: a variance needs at least 2 samples.")
+        k = int(self.n_components or min(n, d))
+        if k > min(n, d):
+            raise InputError(
+                f"n_components={k} must be an integer from 1 to {min(n, d)}, the smaller of "
+                f"n_samples={n} and n_features={d}."
+            )
         if few:
             mean, variance, vectors = self._of_few(np.asarray(source), k)
         else:
@@ -109,7 +122,7 @@ class PCAFeatures(FeatureMap):
         # The sign is free: let the largest entry be positive, so that it does not vary.
         peak = np.abs(directions).argmax(axis=1)
         directions *= np.sign(directions[np.arange(k), peak])[:, None]
-        dtype = _working_dtype(source.dtype)
+        dtype = working_dtype(source.dtype)
         self.mean_ = mean.astype(dtype)
         self.components_ = directions.astype(dtype)
         self.explained_variance_ = np.maximum(variance[::-1], 0)
@@ -141,7 +154,7 @@ class PCAFeatures(FeatureMap):
         return mean, variance, np.linalg.qr(vectors[:, ::-1])[0][:, ::-1]
 
     def _prepare(self) -> Self:
-        """Mean and matrix for `_compute`, rows filled up to a multiple of 64 bytes."""
+        """Mean and matrix for `_apply`, rows filled up to a multiple of 64 bytes."""
         self._params_of_fit = self.get_params()
         scale = np.ones(len(self.components_))
         if self.whiten:
@@ -153,38 +166,29 @@ class PCAFeatures(FeatureMap):
         matrix = torch.from_numpy((scale[:, None] * self.components_).astype(self._dtype))
         self._matrix = nn.functional.pad(matrix, missing).to(self.device)
         self._shift = nn.functional.pad(torch.from_numpy(self.mean_), missing).to(self.device)
-        self._relative = torch.from_numpy(scale.astype(self._dtype))
+        self._relative = scale.astype(self._dtype)
         length = float(np.sqrt((scale**2 * self.explained_variance_).sum()))
         self._last = [self.constant * (length or 1.0)] if self.constant else []
         self._n_features_out = len(self.components_) + len(self._last)
         return self
 
-    def to(self, device: torch.device) -> Self:
-        """Compute on this device from now on."""
-        if hasattr(self, "_matrix"):
-            self._matrix, self._shift = self._matrix.to(device), self._shift.to(device)
-        return super().to(device)
-
     @property
     def _dtype(self) -> np.dtype:
         return self.components_.dtype
 
-    def _given(self, rows: NDArray) -> Tensor:
-        return tensor_of(rows, self._dtype).to(self.device)
+    def _input_dtype(self, stored: np.dtype) -> np.dtype:
+        return self._dtype
 
     def _apply(self, samples: Tensor) -> Tensor:
         z = samples.reshape(len(samples), -1).to(self._matrix.dtype)
         z = nn.functional.pad(z, (0, self._matrix.shape[1] - z.shape[1])) - self._shift
-        return torch.cat([self._project(block) for block in z.split(ROWS)])
-
-    def _project(self, z: Tensor) -> Tensor:
-        """Components of up to ROWS centred samples, the same whatever the others are."""
-        n = len(z)
-        return self._finished((nn.functional.pad(z, (0, 0, 0, ROWS - n)) @ self._matrix.T)[:n])
+        z = nn.functional.pad(z, (0, 0, 0, -len(z) % ROWS))
+        found = torch.cat([block @ self._matrix.T for block in z.split(ROWS)])
+        return self._finished(found[: len(samples)])
 
     def of_components(self, components: Tensor) -> Tensor:
         """Features (n, d) of samples whose components, as many or more, are known unscaled."""
-        scale = self._relative.to(components)
+        scale = torch.from_numpy(self._relative).to(components)
         return self._finished(components[:, : len(scale)] * scale).contiguous()
 
     def _finished(self, out: Tensor) -> Tensor:
@@ -193,24 +197,6 @@ class PCAFeatures(FeatureMap):
         if not self._params_of_fit["unit_norm"]:
             return out
         return nn.functional.normalize(out, eps=torch.finfo(out.dtype).tiny)
-
-    def _checked_components(self, n: int, d: int) -> int:
-        k = self.n_components
-        if n < 2:
-            raise InputError(f"n_samples={n}: a variance needs at least 2 samples.")
-        self._check_constant()
-        if k is None:
-            return min(n, d)
-        if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k <= min(n, d):
-            raise InputError(
-                f"n_components={k!r} must be an integer from 1 to {min(n, d)}, the smaller of "
-                f"n_samples={n} and n_features={d}."
-            )
-        return int(k)
-
-    def _check_constant(self) -> None:
-        if not isinstance(self.constant, Real) or not 0 <= self.constant < np.inf:
-            raise InputError(f"constant={self.constant!r} must be a number from 0 on.")
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """Settings; mean, components and variances."""
@@ -226,31 +212,19 @@ class PCAFeatures(FeatureMap):
         }
         return config, arrays
 
-    @classmethod
-    def _of_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
-        features = cls(**config["params"])
-        features._take_shape(config)
-        features.total_variance_ = number(config, "total_variance")
+    def _restore(self, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> None:
+        self.sample_shape_ = shape_of(config, "shape")
+        self.total_variance_ = number(config, "total_variance")
         mean, components = arrays["mean"], arrays["components"]
-        k, d = len(components), features.n_features_in_
+        k, d = len(components), self.n_features_in_
         check_array("components", components, (None, d))
         check_array("mean", mean, (d,), (components.dtype.name,))
         check_array("explained_variance", arrays["explained_variance"], (k,), ("float64",))
-        if k > d or (features.n_components is not None and features.n_components != k):
+        if k > d or self.n_components not in (None, k):
             raise ValueError(f"it has {k} components of {d} features")
-        for switch in (features.whiten, features.unit_norm):
-            if not isinstance(switch, bool):
-                raise ValueError(f"{switch!r} is neither true nor false")
-        features._check_constant()
-        features.mean_, features.components_ = mean, components
-        features.explained_variance_ = arrays["explained_variance"]
-        return features._prepare()
-
-
-def _working_dtype(dtype: np.dtype) -> np.dtype:
-    """float32 where it holds the stored values, else float64."""
-    small = dtype.kind in "biu" and dtype.itemsize <= 2
-    return np.dtype("f4" if small or (dtype.kind == "f" and dtype.itemsize <= 4) else "f8")
+        self.mean_, self.components_ = mean, components
+        self.explained_variance_ = arrays["explained_variance"]
+        self._prepare()
 
 
 def _too_large(name: str) -> InputError:
@@ -283,11 +257,12 @@ def _leading(matrix: NDArray, k: int, device: torch.device) -> tuple[NDArray, ND
 
 def _moments(source: Source, d: int, device: torch.device) -> tuple[NDArray, NDArray]:
     """Mean (d,) and covariance (d, d) with denominator n - 1, of which the upper half is filled."""
-    dtype = _working_dtype(source.dtype)
+    dtype = working_dtype(source.dtype)
     total = torch.zeros(d, dtype=torch.float64, device=device)
     second = torch.zeros(d, d, dtype=torch.float64, device=device)
     pivot = None
-    for z in _tensors(source, dtype, device):
+    for block in blocks(source, FIT_ROWS, dtype, device):
+        z = block.reshape(len(block), -1).to(torch.float32 if dtype == "f4" else torch.float64)
         if pivot is None:
             # Sums run relative to a point amid the samples: a mean that is large beside the
             # differences would otherwise drown these in rounding.
@@ -303,16 +278,3 @@ def _moments(source: Source, d: int, device: torch.device) -> tuple[NDArray, NDA
         raise _too_large(source.name)
     assert pivot is not None  # a source has samples
     return (pivot.double() + offset).cpu().numpy(), second.cpu().numpy()
-
-
-def _tensors(source: Source, dtype: np.dtype, device: torch.device) -> Iterator[Tensor]:
-    """Samples (b, d) in order, read where they are if that is the device."""
-    if isinstance(source, OnDevice) and source.device == device and device.type != "cpu":
-        kind = torch.float32 if dtype == np.float32 else torch.float64
-        for start in range(0, len(source), FIT_ROWS):
-            z = source.tensor(start, min(start + FIT_ROWS, len(source)))
-            yield z.reshape(len(z), -1).to(kind)
-        return
-    for _, rows in source.batches(FIT_ROWS):
-        check_finite(rows, source.name)
-        yield tensor_of(rows.reshape(len(rows), -1), dtype).to(device)

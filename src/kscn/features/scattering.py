@@ -2,7 +2,7 @@
 
 S0 = x * phi, S1 = |x * psi1| * phi and S2 = ||x * psi1| * psi2| * phi, where psi are Morlet
 wavelets of J scales and L angles, psi2 is coarser than psi1, and phi averages over 2**J pixels.
-The mathematics is kymatio's; what differs is how it is computed, see `kscn.features.spectral`.
+The mathematics is kymatio's; what differs is how it is computed, see `kscn.features.filters`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from numbers import Integral
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,9 +18,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
+from kscn.constraints import Integer, check_table
 from kscn.errors import InputError
-from kscn.features import morlet
-from kscn.features.spectral import filter_matrix, sampling_matrix, trigonometric_basis
+from kscn.features import filters
 
 # Numbers handled at once, so that they stay in a core's own cache: coefficients of the first
 # order, which all filters of the second read, and what one group of filters writes.
@@ -34,11 +33,21 @@ MOST_NUMBERS = 2**25
 
 
 def maps_of(shape: tuple[int, int], J: int, L: int) -> tuple[int, tuple[int, int]]:
-    """How many maps a `Scattering2D` makes and their shape; refuses what it refuses.
-
-    No filter is made for it.
-    """
-    sizes, J, L = _checked(shape, J, L)
+    """How many maps a `Scattering2D` makes and their shape, or why it cannot; makes no filter."""
+    check_table({"J": J, "L": L}, {"J": [Integer(1)], "L": [Integer(1)]})
+    sizes = tuple(shape) if isinstance(shape, Sequence) else ()
+    if len(sizes) != 2 or not all(isinstance(size, Integral) for size in sizes):
+        raise InputError(f"shape={shape!r} must be the height and width of the images.")
+    told = f"images of {sizes[0]} x {sizes[1]} pixels"
+    if min(sizes) < 2 ** min(J, 62):
+        raise InputError(f"{told} are smaller than 2**{J}; lower J={J} or enlarge the images.")
+    height, width = _padded(shape, J)
+    numbers = 4 * (height**2 + width**2) + height * width * L * J * (J + 1) // 2
+    if numbers > MOST_NUMBERS:
+        raise InputError(
+            f"{told} with J={J} and L={L} need filters of {numbers} numbers, above the limit of "
+            f"{MOST_NUMBERS}; shrink the images."
+        )
     return 1 + J * L + L * L * J * (J - 1) // 2, (sizes[0] >> J, sizes[1] >> J)
 
 
@@ -79,20 +88,20 @@ class Scattering2D(nn.Module):
 
     def __init__(self, shape: tuple[int, int], J: int = 3, L: int = 8) -> None:
         super().__init__()
-        self.shape, self.J, self.L = _checked(shape, J, L)
         self.n_maps, self.map_shape = maps_of(shape, J, L)
+        self.shape, self.J, self.L = (int(shape[0]), int(shape[1])), J, L
         unit = 2**J
         height, width = _padded(self.shape, J)
         room = max(1, min(MOST_IMAGES, PIECE_NUMBERS // (height * width * L)))
         self.images_at_once = 2 ** (room.bit_length() - 1)
 
         pad_y, pad_x = _reflection(self.shape[0], height), _reflection(self.shape[1], width)
-        phi_y, phi_x = morlet.low_pass(height, J), morlet.low_pass(width, J)
-        psi = [morlet.wavelets((height, width), j, L) for j in range(J)]
-        _keep(self, "average_y", sampling_matrix(phi_y, unit) @ pad_y)
-        _keep(self, "average_x", sampling_matrix(phi_x, unit) @ pad_x)
-        _keep(self, "analyse_y", trigonometric_basis(height).T @ pad_y)
-        _keep(self, "analyse_x", trigonometric_basis(width).T @ pad_x)
+        phi_y, phi_x = filters.low_pass(height, J), filters.low_pass(width, J)
+        psi = [filters.wavelets((height, width), j, L) for j in range(J)]
+        _keep(self, "average_y", filters.sampling_matrix(phi_y, unit) @ pad_y)
+        _keep(self, "average_x", filters.sampling_matrix(phi_x, unit) @ pad_x)
+        _keep(self, "analyse_y", filters.trigonometric_basis(height).T @ pad_y)
+        _keep(self, "analyse_x", filters.trigonometric_basis(width).T @ pad_x)
         grids = [_Grid(phi_y, phi_x, j, J) for j in range(J)]
         b = self.images_at_once
         self.first = [_grouped(psi[j], 2**j, grids[j], b) for j in range(J)]
@@ -104,7 +113,7 @@ class Scattering2D(nn.Module):
         """The wavelets of the second order behind scale j1, in groups of angles."""
         groups = []
         for j2 in range(j1 + 1, self.J):
-            spectra = morlet.lower_resolution(psi[j2], j1, axes=2)
+            spectra = filters.lower_resolution(psi[j2], j1, axes=2)
             groups += _grouped(spectra, 2 ** (j2 - j1), grids[j2], self.L * self.images_at_once)
         return groups
 
@@ -117,13 +126,7 @@ class Scattering2D(nn.Module):
                 f"(n, channels, {h}, {w}); resize them, or make a Scattering2D of their shape."
             )
         flat = images.reshape(-1, *self.shape)
-        out = torch.empty(
-            len(flat),
-            self.n_maps,
-            *self.map_shape,
-            dtype=self.average_y.dtype,
-            device=images.device,
-        )
+        out = self.average_y.new_empty(len(flat), self.n_maps, *self.map_shape)
         pieces = list(zip(*(x.split(self.images_at_once) for x in (flat, out)), strict=True))
         if torch.is_grad_enabled() and images.requires_grad:
             out = torch.cat([self._scatter(piece) for piece, _ in pieces])
@@ -190,7 +193,7 @@ class _Wavelets(nn.Module):
         super().__init__()
         self.grid = grid
         self.small = [size // factor for size in spectra.shape[1:]]
-        matrices = [filter_matrix(spectrum, factor) for spectrum in spectra]
+        matrices = [filters.filter_matrix(spectrum, factor) for spectrum in spectra]
         # Rows ordered so that the angles come last, beside the columns of the coefficients.
         rows = np.arange(len(matrices) * matrices[0].shape[0]).reshape(len(matrices), -1).T.ravel()
         matrix = sparse.vstack(matrices, format="csr")[rows]
@@ -228,9 +231,9 @@ class _Grid(nn.Module):
     def __init__(self, phi_y: NDArray, phi_x: NDArray, j: int, J: int) -> None:
         super().__init__()
         for axis, phi in {"y": phi_y, "x": phi_x}.items():
-            _keep(self, f"synthesise_{axis}", trigonometric_basis(len(phi) // 2**j))
-            low = morlet.lower_resolution(phi, j)
-            _keep(self, f"average_{axis}", sampling_matrix(low, 2 ** (J - j)))
+            _keep(self, f"synthesise_{axis}", filters.trigonometric_basis(len(phi) // 2**j))
+            low = filters.lower_resolution(phi, j)
+            _keep(self, f"average_{axis}", filters.sampling_matrix(low, 2 ** (J - j)))
 
     def modulus(self, coefficients: Tensor) -> Tensor:
         """Absolute values (h, w, c) of the complex map with coefficients (2, h, w, c)."""
@@ -267,29 +270,6 @@ def _keep(module: nn.Module, name: str, values: NDArray) -> None:
     """A buffer that is computed from the settings, so it is not saved with them."""
     tensor = torch.from_numpy(np.ascontiguousarray(values)).float()
     module.register_buffer(name, tensor, persistent=False)
-
-
-def _checked(shape: Any, J: Any, L: Any) -> tuple[tuple[int, int], int, int]:
-    for name, value in {"J": J, "L": L}.items():
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-            raise InputError(f"{name}={value!r} must be an integer of at least 1.")
-    sizes = tuple(shape) if isinstance(shape, Sequence) else ()
-    if len(sizes) != 2 or not all(isinstance(size, Integral) for size in sizes):
-        raise InputError(f"shape={shape!r} must be the height and width of the images.")
-    if min(sizes) < 2 ** min(J, 62):
-        raise InputError(
-            f"images of {sizes[0]} x {sizes[1]} pixels are smaller than 2**{J}; lower J={J} or "
-            "enlarge the images."
-        )
-    J, L = int(J), int(L)
-    height, width = _padded((int(sizes[0]), int(sizes[1])), J)
-    numbers = 4 * (height**2 + width**2) + height * width * L * J * (J + 1) // 2
-    if numbers > MOST_NUMBERS:
-        raise InputError(
-            f"images of {sizes[0]} x {sizes[1]} pixels with J={J} and L={L} need filters of "
-            f"{numbers} numbers, above the limit of {MOST_NUMBERS}; shrink the images."
-        )
-    return (int(sizes[0]), int(sizes[1])), J, L
 
 
 def _padded(shape: tuple[int, int], J: int) -> tuple[int, int]:

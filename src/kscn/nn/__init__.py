@@ -1,8 +1,7 @@
 """Learned maps: autoencoders, the map from their latent to the one clustered, augmentation."""
 
 from kscn.nn.augment import NoAugmentation, RandomAffine, RandomElastic, RandomNoise
-from kscn.nn.cae import ConvAutoencoder
-from kscn.nn.encoder import ConvEncoder
+from kscn.nn.convolutional import ConvAutoencoder, ConvEncoder
 from kscn.nn.latent import IdentityLatent, UnitLatent, WhitenedLatent
 from kscn.nn.sae import DenseAutoencoder
 from kscn.nn.scaling import InputScaling

@@ -6,12 +6,8 @@ import torch
 from torch import Tensor, nn
 
 
-class IdentityLatent(nn.Module):
+class IdentityLatent(nn.Identity):
     """The autoencoder's latent as it is: the paper's choice."""
-
-    def forward(self, latent: Tensor) -> Tensor:
-        """The latent itself."""
-        return latent
 
 
 class UnitLatent(nn.Module):

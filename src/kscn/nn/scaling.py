@@ -19,6 +19,13 @@ BLOCK = 2**21
 LARGEST = 1e150
 
 
+def check_finite(rows: NDArray, name: str) -> None:
+    """Refuse samples that are no numbers, in scikit-learn's words."""
+    if rows.dtype.kind == "f" and not np.isfinite(rows).all():
+        what = "NaN" if np.isnan(rows).any() else "infinity"
+        raise InputError(f"Input {name} contains {what}; remove or replace these samples first.")
+
+
 class InputScaling(nn.Module):
     """(samples - shift) * factor, in float32.
 
@@ -50,11 +57,7 @@ class InputScaling(nn.Module):
         squares, largest = 0.0, 0.0
         for _, rows in source.batches(max(1, BLOCK // pivot.size)):
             rows = rows.reshape(len(rows), -1).astype(np.float64)
-            if not np.isfinite(rows).all():
-                what = "NaN" if np.isnan(rows).any() else "infinity"
-                raise InputError(
-                    f"Input {source.name} contains {what}; remove or replace these samples first."
-                )
+            check_finite(rows, source.name)
             largest = max(largest, float(np.abs(rows).max()))
             if image:
                 continue

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +28,10 @@ from kscn.atomicfile import atomic_file
 from kscn.data.catalog import cache_dir
 from kscn.errors import InputError
 from kscn.modelfile import max_bytes
+from kscn.modelparts import check_array
 
 MOST_BYTES = 20 * 2**30
 DESCRIPTION = "encoder.json"
-_SUFFIX = ".safetensors"
 _DIGEST = 32  # bytes of a sha256
 
 
@@ -46,61 +46,58 @@ class Entry:
 
 
 class Cache:
-    """The embeddings that one encoder made.
+    """The embeddings (dim,) that one encoder made.
 
-    Parameters
-    ----------
-    about : dict
-        What makes an encoder the same as another, as plain values; `name` tells people.
-    dim : int
-        Numbers in an embedding.
+    `about` is what makes an encoder the same as another, as plain values; its `name` is for people.
     """
 
-    def __init__(self, about: dict[str, Any], dim: int) -> None:
+    def __init__(self, about: dict[str, Any], dim: int, enabled: bool = True) -> None:
         self._about = about
         self._dim = dim
+        self._enabled = enabled
         same = {key: value for key, value in about.items() if key != "name"}
         digest = hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
-        self._folder = _root() / digest[:32]
-        self._usable = True
+        self._folder = place() / digest[:32]
 
-    def read(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float16]]:
+    def read(self, digests: Iterable[bytes]) -> dict[bytes, NDArray[np.float16]]:
         """The embeddings that are known, by the digests of their images."""
         wanted = set(digests)
         found: dict[bytes, NDArray[np.float16]] = {}
-        for path in _shards(self._folder):
-            with suppress(OSError, SafetensorError, ValueError, KeyError):
-                with safe_open(path, framework="numpy") as shard:
-                    keys = [key.tobytes() for key in _checked(shard.get_tensor("keys"), _DIGEST)]
-                    here = [row for row, key in enumerate(keys) if key in wanted]
-                    if not here:
-                        continue
-                    vectors = shard.get_tensor("embeddings")
-                if vectors.shape != (len(keys), self._dim) or vectors.dtype != np.float16:
-                    continue  # a damaged shard: its images are computed again
-                found |= {
-                    keys[row]: vectors[row] for row in here if np.isfinite(vectors[row]).all()
-                }
+        for path in _shards(self._folder) if self._enabled else ():
+            # The images of a damaged shard are computed again.
+            with (
+                suppress(OSError, SafetensorError, ValueError, KeyError),
+                safe_open(path, framework="numpy") as shard,
+            ):
+                digests_here = shard.get_tensor("keys")
+                check_array("keys", digests_here, (None, _DIGEST), ("uint8",))
+                keys = [key.tobytes() for key in digests_here]
+                here = [row for row, key in enumerate(keys) if key in wanted]
+                if not here:
+                    continue
+                vectors = shard.get_tensor("embeddings")
+                check_array("embeddings", vectors, (len(keys), self._dim), ("float16",))
+                found |= {keys[row]: vectors[row] for row in here}
                 os.utime(path)  # used last
         return found
 
-    def write(self, digests: Sequence[bytes], vectors: NDArray[np.float16]) -> None:
-        """Put embeddings (m, d) in, as one shard; a disk that is full costs the cache only."""
-        if not self._usable or not digests:
+    def write(self, made: Mapping[bytes, NDArray[np.float16]]) -> None:
+        """Put embeddings in, as one shard; a disk that is full costs the cache only."""
+        if not self._enabled or not made:
             return
-        keys = np.frombuffer(b"".join(digests), np.uint8).reshape(len(digests), _DIGEST)
+        keys = np.frombuffer(b"".join(made), np.uint8).reshape(len(made), _DIGEST)
         name = hashlib.sha256(keys.tobytes()).hexdigest()[:32]
-        content = save({"keys": keys, "embeddings": np.ascontiguousarray(vectors)})
+        content = save({"keys": keys, "embeddings": np.stack(list(made.values()))})
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             if not (self._folder / DESCRIPTION).exists():
                 with atomic_file(self._folder / DESCRIPTION) as file:
                     file.write(json.dumps(self._about).encode())
             _make_room(len(content))
-            with atomic_file(self._folder / f"{name}{_SUFFIX}") as file:
+            with atomic_file(self._folder / f"{name}.safetensors") as file:
                 file.write(content)
         except (OSError, InputError) as error:
-            self._usable = False
+            self._enabled = False
             warnings.warn(
                 f"embeddings are not kept: {error} Set KSCN_CACHE to a directory with room.",
                 stacklevel=2,
@@ -111,7 +108,7 @@ def entries() -> list[Entry]:
     """What the cache holds, the largest first."""
     found = []
     for folder in _folders():
-        shards = list(_shards(folder))
+        shards = _shards(folder)
         images = 0
         for path in shards:
             with suppress(OSError, SafetensorError, KeyError), safe_open(path, "numpy") as shard:
@@ -120,7 +117,7 @@ def entries() -> list[Entry]:
         with suppress(OSError, ValueError, KeyError, TypeError):
             about = json.loads((folder / DESCRIPTION).read_bytes()[: 2**16])
             name, sha256 = str(about["name"]), str(about["sha256"])
-        found.append(Entry(name, sha256, images, sum(_size(path) for path in shards)))
+        found.append(Entry(name, sha256, images, sum(_size_and_use(path)[0] for path in shards)))
     return sorted(found, key=lambda entry: -entry.bytes)
 
 
@@ -134,7 +131,7 @@ def clear() -> int:
 
 def place() -> Path:
     """Where embeddings are kept."""
-    return _root()
+    return cache_dir() / "embeddings"
 
 
 def limit() -> int:
@@ -144,46 +141,27 @@ def limit() -> int:
 
 def _make_room(more: int) -> None:
     """Remove the shards that were not used for longest, until so many bytes fit."""
-    shards = [path for folder in _folders() for path in _shards(folder)]
-    sizes = {path: _size(path) for path in shards}
-    over = sum(sizes.values()) + more - limit()
-    if over <= 0:
-        return
-    for path in sorted(shards, key=_used):
-        path.unlink(missing_ok=True)
-        over -= sizes[path]
+    shards = {path: _size_and_use(path) for folder in _folders() for path in _shards(folder)}
+    over = sum(size for size, _ in shards.values()) + more - limit()
+    for path, (size, _) in sorted(shards.items(), key=lambda shard: shard[1][1]):
         if over <= 0:
             return
-
-
-def _root() -> Path:
-    return cache_dir() / "embeddings"
+        path.unlink(missing_ok=True)
+        over -= size
 
 
 def _folders() -> list[Path]:
-    root = _root()
-    return [path for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
+    return [path for path in place().glob("*") if path.is_dir()]
 
 
 def _shards(folder: Path) -> list[Path]:
-    return sorted(folder.glob(f"*{_SUFFIX}")) if folder.is_dir() else []
+    return sorted(folder.glob("*.safetensors"))
 
 
-def _size(path: Path) -> int:
+def _size_and_use(path: Path) -> tuple[int, float]:
+    """Bytes of a shard and when it was last used; nothing where another process removed it."""
     try:
-        return path.stat().st_size
-    except OSError:  # another process removed it
-        return 0
-
-
-def _used(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
+        found = path.stat()
     except OSError:
-        return 0.0
-
-
-def _checked(keys: NDArray, width: int) -> NDArray:
-    if keys.ndim != 2 or keys.shape[1] != width or keys.dtype != np.uint8:
-        raise ValueError("no digests")
-    return keys
+        return 0, 0.0
+    return found.st_size, found.st_mtime

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -18,11 +18,10 @@ from torch import nn
 from kscn.data.shuffle import read_ahead
 from kscn.errors import InputError, reason
 from kscn.features.encoders.cache import Cache
-from kscn.features.encoders.libraries import is_library_name, pretrained
 from kscn.features.encoders.onnxnetwork import OnnxNetwork
 from kscn.features.encoders.pictures import Pictures
 from kscn.features.encoders.preprocessing import Preprocessing, read_toml
-from kscn.features.encoders.torchnetwork import TorchNetwork
+from kscn.features.encoders.torchnetwork import TorchNetwork, is_library_name, pretrained
 from kscn.parallel import Apply, workers
 
 # Images that are decoded while as many go through the network.
@@ -67,7 +66,16 @@ class Encoder:
         self.preprocessing = preprocessing or Preprocessing()
         self.name, self.sha256 = self.network.name, self.network.sha256
         self._device = torch.device("cpu")
-        self.dim = self._dim()
+        # What it makes of one black image tells its output's shape.
+        self.raw_shape = self.network(np.zeros((1, *self.preprocessing.shape), np.float32)).shape
+        features = pooled(np.zeros(self.raw_shape), self.preprocessing)
+        if self.raw_shape[0] != 1 or features.ndim != 2 or features.shape[1] < 2:
+            raise InputError(
+                f"encoder={self.name} gives an output of shape {self.raw_shape} for one image; "
+                "vectors (n, d), maps (n, d, h, w) or sequences (n, t, d) of at least 2 numbers d "
+                "are needed, and the first axis must count images."
+            )
+        self.dim = int(features.shape[1])
 
     def __repr__(self) -> str:
         return f"<Encoder {self.name}: {self.preprocessing.shape} -> {self.dim}>"
@@ -142,56 +150,37 @@ class Encoder:
         """Embeddings of some or all images in float16, (m, dim); see `embed`."""
         pictures = Pictures(images)
         rows = range(len(pictures)) if rows is None else rows
-        kept = Cache(self.about, self.dim) if cache and len(rows) >= FEWEST else None
+        kept = Cache(self.about, self.dim, enabled=cache and len(rows) >= FEWEST)
         with ThreadPoolExecutor(max(2, torch.get_num_threads()), "kscn-decode") as pool:
             digests = list(pool.map(pictures.digest, rows))
-            known = kept.read(digests) if kept is not None else {}
-            # Equal images are computed once.
-            missing = {d: r for d, r in zip(digests, rows, strict=True) if d not in known}
-            self._compute(pictures, missing, known, pool, kept, progress, len(set(digests)))
-        found = np.empty((len(rows), self.dim), dtype=np.float16)
+            row_of = dict(zip(digests, rows, strict=True))  # equal images are computed once
+            known = kept.read(digests)
+            todo = [digest for digest in row_of if digest not in known]
+            size = max(BATCH, 4 * torch.get_num_threads())
+            lots = [todo[low : low + size] for low in range(0, len(todo), size)]
+
+            def prepared(lot: list[bytes]) -> NDArray[np.float32]:
+                own = [row_of[digest] for digest in lot]
+                return np.stack(list(pool.map(partial(self._prepared, pictures), own)))
+
+            new: dict[bytes, NDArray[np.float16]] = {}  # not yet in a shard of the cache
+            began = time.monotonic()
+            try:
+                with workers(self._device) as apply:
+                    for lot, batch in zip(lots, read_ahead(map(prepared, lots)), strict=True):
+                        new.update(zip(lot, self._made(batch, apply), strict=True))
+                        known.update(new)
+                        if len(new) >= SHARD or time.monotonic() - began >= SHARD_SECONDS:
+                            kept.write(new)
+                            new, began = {}, time.monotonic()
+                        if progress is not None:
+                            progress(len(known), len(row_of))
+            finally:
+                kept.write(new)
+        found = np.empty((len(digests), self.dim), dtype=np.float16)
         for place, digest in enumerate(digests):
             found[place] = known[digest]
         return found
-
-    def _compute(
-        self,
-        pictures: Pictures,
-        missing: dict[bytes, int],
-        known: dict[bytes, NDArray[np.float16]],
-        pool: ThreadPoolExecutor,
-        kept: Cache | None,
-        progress: Progress | None,
-        total: int,
-    ) -> None:
-        """Put the embeddings of what is missing into `known`, and shard by shard into the cache."""
-        todo, began = list(missing), time.monotonic()
-        written = done = 0
-        batch_size = max(BATCH, 4 * torch.get_num_threads())
-
-        def write() -> None:
-            if kept is not None and done > written:
-                shard = todo[written:done]
-                kept.write(shard, np.stack([known[digest] for digest in shard]))
-
-        def prepared() -> Iterator[NDArray[np.float32]]:
-            for low in range(0, len(todo), batch_size):
-                some = [missing[digest] for digest in todo[low : low + batch_size]]
-                yield np.stack(list(pool.map(partial(self._prepared, pictures), some)))
-
-        try:
-            with workers(self._device) as apply:
-                for batch in read_ahead(prepared()):
-                    for vector in self._made(batch, apply):
-                        known[todo[done]] = vector
-                        done += 1
-                    if done - written >= SHARD or time.monotonic() - began >= SHARD_SECONDS:
-                        write()
-                        written, began = done, time.monotonic()
-                    if progress is not None:
-                        progress(total - len(todo) + done, total)
-        finally:
-            write()
 
     def run(self, prepared: NDArray[np.float32]) -> NDArray[np.float16]:
         """Embeddings (n, dim) of prepared images, in float16.
@@ -204,11 +193,11 @@ class Encoder:
 
     def _made(self, prepared: NDArray[np.float32], apply: Apply) -> NDArray[np.float16]:
         if self._device.type != "cpu":
-            made = self._pooled(self.network(prepared))
+            made = pooled(self.network(prepared), self.preprocessing)
         else:
             alone = [image[None] for image in prepared]
-            found = list(apply(lambda image: self._pooled(self.network(image)), alone))
-            made = np.concatenate(found) if found else np.empty((0, self.dim), np.float32)
+            each = apply(lambda image: pooled(self.network(image), self.preprocessing), alone)
+            made = np.concatenate([np.empty((0, self.dim), np.float32), *each])
         with np.errstate(over="ignore"):
             halves = made.astype(np.float16)
         if not np.isfinite(halves).all():
@@ -217,31 +206,6 @@ class Encoder:
                 "of float16; check its preprocessing, or let its last layer normalise."
             )
         return halves
-
-    def _pooled(self, raw: NDArray[np.float32]) -> NDArray[np.float32]:
-        if raw.ndim not in (2, 3, 4):
-            raise InputError(
-                f"encoder={self.name} gives an output of shape {raw.shape} for one image; vectors "
-                "(n, d), maps (n, d, h, w) or sequences (n, t, d) are needed."
-            )
-        return pooled(raw, self.preprocessing)
-
-    def _dim(self) -> int:
-        """Try the network on one black image."""
-        blank = np.zeros((1, *self.preprocessing.shape), dtype=np.float32)
-        self.raw_shape = self.network(blank).shape
-        if self.raw_shape[0] != 1:
-            raise InputError(
-                f"encoder={self.name} gives an output of shape {self.raw_shape} for one image; the "
-                "first axis must count images."
-            )
-        dim = int(self._pooled(np.zeros(self.raw_shape, dtype=np.float32)).shape[1])
-        if dim < 2:
-            raise InputError(
-                f"encoder={self.name} gives {dim} number for an image; vectors of at least 2 are "
-                "needed."
-            )
-        return dim
 
 
 def pooled(raw: Any, preprocessing: Preprocessing) -> Any:
@@ -275,9 +239,9 @@ def load_encoder(encoder: Any, **settings: Any) -> Encoder:
     if isinstance(encoder, nn.Module):
         return Encoder(encoder, Preprocessing.of_table(settings, "the encoder"))
     if isinstance(encoder, str) and is_library_name(encoder):
-        module, found = pretrained(encoder)
-        chosen = found.replaced(**settings) if settings else found
-        return Encoder(TorchNetwork(module, encoder), chosen)
+        module, usual = pretrained(encoder)
+        found = Preprocessing.of_table(usual | settings, encoder)
+        return Encoder(TorchNetwork(module, encoder), found)
     if not isinstance(encoder, (str, os.PathLike)) or Path(encoder).suffix.lower() != ".onnx":
         raise InputError(
             f"encoder={reason(str(encoder))!r} cannot be used; give an .onnx file, a name such as "

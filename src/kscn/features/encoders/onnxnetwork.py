@@ -27,19 +27,8 @@ _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(do
 class OnnxNetwork:
     """An ONNX graph from images to features.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-
-    Attributes
-    ----------
-    name : str
-        The path, absolute.
-    sha256 : str
-        Of the file, followed by the files that hold its weights, if there are any.
-    files : list of Path
-        All of these.
+    Its checksum is that of the file, followed by the files that hold its weights, if there are any;
+    `files` are all of these.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,43 +44,29 @@ class OnnxNetwork:
         self.sha256 = sha256_of(*parts, start=content).hexdigest()
         # By its name only where weights lie beside it, so that what runs is what was hashed.
         self._session = _session(path, str(path) if parts else content)
-        if len(self._session.get_inputs()) != 1:
-            names = reason(", ".join(found.name for found in self._session.get_inputs()))
+        inputs = self._session.get_inputs()
+        self.input, self.output = inputs[0], ""
+        self._shape = [side if isinstance(side, int) else None for side in self.input.shape]
+        if (
+            len(inputs) != 1
+            or self.input.type not in _TYPES
+            or len(self._shape) != 4
+            or self._shape[0] not in (None, 1)
+        ):
+            told = reason(", ".join(f"{one.name}: {one.type} {one.shape}" for one in inputs))
             raise InputError(
-                f"{path} takes more than one input ({names}); an encoder takes images only."
+                f"{path} takes {told}; an encoder takes one input, images (n, channels, height, "
+                "width) or (n, height, width, channels) of float32 with n = 1 or any."
             )
-        self.input = self._session.get_inputs()[0]
-        if self.input.type not in _TYPES:
-            raise InputError(
-                f"{path} takes images as {self.input.type}; export it with an input of float32."
-            )
-        self._dtype = _TYPES[self.input.type]
-        self.output = ""
 
     def preprocessing(self, settings: dict[str, Any], where: str) -> Preprocessing:
-        """The settings, where they leave something open that which the graph says.
-
-        Parameters
-        ----------
-        settings : dict
-            Of a `Preprocessing`, as far as they were given.
-        where : str
-            Where they stand, for messages.
-        """
-        shape = [side if isinstance(side, int) else None for side in self.input.shape]
-        if len(shape) != 4:
-            raise InputError(
-                f"{self.path} takes an input of shape {self.input.shape}; an encoder takes images, "
-                "(n, channels, height, width) or (n, height, width, channels)."
-            )
-        if shape[0] not in (None, 1):
-            raise InputError(
-                f"{self.path} takes {shape[0]} images at a time; export it for one image or with a "
-                "first axis of any length."
-            )
-        usual = _layout(shape)
-        layout = settings.get("layout", usual.get("layout"))
-        sides = shape[1:3] if layout == "NHWC" else shape[2:]
+        """The settings, which stand in the file `where`; the graph says what they leave open."""
+        shape, usual = self._shape, dict[str, Any]()
+        for layout, axis in (("NHWC", 3), ("NCHW", 1)):
+            if shape[axis] in CHANNELS.values():
+                usual = {"layout": layout, "channels": "RGB" if shape[axis] == 3 else "L"}
+        last = settings.get("layout", usual.get("layout")) == "NHWC"
+        sides = shape[1:3] if last else shape[2:]
         if None not in sides:
             usual["size"] = sides
         elif "size" not in settings:
@@ -100,31 +75,24 @@ class OnnxNetwork:
                 f"it was trained with, into {self.path.with_suffix('.toml')}."
             )
         found = Preprocessing.of_table(usual | settings, where)
-        self._check(found, shape, where)
-        self.output = self._named_output(found, where)
-        return found
-
-    def _check(self, found: Preprocessing, shape: list[int | None], where: str) -> None:
-        pairs = zip(found.shape, shape[1:], strict=True)
-        if any(own is not None and own != given for given, own in pairs):
+        if any(own not in (None, side) for side, own in zip(found.shape, shape[1:], strict=True)):
             taken = ", ".join("any" if side is None else str(side) for side in shape[1:])
             raise InputError(
                 f"{where} describes images of {found.shape} in the layout {found.layout}, but "
                 f"{self.path} takes ({taken}); correct its size, layout or channels."
             )
-
-    def _named_output(self, found: Preprocessing, where: str) -> str:
         names = [one.name for one in self._session.get_outputs()]
-        if found.output is not None and found.output not in names:
+        if found.output not in (None, *names):
             raise InputError(
-                f"{where} asks for the output {reason(found.output)!r}, which {self.path} does not "
-                f"have; it has {reason(', '.join(names))}."
+                f"{where} asks for the output {reason(found.output or '')!r}, which {self.path} "
+                f"does not have; it has {reason(', '.join(names))}."
             )
-        return found.output or names[0]
+        self.output = found.output or names[0]
+        return found
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """What the network makes of prepared images (b, ...), (b, ...)."""
-        batch = images.astype(self._dtype, copy=False)
+        batch = images.astype(_TYPES[self.input.type], copy=False)
         try:
             (made,) = self._session.run([self.output], {self.input.name: batch})
         except Exception as error:  # whatever the code of an operator met
@@ -140,21 +108,12 @@ class OnnxNetwork:
         return np.asarray(made, dtype=np.float32)
 
 
-def _layout(shape: list[int | None]) -> dict[str, Any]:
-    """Layout and channels, as far as the shape of the input tells."""
-    for layout, axis in (("NCHW", 1), ("NHWC", 3)):
-        if shape[axis] in CHANNELS.values():
-            return {"layout": layout, "channels": "RGB" if shape[axis] == 3 else "L"}
-    return {}
-
-
-def require_onnx(module: str) -> Any:
-    """Import a package of the extra `onnx`, or say how to install it."""
+def _require(module: str) -> Any:
     return require(module, "onnx", "an encoder in an .onnx file")
 
 
 def _session(path: Path, model: str | bytes) -> Any:
-    runtime = require_onnx("onnxruntime")
+    runtime = _require("onnxruntime")
     _limit_memory()
     options = runtime.SessionOptions()
     # Images go through it side by side: each by one thread is the fastest way, and what an image
@@ -174,7 +133,7 @@ def _session(path: Path, model: str | bytes) -> Any:
 @cache
 def _limit_memory() -> None:
     """Let all sessions of this process allocate from one place that has an end."""
-    runtime = require_onnx("onnxruntime")
+    runtime = _require("onnxruntime")
     kinds = runtime.OrtAllocatorType, runtime.OrtMemType
     place = runtime.OrtMemoryInfo("Cpu", kinds[0].ORT_ARENA_ALLOCATOR, 0, kinds[1].DEFAULT)
     limits = runtime.OrtArenaCfg({"max_mem": max_bytes(), "arena_extend_strategy": 1})
@@ -184,7 +143,7 @@ def _limit_memory() -> None:
 
 def _weight_files(path: Path, content: bytes) -> list[Path]:
     """The files beside the graph that hold weights too large for it."""
-    onnx = require_onnx("onnx")
+    onnx = _require("onnx")
     try:
         graph = onnx.load_from_string(content).graph
     except Exception as error:  # protobuf's own, which differ by version

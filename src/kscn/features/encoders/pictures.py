@@ -19,11 +19,8 @@ from kscn.modelfile import sha256_of
 class Pictures:
     """RGB images by number, each as it is stored and not yet of one size.
 
-    Parameters
-    ----------
-    X : Source, array-like, torch.Tensor or path
-        Images (n, h, w), (n, c, h, w) or (n, h, w, c) with 1 or 3 channels, of integers from 0 to
-        255 or fractions from 0 to 1; or a folder.
+    They are images (n, h, w), (n, c, h, w) or (n, h, w, c) with 1 or 3 channels, of integers from 0
+    to 255 or fractions from 0 to 1, in whatever `as_source` takes; or a folder of any images.
     """
 
     def __init__(self, X: Any) -> None:
@@ -32,16 +29,22 @@ class Pictures:
         self.source: Source = as_source(X)
         self.files = self.source.files if isinstance(self.source, ImageSource) else None
         if self.files is None:
-            _colours_last(self.source.shape, self.source.name)
+            _channel_axis(self.source.shape, self.source.name)
 
     def __len__(self) -> int:
         return len(self.source)
 
     def image(self, row: int, least: int) -> Any:
-        """One image, RGB, with at least so many pixels a side if it has them."""
+        """One image of Pillow, RGB, with at least so many pixels a side if it has them."""
         if isinstance(self.source, ImageSource):
             return self.source.original(row, least)
-        return picture(self.source[row], f"Image {row} of {self.source.name}")
+        pillow = require("PIL.Image", "images", "reading images")
+        pixels, name = self.source[row], f"Image {row} of {self.source.name}"
+        axis = _channel_axis(pixels.shape, name)
+        if axis is not None:
+            pixels = np.moveaxis(pixels, axis, -1)
+            pixels = pixels[..., 0] if pixels.shape[2] == 1 else pixels
+        return pillow.fromarray(np.ascontiguousarray(_bytes(pixels, name))).convert("RGB")
 
     def digest(self, row: int) -> bytes:
         """The sha256 of what an image is made from: the bytes of its file, or its pixels."""
@@ -57,16 +60,6 @@ class Pictures:
         return made.digest()
 
 
-def picture(pixels: NDArray, name: str) -> Any:
-    """An RGB image of Pillow from an array (h, w), (c, h, w) or (h, w, c)."""
-    pillow = require("PIL.Image", "images", "reading images")
-    if _colours_last(pixels.shape, name) is False:
-        pixels = np.moveaxis(pixels, 0, -1)
-    if pixels.ndim == 3 and pixels.shape[2] == 1:
-        pixels = pixels[..., 0]
-    return pillow.fromarray(np.ascontiguousarray(_bytes(pixels, name))).convert("RGB")
-
-
 def _bytes(pixels: NDArray, name: str) -> NDArray[np.uint8]:
     if pixels.dtype == np.uint8:
         return pixels
@@ -80,14 +73,13 @@ def _bytes(pixels: NDArray, name: str) -> NDArray[np.uint8]:
     return pixels.astype(np.uint8) if whole else np.rint(255 * pixels).astype(np.uint8)
 
 
-def _colours_last(shape: tuple[int, ...], name: str) -> bool | None:
-    """Whether the channels of an image come last; None if it has none."""
+def _channel_axis(shape: tuple[int, ...], name: str) -> int | None:
+    """Where the channels of an image are; None if it has none."""
     if len(shape) == 2:
         return None
-    if len(shape) == 3 and shape[0] in (1, 3):
-        return False
-    if len(shape) == 3 and shape[2] in (1, 3):
-        return True
+    for axis in (0, 2):
+        if len(shape) == 3 and shape[axis] in (1, 3):
+            return axis
     raise InputError(
         f"{name} has the shape {tuple(shape)}, which an encoder cannot take for an image; give "
         "(h, w), (channels, h, w) or (h, w, channels) with 1 or 3 channels."

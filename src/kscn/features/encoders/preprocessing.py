@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kscn.constraints import Integer, check_parameters, parameter
 from kscn.errors import InputError, reason
 from kscn.extras import require
 
@@ -20,15 +21,14 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# Of the images of ImageNet, which most networks for photographs were trained with.
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-SIZE = 224  # pixels a side that most of them take
-LARGEST = 4096
-FITS = ("crop", "letterbox", "stretch")
-INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos")
 CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}
-LAYOUTS = ("NCHW", "NHWC")
-POOLS = ("auto", "first", "mean")
+# Mean and deviation of ImageNet, which most networks for photographs were trained with.
+USUAL: dict[str, dict[str, tuple[float, ...]]] = {
+    "RGB": {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)},
+    "BGR": {"mean": (0.406, 0.456, 0.485), "std": (0.225, 0.224, 0.229)},
+    "L": {"mean": (0.449,), "std": (0.226,)},
+}
+LARGEST = 4096  # pixels a side
 _TOML_BYTES = 64 * 1024
 
 
@@ -62,67 +62,39 @@ class Preprocessing:
         Which output of an ONNX graph to take; the first by default.
     """
 
-    size: Any = SIZE
-    fit: str = "crop"
-    resize: int | None = None
-    interpolation: str = "bicubic"
+    size: Any = 224
+    fit: str = parameter("crop", "letterbox", "stretch")
+    resize: int | None = parameter(None, Integer(1))
+    interpolation: str = parameter("bicubic", "bilinear", "nearest", "lanczos")
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
-    channels: str = "RGB"
-    layout: str = "NCHW"
-    pool: str = "auto"
-    output: str | None = None
+    channels: str = parameter("RGB", "BGR", "L")
+    layout: str = parameter("NCHW", "NHWC")
+    pool: str = parameter("auto", "first", "mean")
+    output: str | None = parameter(None, str)
 
     def __post_init__(self) -> None:
-        self._check_names()
-        size = (self.size, self.size) if isinstance(self.size, Integral) else self.size
-        if not _are_pixels(size):
+        check_parameters(self)
+        size: Any = (self.size, self.size) if isinstance(self.size, Integral) else self.size
+        if not _are_numbers(size, 2, Integral) or not 1 <= min(size) <= max(size) <= LARGEST:
             raise InputError(
                 f"size={self.size!r} is not the size of an image; give pixels a side, or height "
                 f"and width, from 1 to {LARGEST}."
             )
-        fits = self.resize is None or _are_pixels((self.resize,) * 2)
-        if not fits or int(self.resize or LARGEST) < max(map(int, size)):
+        if not max(size) <= (self.resize or LARGEST) <= LARGEST:
             raise InputError(
                 f"resize={self.resize!r} must be a number of pixels that is not below the size "
-                f"{max(size)}, which is cut out of it."
+                f"{max(size)}, which is cut out of it, nor above {LARGEST}."
             )
-        usual = (MEAN, STD) if self.channels != "L" else ((0.449,), (0.226,))
-        if self.channels == "BGR":
-            usual = (MEAN[::-1], STD[::-1])
-        mean, std = (
-            usual if given is None else given
-            for usual, given in zip(usual, (self.mean, self.std), strict=True)
-        )
-        for name, values in (("mean", mean), ("std", std)):
-            if not _are_numbers(values) or len(values) != CHANNELS[self.channels]:
+        object.__setattr__(self, "size", (int(size[0]), int(size[1])))
+        for name, usual in USUAL[self.channels].items():
+            values = usual if getattr(self, name) is None else getattr(self, name)
+            if not _are_numbers(values, len(usual), Real) or (name == "std" and min(values) <= 0):
                 raise InputError(
-                    f"{name}={values!r} must be {CHANNELS[self.channels]} numbers, one for each "
-                    f"channel of {self.channels}."
+                    f"{name}={values!r} must be {len(usual)} numbers, one for each channel of "
+                    f"{self.channels}, and a std must be above 0."
                 )
-        if min(std) <= 0:
-            raise InputError(f"std={std!r} must be above 0; values are divided by it.")
-        for name, value in (
-            ("size", (int(size[0]), int(size[1]))),
-            ("mean", tuple(map(float, mean))),
-            ("std", tuple(map(float, std))),
-        ):
-            object.__setattr__(self, name, value)
-
-    def _check_names(self) -> None:
-        for name, known in (
-            ("fit", FITS),
-            ("interpolation", INTERPOLATIONS),
-            ("channels", tuple(CHANNELS)),
-            ("layout", LAYOUTS),
-            ("pool", POOLS),
-        ):
-            if getattr(self, name) not in known:
-                raise InputError(
-                    f"{name}={getattr(self, name)!r} is not known; use {', '.join(known)}."
-                )
-        if self.output is not None and not isinstance(self.output, str):
-            raise InputError(f"output={self.output!r} must be the name of an output.")
+            object.__setattr__(self, name, tuple(map(float, values)))
 
     @classmethod
     def of_table(cls, table: Mapping[str, Any], where: str) -> Preprocessing:
@@ -147,17 +119,11 @@ class Preprocessing:
         listed = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
         return {name: value for name, value in listed.items() if value is not None}
 
-    def replaced(self, **settings: Any) -> Preprocessing:
-        """The same with other settings."""
-        return replace(self, **settings)
-
     @property
     def shape(self) -> tuple[int, int, int]:
         """Of one image as the network takes it."""
-        (height, width), channels = self.size, CHANNELS[self.channels]
-        if self.layout == "NCHW":
-            return (channels, height, width)
-        return (height, width, channels)
+        channels = CHANNELS[self.channels]
+        return (channels, *self.size) if self.layout == "NCHW" else (*self.size, channels)
 
     @property
     def least(self) -> int:
@@ -199,12 +165,11 @@ class Preprocessing:
 
     def _border(self) -> tuple[int, int, int]:
         """The colour that becomes 0: the mean."""
-        mean = self.mean or ()
-        red, green, blue = (*mean, *mean, *mean)[:3] if len(mean) == 1 else mean
-        if self.channels == "BGR":
-            red, blue = blue, red
-        red, green, blue = (round(255 * min(1.0, max(0.0, v))) for v in (red, green, blue))
-        return red, green, blue
+        colours = [round(255 * min(1.0, max(0.0, value))) for value in self.mean or ()]
+        if self.channels == "L":
+            colours *= 3
+        first, green, last = colours
+        return (last, green, first) if self.channels == "BGR" else (first, green, last)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -221,16 +186,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         ) from None
 
 
-def _are_pixels(size: Any) -> bool:
+def _are_numbers(values: Any, count: int, kind: Any) -> bool:
     return (
-        isinstance(size, (tuple, list))
-        and len(size) == 2
-        and all(isinstance(s, Integral) and not isinstance(s, bool) for s in size)
-        and all(1 <= s <= LARGEST for s in size)
-    )
-
-
-def _are_numbers(values: Any) -> bool:
-    return isinstance(values, (tuple, list)) and all(
-        isinstance(v, Real) and not isinstance(v, bool) and np.isfinite(float(v)) for v in values
+        isinstance(values, (tuple, list))
+        and len(values) == count
+        # Nor NaN, infinity or integers beyond all floats.
+        and all(isinstance(v, kind) and not isinstance(v, bool) and abs(v) < 1e30 for v in values)
     )

@@ -10,13 +10,7 @@ from kscn.data.arrays import ArraySource
 
 
 class EmbeddedSource(ArraySource):
-    """Embeddings (n, d) of images.
-
-    Attributes
-    ----------
-    pictures : Source
-        The images, for people to look at.
-    """
+    """Embeddings (n, d) of images, which people look at in their place."""
 
     def __init__(self, embeddings: NDArray[np.float16], pictures: Source) -> None:
         super().__init__(embeddings.astype(np.float32), f"the embeddings of {pictures.name}")

@@ -1,4 +1,8 @@
-"""Convolutional autoencoder: stride-2 convolutions down to the latent, their mirror image back."""
+"""Convolutional networks: an autoencoder, and an encoder alone for training by labels.
+
+Both keep their channels innermost: oneDNN's kernels for that layout are about three times faster
+on CPUs.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,10 @@ from torch import Tensor, nn
 from kscn.errors import InputError
 from kscn.nn import stride2
 from kscn.nn.stride2 import in_fast_order
+
+# Stride-2 layers are added to an encoder until the maps are at most this wide.
+SMALLEST = 4
+FEWEST = 2
 
 
 class ConvAutoencoder(nn.Module):
@@ -39,7 +47,8 @@ class ConvAutoencoder(nn.Module):
         batch_norm: bool = False,
     ) -> None:
         super().__init__()
-        self.shape = _checked_shape(shape, channels, kernels)
+        self.shape = _image_shape(shape)
+        _check_layers(self.shape, channels, kernels)
         self.channels, self.kernels, self.batch_norm = tuple(channels), tuple(kernels), batch_norm
         depth = len(channels)
         widths = [self.shape[0], *channels]
@@ -52,10 +61,9 @@ class ConvAutoencoder(nn.Module):
         down: list[nn.Module] = []
         for i, kernel in enumerate(kernels):
             down.append(nn.Conv2d(widths[i], widths[i + 1], kernel, 2, kernel // 2))
-            if i < depth - 1:
-                down += [nn.BatchNorm2d(widths[i + 1])] if batch_norm else []
-                down.append(nn.ReLU())
-            elif not batch_norm:
+            if batch_norm and i < depth - 1:
+                down.append(nn.BatchNorm2d(widths[i + 1]))
+            if not batch_norm or i < depth - 1:
                 down.append(nn.ReLU())
         up: list[nn.Module] = []
         for i in reversed(range(depth)):
@@ -67,14 +75,14 @@ class ConvAutoencoder(nn.Module):
                     widths[i + 1], widths[i], kernel, 2, kernel // 2, output_padding=(high, wide)
                 )
             )
+            if batch_norm and i:
+                up.append(nn.BatchNorm2d(widths[i]))
             if i:
-                up += [nn.BatchNorm2d(widths[i])] if batch_norm else []
                 up.append(nn.ReLU())
         self.encoder = nn.Sequential(*down)
         self.decoder = nn.Sequential(*up)
         self._detour_in = stride2.suits(down[0], sides[0])  # type: ignore[arg-type]
         self._detour_out = stride2.suits(up[-1], sides[0])  # type: ignore[arg-type]
-        # oneDNN's kernels for this layout are about three times faster on CPUs.
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def encode(self, images: Tensor) -> Tensor:
@@ -107,20 +115,79 @@ class ConvAutoencoder(nn.Module):
         }
 
 
-def _checked_shape(
-    shape: Sequence[int], channels: Sequence[int], kernels: Sequence[int]
-) -> tuple[int, ...]:
+class ConvEncoder(nn.Module):
+    """Stride-2 convolutions with BatchNorm, then one linear layer to the latent.
+
+    The number of layers follows from the size of the images: each halves height and width, until
+    the shorter side is at most 4 pixels, but there are two at least. 28 x 28 goes to 14, 7, 4.
+
+    Parameters
+    ----------
+    shape : (channels, height, width)
+        Shape of one image.
+    latent_dim : int
+        Length of the latent.
+    channels : sequence of int, default=(24, 48, 64)
+        Channels after each layer; deeper layers have as many as the last one named.
+    """
+
+    def __init__(
+        self, shape: Sequence[int], latent_dim: int, channels: Sequence[int] = (24, 48, 64)
+    ) -> None:
+        super().__init__()
+        self.shape = _image_shape(shape)
+        if not channels or min(channels) < 1 or latent_dim < 1:
+            raise InputError(
+                f"channels={tuple(channels)} and latent_dim={latent_dim} must be positive."
+            )
+        self.latent_dim, self.channels = int(latent_dim), tuple(int(width) for width in channels)
+        inputs, *sides = self.shape
+        layers: list[nn.Module] = []
+        while len(layers) < 3 * FEWEST or min(sides) > SMALLEST:
+            depth = len(layers) // 3
+            outputs = self.channels[min(depth, len(self.channels) - 1)]
+            kernel = 5 if depth == 0 and min(sides) >= 16 else 3
+            layers += [
+                nn.Conv2d(inputs, outputs, kernel, 2, kernel // 2, bias=False),
+                nn.BatchNorm2d(outputs),
+                nn.ReLU(),
+            ]
+            inputs, sides = outputs, [-(-side // 2) for side in sides]
+        self.maps = nn.Sequential(*layers)
+        self.linear = nn.Linear(inputs * sides[0] * sides[1], self.latent_dim)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def encode(self, images: Tensor) -> Tensor:
+        """Latents (n, latent_dim) of images (n, c, h, w)."""
+        maps = self.maps(in_fast_order(images))
+        return self.linear(maps.flatten(1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Latents of images, as `encode`."""
+        return self.encode(images)
+
+    def config(self) -> dict[str, Any]:
+        """The arguments that build this network again."""
+        return {
+            "shape": list(self.shape),
+            "latent_dim": self.latent_dim,
+            "channels": list(self.channels),
+        }
+
+
+def _image_shape(shape: Sequence[int]) -> tuple[int, ...]:
     shape = tuple(int(length) for length in shape)
     if len(shape) != 3 or min(shape) < 1:
         raise InputError(f"images must have shape (channels, height, width), got {shape}.")
-    if len(channels) != len(kernels) or not channels:
+    return shape
+
+
+def _check_layers(shape: tuple[int, ...], channels: Sequence[int], kernels: Sequence[int]) -> None:
+    odd = all(kernel > 0 and kernel % 2 for kernel in kernels)
+    if len(channels) != len(kernels) or not channels or min(channels) < 1 or not odd:
         raise InputError(
-            f"channels={tuple(channels)} and kernels={tuple(kernels)} must name the same number "
-            "of layers, at least one."
-        )
-    if min(channels) < 1 or any(kernel < 1 or kernel % 2 == 0 for kernel in kernels):
-        raise InputError(
-            f"channels={tuple(channels)} must be positive and kernels={tuple(kernels)} odd."
+            f"channels={tuple(channels)} must be positive, kernels={tuple(kernels)} odd, and both "
+            "must name the same number of layers, at least one."
         )
     least = 2 ** len(channels)
     if min(shape[1:]) < least:
@@ -129,4 +196,3 @@ def _checked_shape(
             f"stride 2, which need at least {least} x {least}; use fewer layers, larger images, "
             "or flatten them and take the dense autoencoder."
         )
-    return shape
