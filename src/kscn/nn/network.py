@@ -14,7 +14,7 @@ from kscn.data import Source
 from kscn.errors import InputError, ModelFileError
 from kscn.modelfile import read_model
 from kscn.nn.augment import NoAugmentation, RandomAffine, RandomElastic, RandomNoise
-from kscn.nn.cae import ConvAutoencoder
+from kscn.nn.convolutional import ConvAutoencoder
 from kscn.nn.sae import DenseAutoencoder
 
 AUTOENCODERS = {"cae": ConvAutoencoder, "sae": DenseAutoencoder}
