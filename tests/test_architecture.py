@@ -169,7 +169,6 @@ def test_a_fit_can_be_followed_through_the_files_that_contributing_names():
 
 
 STAGES = [file for file in FILES if part_of(file) == "stages"]
-STAGES = [file for file in STAGES if file.stem != "network"]
 
 
 @pytest.mark.parametrize("file", STAGES, ids=ids)

@@ -26,7 +26,7 @@ FORKS.set_forkserver_preload(
         "kscn.estimators.linear",
         "kscn.estimators.plus",
         "kscn.experiments.methods",
-        "kscn.runtime.joining",
+        "kscn.runtime.group",
         "kscn.web.exploring",
         "kscn.web.server",
         "kscn.web.serving",

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from kscn.runtime import joining
+from kscn.runtime import group as joining
 
 joining.PATIENCE = timedelta(seconds=4)
 

@@ -143,7 +143,7 @@ def steps():
     subspaces = Subspaces(torch.linalg.qr(torch.randn(4, 6, 2)).Q)
     targets = torch.arange(len(samples)) % 5 - 1
     trainer.epoch()
-    trainer.epoch(ResidualLoss(subspaces, group), 1.0)
+    trainer.epoch(ResidualLoss(subspaces, group=group), 1.0)
     trainer.epoch(SeparationLoss(subspaces, targets, 0.5, 1.0, group), 10.0)
     losses = trainer.epoch(SeparationLoss(subspaces, targets, 0.5, 1.0, group), 10.0)
     found["steps.losses"] = np.array([losses.reconstruction, losses.subspace])

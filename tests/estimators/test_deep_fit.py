@@ -6,6 +6,7 @@ import weakref
 
 import numpy as np
 import pytest
+import short
 import torch
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
@@ -14,12 +15,10 @@ from torch import nn
 from kscn import KSCN
 from kscn.data import make_union_of_subspaces
 from kscn.errors import InputError, TrainingError
-from kscn.estimators.presets.derive import OPEN
 from kscn.metrics import clustering_accuracy
 from kscn.nn import ConvAutoencoder, DenseAutoencoder, RandomAffine
 from kscn.runtime import latents
-from kscn.stages import alternate
-from kscn.stages import deep as deepstages
+from kscn.stages import alternate, latent
 from kscn.subspaces import principal_angles
 
 N = 120
@@ -30,21 +29,7 @@ def digits(n=N):
     return load_digits().images[:n].astype(np.float32)
 
 
-def quick(**params):
-    return KSCN.from_settings(
-        **OPEN
-        | {
-            "n_clusters": 3,
-            "subspace_dim": 2,
-            "autoencoder_params": {"channels": [6, 4], "kernels": [3, 3]},
-            "pretrain_epochs": 1,
-            "epochs": 1,
-            "n_init": 1,
-            "batch_size": 32,
-            "random_state": 0,
-        }
-        | params
-    )
+quick = short.kscn
 
 
 def dense(**params):
@@ -535,7 +520,7 @@ def test_latents_that_are_done_with_are_given_back_at_once(monkeypatch):
         seen.append(weakref.ref(source))
         return source
 
-    monkeypatch.setattr(deepstages, "encode", watched)
+    monkeypatch.setattr(latent, "encode", watched)
     monkeypatch.setattr(alternate, "encode", watched)
     alive = []
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+import short
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from kscn import KSCN, KSubspaces
+from kscn import KSubspaces
 from kscn.errors import InputError, KscnError, ModelFileError, TrainingError
-from kscn.estimators.presets.derive import OPEN
 from kscn.nn import DenseAutoencoder
 
 N = 60
@@ -18,21 +18,7 @@ def digits():
     return load_digits().images[:N].astype(np.float32)
 
 
-def quick(**params):
-    return KSCN.from_settings(
-        **OPEN
-        | {
-            "n_clusters": 3,
-            "subspace_dim": 2,
-            "autoencoder_params": {"channels": [6, 4], "kernels": [3, 3]},
-            "pretrain_epochs": 1,
-            "epochs": 1,
-            "n_init": 1,
-            "batch_size": 32,
-            "random_state": 0,
-        }
-        | params
-    )
+quick = short.kscn
 
 
 def refuse(record):
@@ -347,7 +333,7 @@ def saved(tmp_path):
         ({"autoencoder_params": {"channels": [6, 4], "kernels": [5, 3]}}, "another architecture"),
         (
             {"autoencoder_params": {"channels": [6, 4], "kernels": [3, 3], "batch_norm": True}},
-            "has no weights",
+            "is missing in it",
         ),
         ({"autoencoder": "sae", "autoencoder_params": {"latent_dim": 5}}, "another architecture"),
     ],

@@ -3,11 +3,13 @@
 import json
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas
 import pytest
+import short
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_digits
@@ -16,10 +18,8 @@ from torch import nn
 
 from kscn import KSCN, load_model
 from kscn.errors import InputError, ModelFileError
-from kscn.estimators.presets.derive import OPEN
 from kscn.modelfile import MANIFEST_NAME, TENSORS_NAME, read_model, write_model
-from kscn.nn import ConvAutoencoder, DenseAutoencoder
-from kscn.stages import network
+from kscn.nn import ConvAutoencoder, DenseAutoencoder, network
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `import warm`
 
@@ -46,21 +46,7 @@ def digits():
     return load_digits().images[:N].astype(np.uint8)
 
 
-def quick(**params):
-    return KSCN.from_settings(
-        **OPEN
-        | {
-            "n_clusters": 3,
-            "subspace_dim": 2,
-            "autoencoder_params": {"channels": [6, 4], "kernels": [5, 3]},
-            "pretrain_epochs": 1,
-            "epochs": 1,
-            "n_init": 1,
-            "batch_size": 32,
-            "random_state": 0,
-        }
-        | params
-    )
+quick = partial(short.kscn, autoencoder_params={"channels": [6, 4], "kernels": [5, 3]})
 
 
 DENSE = {"hidden": [12], "latent_dim": 5}

@@ -2,9 +2,11 @@
 
 import copy
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
+import short
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -15,27 +17,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from kscn import KSCN
 from kscn.data import make_union_of_subspaces
-from kscn.estimators.presets.derive import OPEN
 from kscn.nn import DenseAutoencoder
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*clusters ended up empty")
 
 
-def quick(**params):
-    return KSCN.from_settings(
-        **OPEN
-        | {
-            "n_clusters": 3,
-            "subspace_dim": 1,
-            "autoencoder_params": {"hidden": [12], "latent_dim": 4},
-            "pretrain_epochs": 2,
-            "epochs": 1,
-            "n_init": 1,
-            "batch_size": 32,
-            "random_state": 0,
-        }
-        | params
-    )
+DENSE = {"autoencoder_params": {"hidden": [12], "latent_dim": 4}}
+quick = partial(short.kscn, subspace_dim=1, pretrain_epochs=2, **DENSE)
 
 
 def union(n=120, d=8):

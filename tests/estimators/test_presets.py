@@ -7,8 +7,7 @@ from kscn.data.catalog import NAMES
 from kscn.errors import InputError
 from kscn.estimators import presets
 from kscn.estimators.presets import derive
-from kscn.nn import ConvAutoencoder, DenseAutoencoder
-from kscn.stages import network
+from kscn.nn import ConvAutoencoder, DenseAutoencoder, network
 
 IMAGE, VECTOR = (28, 28), (784,)
 SHAPES = {"digits": (8, 8)}

@@ -102,15 +102,8 @@ def test_parts_are_contiguous_and_cover_everything(monkeypatch, n, size):
         assert [first for first, _ in part.batches(2)] == list(range(0, len(part), 2))
 
 
-def test_a_part_is_not_cut_again_and_has_its_source_s_stretches(monkeypatch):
-    class Striped(Part):
-        def stretches(self):
-            return np.array([0, 4, 8, 10])
-
-    source = as_source(np.zeros((10, 2)))
-    source = Striped(source, 0, 10, 0, 10)
-    part = Part(source, 3, 6, 3, 10)
-    assert part.stretches().tolist() == [0, 1, 5, 6]
+def test_a_part_is_not_cut_again(monkeypatch):
+    part = Part(as_source(np.zeros((10, 2))), 3, 6, 3, 10)
     assert together(2, lambda group: group.part(part), monkeypatch)[1] is part
 
 

@@ -1,5 +1,7 @@
 """The alternation: subspaces follow by SVD or by gradient, and a broken network is noticed."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling, NoAugmentati
 from kscn.runtime import latents as latents_module
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.minibatches import Minibatches
+from kscn.stages import alternate
 from kscn.stages.alternate import Alternation, assign
 from kscn.stages.losses import ResidualLoss
 from kscn.stages.pretrain import Trainer
@@ -171,7 +174,8 @@ def test_an_empty_cluster_gets_a_new_subspace_and_members(update):
 def test_an_epoch_gathers_the_gradient_of_all_samples_and_takes_one_step(
     weight, together, monkeypatch
 ):
-    monkeypatch.setattr("kscn.stages.alternate.GATHER_TOGETHER", together)
+    rules = dataclasses.replace(alternate.ALTERNATION, together=together)
+    monkeypatch.setattr(alternate, "ALTERNATION", rules)
     X, _ = union(noise=0.5)
     given = alternation(Same(), X, update="grassmann", weight=weight)
     before = given.subspaces

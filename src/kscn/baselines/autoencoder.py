@@ -21,10 +21,10 @@ from kscn.constraints import Integer, parameter
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.nn import IdentityLatent, InputScaling
+from kscn.nn import network as networks
 from kscn.runtime.device import placed, seeded
 from kscn.runtime.latents import Encoder, encode, moments
 from kscn.runtime.minibatches import Minibatches
-from kscn.stages import network as networks
 from kscn.stages import validation as check
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from kscn.baselines.autoencoder import AutoencoderKMeans
 from kscn.constraints import Integer, Number, parameter
 from kscn.errors import TrainingError
-from kscn.runtime.memory import kept_memory
+from kscn.runtime.device import kept_memory
 from kscn.runtime.minibatches import Minibatches
 
 # Samples that a centre of the start counts for: it yields to new ones soon, yet not to the first.

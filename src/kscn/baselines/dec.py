@@ -21,9 +21,8 @@ from kscn.data import Source
 from kscn.errors import TrainingError
 from kscn.nn import IdentityLatent
 from kscn.runtime.blocks import Blocks
-from kscn.runtime.device import seeded
+from kscn.runtime.device import kept_memory, seeded
 from kscn.runtime.latents import Encoder, encode
-from kscn.runtime.memory import kept_memory
 from kscn.runtime.minibatches import Minibatches
 from kscn.stages import validation as check
 

@@ -25,8 +25,8 @@ from kscn.data import Source, as_source
 from kscn.errors import InputError
 from kscn.estimators.linear import KSubspaces
 from kscn.runtime.blocks import Blocks, check_finite, working_dtype
+from kscn.runtime.device import kept_memory
 from kscn.runtime.labels import canonical_order
-from kscn.runtime.memory import kept_memory
 from kscn.stages import validation as check
 from kscn.subspaces import ScatterSums
 

@@ -15,7 +15,7 @@ from kscn.baselines.autoencoder import AutoencoderBaseline
 from kscn.constraints import parameter
 from kscn.data import Source, as_source
 from kscn.errors import InputError
-from kscn.stages import network as networks
+from kscn.nn import network as networks
 
 METHODS = ("ssc", "lrr", "kssc", "ssc-omp")
 # What the method inside shares with the whole, and is therefore not among `method_params`.

@@ -31,8 +31,8 @@ from kscn.data.catalog import cache_dir
 from kscn.errors import ModelFileError
 from kscn.modelfile import read_model, write_model
 from kscn.nn import DenseAutoencoder, IdentityLatent, NoAugmentation
+from kscn.nn import network as networks
 from kscn.runtime.minibatches import Minibatches
-from kscn.stages import network as networks
 from kscn.stages.pretrain import EpochLosses, Trainer, pretrain
 
 KIND = "PretrainedAutoencoder"

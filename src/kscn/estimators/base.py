@@ -28,9 +28,8 @@ from kscn.data import Source
 from kscn.estimators import saving
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
-from kscn.nn import InputScaling
+from kscn.nn import InputScaling, network
 from kscn.runtime.group import Group
-from kscn.stages import network
 from kscn.stages import validation as check
 from kscn.subspaces import Subspaces
 

@@ -22,14 +22,16 @@ from kscn.estimators.saving import facts_of, of_the_file
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
 from kscn.modelparts import plain
+from kscn.nn import network
 from kscn.runtime.device import placed, seeded
 from kscn.runtime.group import current_group, place, send_module
 from kscn.runtime.latents import block_rows, each_alone, evaluating
 from kscn.runtime.minibatches import Minibatches
-from kscn.stages import network
 from kscn.stages import validation as check
-from kscn.stages.deep import Alternate, FindStart, Pretrain, check_dims
-from kscn.stages.run import Fit
+from kscn.stages.alternate import Alternate
+from kscn.stages.latent import FindStart, check_dims
+from kscn.stages.pretrain import Pretrain
+from kscn.stages.run import Fit, Stage
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -282,31 +284,32 @@ class KSCN(SubspaceClusterer):
         group = current_group()
         source = self._new_samples(X, group)
         self._check_params(place(source)[1])
-        self._derive(source)
+        self.settings_ = self._derived(source)
         fit = Fit(self, source, group)
         stages = self.stages(source, fit)
         fit.run(stages)
         self.model_.eval()
-        self._keep(*stages[-1].found[:3])
+        found = [stage.found for stage in stages if hasattr(stage, "found")][-1]
+        self._keep(*found[:3])
         return self
 
-    def stages(self, source: Source, fit: Fit) -> tuple[Pretrain, FindStart, Alternate]:
-        """The stages of a fit, in order."""
-        batches = self._build(source, fit)
-        use, model = self.settings_, self.model_
+    def stages(self, source: Source, fit: Fit) -> list[Stage]:
+        """The stages of a fit, in order; a subclass may add some (`kscn.stages.run.Stage`).
+
+        The last one that has `found`, with subspaces, labels and inertia, gives the result.
+        """
+        parts = self._build(source, fit)
 
         def narrower(latent_dim: int) -> dict[str, Any]:
-            if self._flat_params().get("latent_dim", AUTO) == AUTO and latent_dim > 1:
-                self._derive(source, latent_dim=latent_dim)
-            return self.settings_
+            free = self._flat_params().get("latent_dim", AUTO) == AUTO
+            return self._derived(source, latent_dim=latent_dim) if free and latent_dim > 1 else {}
 
-        start = FindStart(model, batches, use, self.n_clusters, narrower)
-        return Pretrain(model, batches, use), start, Alternate(model, batches, start, self.update)
+        start = FindStart(*parts, self.n_clusters, narrower)
+        return [Pretrain(*parts), start, Alternate(*parts, start, self.update)]
 
-    def _derive(self, source: Source, **found: int) -> None:
-        """Decide what was left "auto", by the samples and by what is known of their codes."""
-        given = self._flat_params() | found
-        self.settings_ = derived(given, source.shape, place(source)[1])
+    def _derived(self, source: Source, **found: int) -> dict[str, Any]:
+        """What was left "auto", decided by the samples and by what is known of their codes."""
+        return derived(self._flat_params() | found, source.shape, place(source)[1])
 
     def _flat_params(self) -> dict[str, Any]:
         params = super()._flat_params()
@@ -314,8 +317,8 @@ class KSCN(SubspaceClusterer):
 
     _from_flat = from_settings
 
-    def _build(self, source: Source, fit: Fit) -> Minibatches:
-        """A fresh network for these samples, and the samples as its mini-batches."""
+    def _build(self, source: Source, fit: Fit) -> tuple[SubspaceModel, Minibatches, dict[str, Any]]:
+        """A model with a fresh network, the samples as its mini-batches, and the settings."""
         use = self.settings_
         # Not torch's global generator: the user's own random numbers stay as they were.
         with seeded(fit.seed):
@@ -334,7 +337,7 @@ class KSCN(SubspaceClusterer):
         if pretrained is not None:
             what = f"pretrained={os.fspath(pretrained)!r}"
             network.load_weights(built, network.pretrained_weights(pretrained), what)
-        return batches
+        return self.model_, batches, use
 
     # Using the fitted model ---------------------------------------------------------------------
 
@@ -349,11 +352,11 @@ class KSCN(SubspaceClusterer):
 
     def reconstruct(self, X: Any) -> NDArray:
         """Samples as the autoencoder restores them, in the shape and units of X."""
-        batches = self._network_inputs(X)
+        batches, network = self._network_inputs(X), self.autoencoder_
         out = np.empty((len(batches), *batches.source.shape), dtype=np.float32)
-        with evaluating(self.autoencoder_), torch.no_grad():
+        with evaluating(network), torch.no_grad():
             for first, batch in batches.blocks(block_rows(batches.shape)):
-                restored = each_alone(self._restore, batch)
+                restored = each_alone(lambda x: network.decode(network.encode(x)), batch)  # type: ignore[operator]
                 restored = restored.reshape(len(batch), *batches.source.shape)
                 out[first : first + len(batch)] = self.scaling_.inverse(restored).cpu().numpy()
         return out
@@ -362,9 +365,6 @@ class KSCN(SubspaceClusterer):
         """New samples as the network takes them, after all checks."""
         model, source = self._opened(X)
         return model.batches(source, model.device)
-
-    def _restore(self, batch: Tensor) -> Tensor:
-        return self.autoencoder_.decode(self.autoencoder_.encode(batch))  # type: ignore[operator]
 
     def _check_params(self, n_samples: int) -> None:
         super()._check_params(n_samples)
@@ -387,14 +387,10 @@ class KSCN(SubspaceClusterer):
 
     @classmethod
     def _from_facts(cls, model: ModelFile, built: SubspaceModel) -> dict[str, Any]:
-        given = model.params["params"]
-        _saved_settings(given)  # the model may be fitted again by them
-        return {"settings_": _saved_settings(facts_of(model).get("settings", given))}
-
-
-def _saved_settings(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What a fit used, as far as it is saved; "auto" where a file says nothing of it."""
-    used = {name: found.get(name, AUTO) for name in OPEN if name not in NOT_SAVED}
-    with of_the_file():
-        check_settings(used)
-    return used
+        given = model.params["params"]  # by which the model may be fitted again
+        for found in (given, facts_of(model).get("settings", given)):
+            # What a fit used, as far as it is saved; "auto" where a file says nothing of it.
+            used = {name: found.get(name, AUTO) for name in OPEN if name not in NOT_SAVED}
+            with of_the_file():
+                check_settings(used)
+        return {"settings_": used}

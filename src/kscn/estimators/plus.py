@@ -22,9 +22,8 @@ from kscn.features.encoders import Encoder as PretrainedEncoder
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
 from kscn.modelparts import integer, number, plain
-from kscn.nn import ConvEncoder
+from kscn.nn import ConvEncoder, network
 from kscn.runtime.group import Group, current_group, place
-from kscn.stages import network
 from kscn.stages import validation as check
 from kscn.stages.choose import Choose
 from kscn.stages.refine import REFINEMENT, Refine

@@ -24,9 +24,15 @@ from kscn.features import FeatureChain
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile, write_model
 from kscn.modelparts import check_array, integer, number, plain, shape_of
-from kscn.nn import ConvEncoder, IdentityLatent, InputScaling, UnitLatent, WhitenedLatent
+from kscn.nn import (
+    ConvEncoder,
+    IdentityLatent,
+    InputScaling,
+    UnitLatent,
+    WhitenedLatent,
+    network,
+)
 from kscn.runtime.checkpoint import OF_THE_RUN
-from kscn.stages import network
 from kscn.subspaces import Subspaces
 
 # Samples enough for any parameters.

@@ -86,10 +86,9 @@ def codes(autoencoder: "nn.Module", scaling: "nn.Module", samples: Any) -> "np.n
     import numpy as np
 
     from kscn.data import as_source
-    from kscn.nn import IdentityLatent
+    from kscn.nn import IdentityLatent, network
     from kscn.runtime.latents import Encoder, encode
     from kscn.runtime.minibatches import Minibatches
-    from kscn.stages import network
 
     source = as_source(samples)
     device = next(autoencoder.parameters()).device

@@ -28,16 +28,8 @@ def working_dtype(dtype: np.dtype) -> torch.dtype:
 class Blocks:
     """The samples of a source as (start, tensor (b, d)) blocks, ready for arithmetic.
 
-    Parameters
-    ----------
-    source : Source
-        Where the samples are.
-    dtype, device
-        Precision and place of the blocks.
-    shift : Tensor, shape (d,), optional
-        Subtracted from every sample (affine subspaces: brings the data to the origin).
-    batch_size : int
-        Rows held at a time; by default what suits the caches of a CPU, and more on other devices.
+    `shift` (d,) is subtracted from every sample: it brings the data of affine subspaces to the
+    origin. `batch_size` rows are held at a time, by default what suits the device.
     """
 
     def __init__(
@@ -48,13 +40,8 @@ class Blocks:
         shift: Tensor | None = None,
         batch_size: int | None = None,
     ) -> None:
-        self.source = source
-        self.dtype = dtype
-        self.device = device
-        self.shift = shift
-        if batch_size is None:
-            batch_size = ROWS if device.type == "cpu" else DEVICE_ROWS
-        self.batch_size = batch_size
+        self.source, self.dtype, self.device, self.shift = source, dtype, device, shift
+        self.batch_size = batch_size or (ROWS if device.type == "cpu" else DEVICE_ROWS)
         self.dim = int(np.prod(source.shape))
 
     def __len__(self) -> int:
@@ -75,39 +62,33 @@ class Blocks:
 
         Stretches without such a row are not read.
         """
+        wanted = wanted.cpu()
         if self._there is not None:
-            for rows in wanted.cpu().nonzero().flatten().split(self.batch_size):
+            for rows in wanted.nonzero().flatten().split(self.batch_size):
                 if len(rows):
                     yield rows.to(self.device), self._ready(self._there.tensor_of(rows.numpy()))
             return
-        wanted = wanted.cpu()
         indices: list[Tensor] = []
         pieces: list[Tensor] = []
-        gathered = 0
-        for start, z in self._busy(wanted):
+        for start, z in self._stretches_with(wanted):
             rows = wanted[start : start + len(z)].nonzero().flatten()
             indices.append(rows + start)
             pieces.append(z if len(rows) == len(z) else z.index_select(0, rows.to(z.device)))
-            gathered += len(rows)
-            if gathered >= self.batch_size // 4:
+            if sum(map(len, pieces)) >= self.batch_size // 4:
                 found = torch.cat(pieces) if len(pieces) > 1 else pieces[0]
                 yield torch.cat(indices).to(self.device), found
-                indices, pieces, gathered = [], [], 0
+                indices, pieces = [], []
         if pieces:
             yield torch.cat(indices).to(self.device), torch.cat(pieces)
 
-    def _busy(self, wanted: Tensor) -> Iterator[tuple[int, Tensor]]:
-        n = len(self)
-        padded = torch.nn.functional.pad(wanted, (0, -n % READ))
-        busy = torch.cat([padded.view(-1, READ).any(dim=1), torch.tensor([False])]).tolist()
-        begin = None
-        for stretch, is_busy in enumerate(busy):
-            if is_busy and begin is None:
-                begin = stretch
-            elif not is_busy and begin is not None:
-                for start, rows in self.source.batches(READ, begin * READ, min(stretch * READ, n)):
-                    yield start, self._tensor(rows)
-                begin = None
+    def _stretches_with(self, wanted: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """Blocks of the stretches that hold a wanted row."""
+        pad, n = torch.nn.functional.pad, len(self)
+        busy = pad(wanted, (0, -n % READ)).view(-1, READ).any(dim=1)
+        edges = pad(busy.int(), (1, 1)).diff().nonzero().view(-1, 2) * READ
+        for begin, end in edges.tolist():
+            for start, rows in self.source.batches(READ, begin, min(end, n)):
+                yield start, self._tensor(rows)
 
     def take(self, indices: np.ndarray) -> Tensor:
         """The rows `indices` as one tensor."""
@@ -153,9 +134,9 @@ def from_numpy(rows: np.ndarray) -> Tensor:
 
 
 class FiniteCheck:
-    """`check_finite` over many blocks; those on another device than the CPU wait for `close`.
+    """Refuses samples whose squared norm is not a number, in words that say which kind.
 
-    Every look at a device makes it wait.
+    At once on the CPU; elsewhere at `close`, because every look at a device makes it wait.
     """
 
     def __init__(self, name: str) -> None:
@@ -164,32 +145,29 @@ class FiniteCheck:
 
     def __call__(self, norms: Tensor, z: Tensor) -> None:
         """Look at the samples z and their squared norms, or note what a look would find."""
-        if z.device.type == "cpu":
-            check_finite(norms, z, self.name)
+        on_cpu = z.device.type == "cpu"
+        if on_cpu and norms.isfinite().all():
             return
         found = torch.stack([~norms.isfinite().all(), z.isnan().any(), z.isinf().any()])
         self.faults = found if self.faults is None else self.faults | found
+        if on_cpu:
+            self.close()
 
     def close(self) -> None:
         """Refuse the samples that were noted."""
-        if self.faults is not None:
-            faulty, nan, infinite = self.faults.tolist()
-            _refuse(faulty, nan, infinite, self.name)
+        faulty, nan, infinite = [False] * 3 if self.faults is None else self.faults.tolist()
+        if not faulty:
+            return
+        what = "values too large for their squares to be represented"
+        if nan or infinite:
+            what = "NaN" if nan else "infinity"
+        raise InputError(
+            f"Input {self.name} contains {what}; remove or replace these samples first."
+        )
 
 
 def check_finite(norms: Tensor, z: Tensor, name: str) -> None:
-    """Refuse samples whose squared norm is not a number, in words that say which kind."""
-    if not norms.isfinite().all():
-        _refuse(True, bool(z.isnan().any()), bool(z.isinf().any()), name)
-
-
-def _refuse(faulty: bool, nan: bool, infinite: bool, name: str) -> None:
-    if not faulty:
-        return
-    if nan:
-        what = "contains NaN"
-    elif infinite:
-        what = "contains infinity"
-    else:
-        what = "contains values too large for their squares to be represented"
-    raise InputError(f"Input {name} {what}; remove or replace these samples first.")
+    """`FiniteCheck` of a single block."""
+    finite = FiniteCheck(name)
+    finite(norms, z)
+    finite.close()

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from kscn.atomicfile import remove_directory
@@ -56,8 +57,7 @@ class CheckpointWarning(UserWarning):
 class StopRequest:
     """A wish to stop that a signal handler leaves for the loops, which look at safe points."""
 
-    def __init__(self) -> None:
-        self.made = False
+    made = False
 
     def make(self) -> None:
         """Ask every fit of this process to stop at its next safe point."""
@@ -117,13 +117,10 @@ def prefixed(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {f"{name}.{key}": tensor for key, tensor in tensors.items()}
 
 
-Snapshot = Callable[[], State]
-
-
 class SafePoints:
     """Where a fit may be interrupted; nothing happens there without a directory for checkpoints."""
 
-    snapshot: Snapshot
+    snapshot: Callable[[], State]
 
     def load(self, identity: Mapping[str, Any]) -> State | None:
         """The state to go on from, None to begin; `identity` says what fit this is."""
@@ -134,10 +131,7 @@ class SafePoints:
         return False
 
     def reached(self, always: bool = False) -> None:
-        """Between two epochs or iterations: write the state if it is time to.
-
-        All processes call this together.
-        """
+        """Between two epochs or iterations: write the state if it is time to, all processes."""
 
     def release(self) -> None:
         """Let go of what is needed for states, when a fit is over.
@@ -148,22 +142,13 @@ class SafePoints:
 
 
 class Checkpoints(SafePoints):
-    """States in a directory.
+    """States in a directory, which is made if missing.
 
-    Parameters
-    ----------
-    directory : path-like
-        Made if missing.
-    minutes : float
-        At most this long passes without a state being written, also within an epoch.
-    group : Group
-        The processes that fit together.
+    At most `minutes` pass without a state being written, also within an epoch.
     """
 
     def __init__(self, directory: Any, minutes: float, group: Group = ALONE) -> None:
-        self.directory = Path(directory)
-        self.minutes = minutes
-        self.group = group
+        self.directory, self.minutes, self.group = Path(directory), minutes, group
         self.identity: dict[str, Any] = {}
         self.number = 0
         self.cost = FIRST_GUESS
@@ -172,8 +157,7 @@ class Checkpoints(SafePoints):
     def load(self, identity: Mapping[str, Any]) -> State | None:
         """The newest state that can be read, refused if it is of another fit."""
         self.identity = dict(identity)
-        found = self._newest() if self.group.rank == 0 else None
-        return shared(self.group, found)
+        return shared(self.group, self._newest() if self.group.rank == 0 else None)
 
     def due(self) -> bool:
         """Whether a stop was asked for, or the minutes are over."""
@@ -261,27 +245,10 @@ class Checkpoints(SafePoints):
 
 def shared(group: Group, found: State | None) -> State | None:
     """What the first process has read or found, given to all."""
-    if group.size == 1:
-        return found
-    content = b"" if found is None else _described(found)
-    length = group.agree_int(len(content))
-    if length == 0:
-        return None
-    padded = torch.from_numpy(np.frombuffer(content or bytes(length), dtype=np.uint8).copy())
-    described = json.loads(group.agree(padded).numpy().tobytes())
-    tensors = {}
-    for name, shape, kind in described["tensors"]:
-        blank = torch.empty(shape, dtype=getattr(torch, kind))
-        tensors[name] = group.agree(blank if found is None else found.tensors[name])
-    return State(described["facts"], tensors)
-
-
-def _described(state: State) -> bytes:
-    table = [
-        (name, list(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-        for name, tensor in state.tensors.items()
-    ]
-    return json.dumps({"facts": state.facts, "tensors": table}).encode()
+    sent = [found]
+    if group.size > 1:
+        dist.broadcast_object_list(sent, 0)
+    return sent[0]
 
 
 def safe_points(directory: Any, group: Group) -> SafePoints:
@@ -294,14 +261,8 @@ def safe_points(directory: Any, group: Group) -> SafePoints:
 def identity(params: Mapping[str, Any], source: Any, whole: int) -> dict[str, Any]:
     """What tells a fit from others: its settings and its data, as plain values.
 
-    Parameters
-    ----------
-    params : mapping
-        Of the estimator; those that do not change its result are left out here.
-    source : Source
-        The samples of this process; of the first one's, a few are looked at.
-    whole : int
-        How many samples there are in all processes.
+    `source` holds the samples of this process, of which a few are looked at; there are `whole` in
+    all processes.
     """
     plain = {name: _plain(value) for name, value in params.items() if name not in OF_THE_RUN}
     few = np.ascontiguousarray(source[: min(4, len(source))])

@@ -19,22 +19,15 @@ LAST_SHIFT = 31
 
 
 def folds(rows: Tensor, seed: int, count: int) -> Tensor:
-    """Which of `count` folds rows are in, each equally likely, independent of its neighbours.
+    """Which of `count` folds (up to 2**32) each row is in, independent of its neighbours.
 
-    Parameters
-    ----------
-    rows : Tensor of int64
-        Numbers of rows among all samples.
-    seed : int
-        Another seed shares them out anew.
-    count : int
-        Of folds, up to 2**32.
+    `rows` are numbers among all samples; another seed shares them out anew.
     """
     return (_random_bits(rows, seed) * count) >> 32
 
 
 def drawn(rows: Tensor, seed: int, most: int, total: int) -> Tensor:
-    """Mask of about `most` of the `total` rows that there are; of all rows where they are fewer."""
+    """Mask of about `most` of the `total` rows that there are; all of them where they are fewer."""
     if total <= most:
         return torch.ones_like(rows, dtype=torch.bool)
     return _random_bits(rows, seed) < round(2**32 * most / total)

@@ -5,12 +5,23 @@ the cut of a trimming, the first process's value where rounding may differ. A pr
 back what it gave, so loops are written once. Of several processes each has a contiguous part of the
 samples, and every method is a collective of torch.distributed, which all must call in the same
 order. Networks are trained by torch's DistributedDataParallel.
+
+torchrun starts the processes, and ends those that are left when one has died. A process that hangs,
+or whose machine is gone, is noticed when a collective has waited for it too long.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
+import threading
+import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,12 +30,16 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from kscn.data import Source
-from kscn.errors import InputError
+from kscn.errors import InputError, KscnError
 from kscn.nn import InputScaling
 from kscn.subspaces import ScatterSums, Subspaces, keep_nearest
 
 # Digits of a distance that one round of the search for a cut settles.
 DIGIT_BITS = 8
+# A slow process is not a dead one: it may have a slower disk, or data to fetch first.
+PATIENCE = timedelta(minutes=30)
+# Seconds that processes which are left wait for each other, to see who is missing.
+ANSWER = 3.0
 
 
 class Group:
@@ -160,10 +175,9 @@ class Group:
     ) -> Tensor:
         """Mask of the members that stay when each cluster drops its farthest share `trim`.
 
-        As in one process, to the sample: the cut of a cluster is that of all its members.
-        Distances are not negative, so their bit patterns sort as they do. Counts of the leading
-        digits, added up over processes, settle the cut digit by digit. Samples at the very cut
-        stay in the order of their indices.
+        As in one process, to the sample. Distances are not negative, so their bit patterns sort as
+        they do: counts of the leading digits, added up over processes, settle the cut digit by
+        digit. Samples at the very cut stay in the order of their indices.
         """
         if self.size == 1:
             return keep_nearest(distance, labels, trim, n_clusters)
@@ -229,16 +243,9 @@ def current_group() -> Group:
 
 
 class Part(Source):
-    """The samples of one process, and where they are among all.
+    """The samples of one process: `length` rows of `source`, from row `offset` on.
 
-    Parameters
-    ----------
-    source : Source
-        Holds them from row `offset` on.
-    offset, length : int
-        Which rows of `source` they are.
-    first, whole : int
-        Where the first of them is among the samples of all processes, and how many these are.
+    `first` is the number of the first among the samples of all processes, which are `whole`.
     """
 
     def __init__(self, source: Source, offset: int, length: int, first: int, whole: int) -> None:
@@ -265,14 +272,6 @@ class Part(Source):
         ):
             yield first - self._offset, block
 
-    def stretches(self) -> np.ndarray | None:
-        """The source's cuts that fall into this part, and its ends."""
-        cuts = self.source.stretches()
-        if cuts is None:
-            return None
-        cuts = cuts - self._offset
-        return np.concatenate([[0], cuts[(cuts > 0) & (cuts < len(self))], [len(self)]])
-
 
 def place(source: Source) -> tuple[int, int]:
     """Where the samples of a source begin among those of all processes, and how many these are."""
@@ -293,3 +292,76 @@ def send_module(group: Group, modules: Iterable[nn.Module]) -> None:
         for module in modules:
             for tensor in module.state_dict().values():
                 tensor.copy_(group.agree(tensor))
+
+
+class LostProcessError(KscnError):
+    """Another process of the run has died or does not answer."""
+
+
+@contextmanager
+def joined(advice: str) -> Iterator[Group]:
+    """All processes of the run while the context is open; this one alone if there are no others.
+
+    An error ends all processes, and the first one to fail says why. `advice` ends the sentence
+    that says which other process has died.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        yield ALONE
+        return
+    store = _join()
+    try:
+        yield current_group()
+        dist.barrier()
+    except Exception as error:
+        if threading.current_thread() is threading.main_thread():
+            # torchrun ends the processes that are left; first they say which one is not.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        others = isinstance(error, RuntimeError) and not isinstance(error, KscnError)
+        if lost := _lost(store, others):
+            raise LostProcessError(f"lost {lost}; {advice}") from error
+        raise
+    finally:
+        dist.destroy_process_group()
+
+
+def _join() -> Any:
+    """Initialise torch.distributed; its store of keys and values."""
+    from torch.distributed.rendezvous import rendezvous
+
+    try:
+        store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+    except (RuntimeError, ValueError, OSError) as error:
+        where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        raise LostProcessError(
+            f"cannot reach the first process at {where}; start this with torchrun, and check "
+            "that the address can be reached from here."
+        ) from error
+    store.set(f"kscn/name/{rank}", f"{socket.gethostname()}, pid {os.getpid()}")
+    backend = "gloo"
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+    return store
+
+
+def _lost(store: Any, others: bool) -> str:
+    """Who is missing, where an error may come from `others`; ends a process that need not say.
+
+    monitored_barrier cannot tell: it fails at the first connection that is closed.
+    """
+    size = dist.get_world_size()
+    try:
+        store.set(f"kscn/answer/{dist.get_rank()}", "")
+        before = store.add("kscn/failed", 1) - 1
+        # All that are left wait: when the first of them ends, torchrun ends those that hang.
+        time.sleep(ANSWER if others else 0)
+        if before:  # another process says why
+            raise SystemExit(2)
+        names = [store.get(f"kscn/name/{rank}").decode() for rank in range(size)]
+        answers = [store.check([f"kscn/answer/{rank}"]) for rank in range(size)]
+    except RuntimeError:  # the store went with the machine of the first process
+        return f"process 0 of {size}" if others else ""
+    missing = [f"{rank} ({names[rank]})" for rank in range(size) if others and not answers[rank]]
+    what = "process" if len(missing) == 1 else "processes"
+    return f"{what} {', '.join(missing)} of {size}" if missing else ""

@@ -78,18 +78,8 @@ def in_order(
 ) -> Numbered:
     """Subspaces in canonical order, and labels that are exactly what `predict` will say.
 
-    Parameters
-    ----------
-    blocks : Blocks
-        The samples of this process.
-    found : Subspaces
-        In any order.
-    group : Group
-        The processes that hold all samples together.
-    known : (labels, distance), optional
-        Of the samples of this process, where they have been computed already.
-    weights : Tensor, shape (n,), optional
-        Of the samples of all processes; then clusters are ordered by the weight of their members.
+    `known` are labels and distances of the samples of this process, where they have been computed
+    already. With `weights` (n,), those of all samples, clusters are ordered by weight, not by size.
     """
     labels, distance = assign(blocks, found)[:2] if known is None else known
     everyone = group.gather(labels).cpu().numpy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,12 @@ MOST_NUMBERS = 2**20
 KEEP_BYTES = 2**30
 
 
+@dataclass(eq=False)
 class Encoder:
     """Autoencoder and latent map as one function, in evaluation mode and without gradients."""
 
-    def __init__(self, autoencoder: nn.Module, latent: nn.Module) -> None:
-        self.autoencoder = autoencoder
-        self.latent = latent
+    autoencoder: nn.Module
+    latent: nn.Module
 
     def __call__(self, batch: Tensor) -> Tensor:
         """Latents (n, d) of network inputs, each independent of the others."""
@@ -85,13 +86,13 @@ class _AlignedRows(TorchFunctionMode):
 @contextmanager
 def evaluating(*modules: nn.Module) -> Iterator[None]:
     """Modules in evaluation mode while the context is open."""
-    before = [module.training for module in modules]
-    for module in modules:
-        module.eval()
+    before = {module: module.training for module in modules}
     try:
+        for module in modules:
+            module.eval()
         yield
     finally:
-        for module, training in zip(modules, before, strict=True):
+        for module, training in before.items():
             module.train(training)
 
 
@@ -99,8 +100,7 @@ class LatentSource(OnDevice):
     """Samples encoded when they are read, on the device of the network."""
 
     def __init__(self, batches: Minibatches, encode: Encoder) -> None:
-        self._batches = batches
-        self._encode = encode
+        self._batches, self._encode = batches, encode
         self._rows_at_once = block_rows(batches.shape)
         dim = self._encode(torch.zeros(1, *batches.shape, device=batches.device)).shape[1]
         name = f"the latent of {batches.source.name}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain, repeat
 
 import numpy as np
@@ -12,43 +13,22 @@ from torch import Tensor
 from kscn.data import Source
 from kscn.data.shuffle import in_one_window, read_ahead, shuffled_exactly, shuffled_in_windows
 from kscn.nn.scaling import InputScaling
-from kscn.runtime.blocks import FiniteCheck, from_numpy
+from kscn.runtime.blocks import FiniteCheck, check_finite, from_numpy
 from kscn.runtime.group import ALONE, Group, Part, place
 
 # Read from a disk at once by `blocks`, however small the blocks themselves.
 READ_BYTES = 8 * 2**20
 
 
+@dataclass(eq=False)
 class Minibatches:
-    """The samples of a source, scaled and shaped for a network.
+    """The samples of a source, scaled and shaped for a network."""
 
-    Parameters
-    ----------
-    source : Source
-        Where the samples are.
-    scaling : InputScaling
-        From stored values to the network's.
-    shape : tuple of int
-        Shape of one sample as the network takes it: (c, h, w) or (d,).
-    batch_size : int
-        Samples per step.
-    device : torch.device
-        Where the network is.
-    """
-
-    def __init__(
-        self,
-        source: Source,
-        scaling: InputScaling,
-        shape: tuple[int, ...],
-        batch_size: int,
-        device: torch.device,
-    ) -> None:
-        self.source = source
-        self.scaling = scaling
-        self.shape = shape
-        self.batch_size = batch_size
-        self.device = device
+    source: Source
+    scaling: InputScaling  # from stored values to the network's
+    shape: tuple[int, ...]  # of one sample as the network takes it: (c, h, w) or (d,)
+    batch_size: int  # samples per step
+    device: torch.device  # of the network
 
     def __len__(self) -> int:
         return len(self.source)
@@ -98,7 +78,11 @@ class Minibatches:
         """Samples in order as (first, batch); those that are no numbers are refused."""
         finite = FiniteCheck(self.source.name)
         for first, block in self._in_order(rows, start, stop):
-            yield first, self._checked(block, finite)
+            batch = self._tensor(block)
+            if block.dtype.kind == "f":
+                # Here and not by the latents: a ReLU can turn infinity into zero.
+                finite(batch, batch)
+            yield first, batch
         finite.close()
 
     def _in_order(
@@ -117,23 +101,16 @@ class Minibatches:
 
     def read(self, start: int, stop: int) -> Tensor:
         """Samples `start` to `stop`, in order."""
-        return self._alone(self.source[start:stop])
+        return self._checked(self.source[start:stop])
 
     def take(self, indices: np.ndarray) -> Tensor:
         """The samples `indices`."""
-        return self._alone(self.source.take(indices))
+        return self._checked(self.source.take(indices))
 
-    def _alone(self, rows: np.ndarray) -> Tensor:
-        finite = FiniteCheck(self.source.name)
-        batch = self._checked(rows, finite)
-        finite.close()
-        return batch
-
-    def _checked(self, rows: np.ndarray, finite: FiniteCheck) -> Tensor:
+    def _checked(self, rows: np.ndarray) -> Tensor:
         batch = self._tensor(rows)
         if rows.dtype.kind == "f":
-            # Here and not by the latents: a ReLU can turn infinity into zero.
-            finite(batch, batch)
+            check_finite(batch, batch, self.source.name)
         return batch
 
     def _tensor(self, rows: np.ndarray) -> Tensor:

@@ -14,36 +14,49 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from kscn.errors import InputError, TrainingError
+from kscn.model import SubspaceModel
 from kscn.runtime.blocks import Blocks
-from kscn.runtime.checkpoint import State
+from kscn.runtime.checkpoint import State, prefixed
 from kscn.runtime.folds import drawn
 from kscn.runtime.group import place
 from kscn.runtime.labels import Numbered, assign, in_order
 from kscn.runtime.latents import Encoder, encode
+from kscn.runtime.minibatches import Minibatches
+from kscn.stages.latent import FindStart, latent_of
 from kscn.stages.lloyd import Lloyd
-from kscn.stages.losses import ResidualLoss, SeparationLoss
-from kscn.stages.pretrain import EpochLosses, Trainer
+from kscn.stages.losses import LOSSES, ClusterLoss
+from kscn.stages.pretrain import EpochLosses, NetworkStage, Trainer
+from kscn.stages.run import Fit
 from kscn.subspaces import ScatterSums, Subspaces, largest_turn
 from kscn.subspaces.grassmann import descend
 from kscn.subspaces.seeding import rescue_empty
 
-UPDATES = ("svd", "grassmann")
-LOSSES = ("residual", "separation")
-# Samples (about as many) kept at hand for a cluster that has lost all of its own.
-POOL = 4096
-# Latents gathered for the gradient before their products are taken: large products cost less.
-# Another device than the CPU has to wait for their clusters, so there more are gathered.
-GATHER_TOGETHER, DEVICE_TIMES = 4096, 16
-# Share of latents that may be zero: ReLU leaves a few, a collapsed network nearly all.
-ZEROS = 0.5
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of the alternation."""
+
+    # Samples (about as many) kept at hand for a cluster that has lost all of its own.
+    pool: int = 4096
+    # Latents gathered for the gradient before their products are taken: large products cost less.
+    together: int = 4096
+    # Times as many on another device than the CPU, which has to wait for their clusters.
+    on_device: int = 16
+    # Share of latents that may be zero: ReLU leaves a few, a collapsed network nearly all.
+    zeros: float = 0.5
+
+
+ALTERNATION = Rules()
 
 
 @dataclass
@@ -62,61 +75,34 @@ class Epoch:
     seconds: float
 
 
+@dataclass(eq=False)
 class Alternation:
-    """State of one kSCN fit after pretraining.
+    """State of one kSCN fit after pretraining."""
 
-    Parameters
-    ----------
-    trainer : Trainer
-        The network, its optimiser, the samples of this process and the group it is in.
-    subspaces : Subspaces
-        Where to begin, in the latent space.
-    update : {"svd", "grassmann", "none"}
-        How subspaces follow, if they do.
-    loss : {"residual", "separation"}
-        What the subspaces ask of the network.
-    weight : float
-        Of that loss against the reconstruction.
-    trim : float
-        Share of each cluster's farthest members that neither move its subspace nor (separation)
-        teach the network.
-    temperature, balance : float
-        Of the separation loss.
-    update_every : int or None
-        Mini-batches between two Grassmann steps; None steps once, at the end of the epoch.
-    """
+    trainer: Trainer  # the network, its optimiser, the samples of this process and its group
+    subspaces: Subspaces  # where to begin, in the latent space
+    _: KW_ONLY
+    update: str  # how subspaces follow: "svd", "grassmann", or "none", if they do not
+    loss: str  # of `LOSSES`: what the subspaces ask of the network
+    weight: float  # of that loss against the reconstruction
+    # Share of each cluster's farthest members that neither move its subspace nor, where the loss
+    # needs labels, teach the network.
+    trim: float
+    temperature: float  # these three of the loss
+    balance: float
+    shares: Tensor | None = None
+    update_every: int | None = None  # mini-batches between two Grassmann steps; None: one per epoch
 
-    def __init__(
-        self,
-        trainer: Trainer,
-        subspaces: Subspaces,
-        *,
-        update: str,
-        loss: str,
-        weight: float,
-        trim: float,
-        temperature: float,
-        balance: float,
-        update_every: int | None = None,
-    ) -> None:
-        self.trainer = trainer
-        self.group = trainer.group
-        self.subspaces = self.before = subspaces
-        self.update = update
-        self.loss = loss
-        self.weight = weight
-        self.trim = trim
-        self.temperature = temperature
-        self.balance = balance
-        self.shares: Tensor | None = None  # of the clusters, where they are known
-        self.update_every = update_every
-        self.encoder = Encoder(*trainer.encoding)
+    def __post_init__(self) -> None:
+        self.group = self.trainer.group
+        self.before = self.subspaces
+        self.encoder = Encoder(*self.trainer.encoding)
         self.sums = self._empty_sums()
         self.queue: list[Tensor] = []
         self.gathered = 0
         self.gather_seconds = 0.0
-        on_cpu = trainer.batches.device.type == "cpu"
-        self.together = GATHER_TOGETHER if on_cpu else DEVICE_TIMES * GATHER_TOGETHER
+        on_cpu = self.trainer.batches.device.type == "cpu"
+        self.together = ALTERNATION.together * (1 if on_cpu else ALTERNATION.on_device)
         self.finished = False
 
     def begin(self) -> None:
@@ -179,7 +165,7 @@ class Alternation:
         return in_order(self._blocks(), self.subspaces, self.group, known)
 
     def _own_sizes(self) -> Tensor:
-        """Members of each cluster in this process, (k,)."""
+        """Members of each cluster in this process, (k,); bincount would make a device wait."""
         sizes = self.labels.new_zeros(self.subspaces.n_clusters)
         return sizes.index_add_(0, self.labels, torch.ones_like(self.labels))
 
@@ -188,21 +174,15 @@ class Alternation:
         self.current_loss = self._make_loss()
         return self.trainer.epoch(self.current_loss, self.weight, gather)
 
-    def _make_loss(self) -> ResidualLoss | SeparationLoss:
-        if self.loss == "residual":
-            return ResidualLoss(self.subspaces, self.group)
-        return SeparationLoss(
-            self.subspaces,
-            self.group.gather(self.targets),  # mini-batches are drawn from all samples
-            self.temperature,
-            self.balance,
-            self.group,
-            self.shares,
-        )
+    def _make_loss(self) -> ClusterLoss:
+        make = LOSSES[self.loss]
+        # Mini-batches are drawn from all samples.
+        labels = self.group.gather(self.targets) if make.needs_labels else None
+        return make(self.subspaces, labels, self.temperature, self.balance, self.group, self.shares)
 
     def _targets(self) -> Tensor:
         """The clusters that the network learns from in an epoch; -1 where it learns nothing."""
-        if self.loss == "residual":
+        if not LOSSES[self.loss].needs_labels:
             return self.labels
         k = self.subspaces.n_clusters
         keep = self.group.keep_nearest(self.distance, self.labels, self.trim, k)
@@ -221,7 +201,7 @@ class Alternation:
 
     def _assign(self) -> None:
         found = assign(self._blocks(), self.subspaces, self.group)
-        if found.zeros > ZEROS:
+        if found.zeros > ALTERNATION.zeros:
             raise TrainingError(
                 f"the latent collapsed by epoch {self.trainer.epochs_done} of "
                 f"{self.trainer.stage}: {found.zeros:.0%} of the samples have a latent of zero, "
@@ -250,7 +230,7 @@ class Alternation:
         """Latents from which a cluster without members gets a new subspace."""
         first, n = place(self.trainer.batches.source)
         seed = self.group.agree_int(self.trainer.generator.initial_seed())
-        some = drawn(torch.arange(first, first + len(self.latents)), seed, POOL, n)
+        some = drawn(torch.arange(first, first + len(self.latents)), seed, ALTERNATION.pool, n)
         own = self._blocks().take(some.nonzero().flatten().numpy())
         return self.group.gather(own)
 
@@ -300,12 +280,8 @@ class Alternation:
     # Grassmann ----------------------------------------------------------------------------------
 
     def _empty_sums(self) -> ScatterSums:
-        return ScatterSums(
-            self.subspaces.n_clusters,
-            self.subspaces.ambient_dim,
-            affine=False,
-            device=self.subspaces.bases.device,
-        )
+        k, d, _ = self.subspaces.bases.shape
+        return ScatterSums(k, d, affine=False, device=self.subspaces.bases.device)
 
     def _gather(self, z: Tensor) -> None:
         """Take in a mini-batch, and step when it is time to."""
@@ -324,7 +300,8 @@ class Alternation:
         z = torch.cat(self.queue)
         self.queue.clear()
         labels = self.subspaces.assign(z)[0].cpu()
-        for piece, own in zip(z.split(GATHER_TOGETHER), labels.split(GATHER_TOGETHER), strict=True):
+        pieces = (rows.split(ALTERNATION.together) for rows in (z, labels))
+        for piece, own in zip(*pieces, strict=True):
             self.sums.add(piece, own)
 
     def _grassmann_step(self) -> None:
@@ -343,7 +320,79 @@ class Alternation:
             return
         pool = self._pool()
         size = max(int(self.subspaces.dims.max()) + 2, len(pool) // (3 * k))
-        generator = self.trainer.generator
-        rescued = rescue_empty(self.subspaces, empty, pool, size, generator)
+        rescued = rescue_empty(self.subspaces, empty, pool, size, self.trainer.generator)
         self.subspaces = self.group.agree_on(rescued)
         self._assign()
+
+
+class Alternate(NetworkStage):
+    """Network and subspaces in turn, from the subspaces that `start` has found.
+
+    Attributes
+    ----------
+    found : tuple of Subspaces, ndarray, float
+        Subspaces, labels and inertia, once the stage has run.
+    """
+
+    name = "alternate"
+    found: tuple[Subspaces, NDArray, float]
+
+    def __init__(
+        self,
+        model: SubspaceModel,
+        batches: Minibatches,
+        settings: Mapping[str, Any],
+        start: FindStart,
+        update: str,
+    ) -> None:
+        super().__init__(model, batches, settings)
+        self.start, self.update = start, update
+
+    def run(self, fit: Fit) -> None:
+        """Alternate for the epochs that are left."""
+        if hasattr(self, "found"):
+            return
+        use, state = self.settings, self.loaded
+        if state is not None:
+            self.model.latent = latent_of(state).to(fit.device)
+        epochs = use["epochs"]
+        start = self.start.subspaces if state is None else Subspaces(state.tensors["bases"])
+        taken = ("loss", "weight", "trim", "temperature", "balance", "update_every")
+        self.alternation = Alternation(
+            self._trainer(fit, epochs, "the alternation"),
+            start.to(torch.float32, fit.device),
+            update=self.update,
+            **{name: use[name] for name in taken},
+        )
+        if state is not None:
+            self.alternation.load_state_dict(state)
+        else:
+            self.alternation.begin()
+            fit.safe_points.reached()
+
+        def on_epoch(epoch: Epoch) -> bool:
+            facts = asdict(epoch)
+            number = facts.pop("number")
+            return fit.record({"stage": "fit", "epoch": number, "epochs": epochs, **facts})
+
+        self.alternation.run(epochs, use["tol"], on_epoch)
+        self.found = self.alternation.numbered()[:3]
+
+    def state_dict(self) -> State:
+        """That of the alternation; the network and what was found once it is over."""
+        if not hasattr(self, "found"):
+            return self.alternation.state_dict()
+        subspaces, labels, inertia = self.found
+        weights = prefixed("autoencoder", self.network.state_dict())
+        weights |= prefixed("latent", self.model.latent.state_dict())
+        found = {"bases": subspaces.bases, "found": torch.from_numpy(labels)}
+        return State({"inertia": inertia}, weights | found)
+
+    def load_state_dict(self, state: State) -> None:
+        """Let `run` go on from here, or put back what it found if it was over."""
+        super().load_state_dict(state)
+        if "found" in state.tensors:
+            self.network.load_state_dict(state.part("autoencoder"))
+            self.model.latent = latent_of(state).to(self.batches.device)
+            labels = state.tensors["found"].numpy()
+            self.found = Subspaces(state.tensors["bases"]), labels, state.facts["inertia"]

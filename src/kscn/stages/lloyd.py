@@ -22,8 +22,8 @@ from torch import Tensor
 
 from kscn.runtime.blocks import Blocks, FiniteCheck
 from kscn.runtime.checkpoint import SafePoints, State
+from kscn.runtime.device import kept_memory
 from kscn.runtime.group import ALONE, Group, place
-from kscn.runtime.memory import kept_memory
 from kscn.subspaces import ScatterSums, Subspaces, largest_turn
 from kscn.subspaces.seeding import rescue_empty
 

@@ -1,10 +1,13 @@
-"""Epochs of mini-batch steps on an autoencoder, with or without a subspace loss beside it."""
+"""Pretraining: epochs of mini-batch steps on an autoencoder.
+
+The same steps, with a subspace loss beside the reconstruction, are half of the alternation.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -13,19 +16,15 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from kscn.errors import TrainingError
-from kscn.runtime.checkpoint import (
-    SafePoints,
-    State,
-    prefixed,
-)
-from kscn.runtime.device import generator_state, seeded, set_generator_state
+from kscn.model import SubspaceModel
+from kscn.nn import network
+from kscn.runtime.checkpoint import SafePoints, State, prefixed
+from kscn.runtime.device import generator_state, kept_memory, seeded, set_generator_state
 from kscn.runtime.group import ALONE, Group, send_module
-from kscn.runtime.memory import kept_memory
 from kscn.runtime.minibatches import Minibatches
 from kscn.stages.losses import SubspaceLoss
+from kscn.stages.run import Fit, Stage
 
-Augmentation = Callable[[Tensor, torch.Generator], Tensor]
-SCHEDULES = ("constant", "one-cycle")
 # Steps between two looks at the loss on another device than the CPU.
 LOOK = 64
 
@@ -53,88 +52,55 @@ class _Network(nn.Module):
         return restored, z if cluster else z.detach()
 
 
+@dataclass(eq=False)
 class Trainer:
     """An autoencoder and its latent map under Adam.
 
     The loss of a sample is |x - decoded|^2 (summed over pixels) plus `weight` times its subspace
     loss; a step takes the mean over the mini-batch. The network may see augmented samples, but it
     always has to restore the clean ones.
-
-    Parameters
-    ----------
-    autoencoder, latent : nn.Module
-        `autoencoder` has encode and decode; `latent` maps codes to the latents clustered.
-    batches : Minibatches
-        The samples of this process, in its share of every mini-batch.
-    epochs : int
-        How many epochs the schedule of the learning rate spans.
-    learning_rate : float
-        Of Adam: constant, or the peak of the cycle.
-    schedule : {"constant", "one-cycle"}
-        "one-cycle" warms up and comes down to zero over `epochs`.
-    augment : callable (batch, generator) -> batch
-        Random changes of the input.
-    generator : torch.Generator
-        Draws the order of the samples and the augmentation.
-    stage : str
-        What this training is called in errors.
-    reconstruct : bool
-        False leaves the reconstruction out; `autoencoder` then needs no decode.
-    average : float, optional
-        Weights are averaged over the steps, with what was before counting this much, and `encoding`
-        holds the average.
-    group : Group
-        The processes that train together: each step is taken on all their batches.
-    safe_points : SafePoints
-        Reached between epochs, and in the middle of one where that is due.
     """
 
-    def __init__(
-        self,
-        autoencoder: nn.Module,
-        latent: nn.Module,
-        batches: Minibatches,
-        *,
-        epochs: int,
-        learning_rate: float,
-        schedule: str,
-        augment: Augmentation,
-        generator: torch.Generator,
-        stage: str,
-        reconstruct: bool = True,
-        average: float | None = None,
-        group: Group = ALONE,
-        safe_points: SafePoints | None = None,
-    ) -> None:
-        self.autoencoder = autoencoder
-        self.latent = latent
-        self.batches = batches
-        self.augment = augment
-        self.generator = generator
-        self.stage = stage
-        self.network = _Network(autoencoder, latent, reconstruct)
+    autoencoder: nn.Module  # has encode and decode
+    latent: nn.Module  # from codes to the latents that are clustered
+    batches: Minibatches  # the samples of this process, in its share of every mini-batch
+    _: KW_ONLY
+    epochs: int  # that the schedule of the learning rate spans
+    learning_rate: float  # constant, or the peak of the cycle
+    schedule: str  # "constant", or "one-cycle": it warms up and comes down to zero over `epochs`
+    augment: Callable[[Tensor, torch.Generator], Tensor]  # random changes of the input
+    generator: torch.Generator  # draws the order of the samples and the augmentation
+    stage: str  # what this training is called in errors
+    reconstruct: bool = True  # without it, `autoencoder` needs no decode
+    average: float | None = None  # weights are averaged over steps: how much those before count
+    group: Group = ALONE  # the processes that take each step together
+    safe_points: SafePoints = field(default_factory=SafePoints)
+
+    def __post_init__(self) -> None:
+        self.network = _Network(self.autoencoder, self.latent, self.reconstruct)
         self.averaged: AveragedModel | None = None
-        if average is not None:
-            both = nn.ModuleList([autoencoder, latent])
-            self.average = average
+        if self.average is not None:
+            both = nn.ModuleList([self.autoencoder, self.latent])
             self.averaged = AveragedModel(both, multi_avg_fn=self._move, use_buffers=True)
-        self.group = group
-        self.safe_points = SafePoints() if safe_points is None else safe_points
-        self.epochs_done = 0
-        # Of the epoch that is going on: steps, sums of losses, samples, the generator's state when
-        # it began, and that of torch's own where the epoch was interrupted.
-        self.steps_done = 0
-        self.totals, self.seen = self._nothing(), 0.0
-        self.order = generator.get_state()
-        self.dropout: list[Tensor] = []
-        self.parameters = [*autoencoder.parameters(), *latent.parameters()]
+        self.parameters = [*self.autoencoder.parameters(), *self.latent.parameters()]
         # One fused kernel for all parameters instead of a dozen small ones for each.
-        self.optimizer = torch.optim.Adam(self.parameters, lr=learning_rate, fused=True)
+        self.optimizer = torch.optim.Adam(self.parameters, lr=self.learning_rate, fused=True)
         self.scheduler: torch.optim.lr_scheduler.LRScheduler | None = None
-        if schedule == "one-cycle":
+        if self.schedule == "one-cycle":
+            steps = max(1, self.epochs * self.batches.per_epoch)
             self.scheduler = torch.optim.lr_scheduler.OneCycleLR(
-                self.optimizer, learning_rate, total_steps=max(1, epochs * batches.per_epoch)
+                self.optimizer, self.learning_rate, total_steps=steps
             )
+        self.epochs_done = 0
+        # States of torch's own generators, where an epoch was interrupted.
+        self.dropout: list[Tensor] = []
+        self._begin_epoch()
+
+    def _begin_epoch(self) -> None:
+        self.steps_done = 0
+        self.totals = torch.zeros(2, dtype=torch.float64, device=self.batches.device)  # of losses
+        self.seen = 0.0  # samples
+        self.order = self.generator.get_state()  # which gives the same mini-batches again
 
     @property
     def encoding(self) -> tuple[nn.Module, nn.Module]:
@@ -151,16 +117,10 @@ class Trainer:
         weight: float = 0.0,
         on_latents: Callable[[Tensor], object] | None = None,
     ) -> EpochLosses:
-        """One pass over the samples in random order.
+        """One pass over the samples in random order, or what is left of it.
 
-        Parameters
-        ----------
-        loss : SubspaceLoss, optional
-            With `weight` 0 or without it, the autoencoder alone is trained.
-        weight : float
-            What `loss` counts against the reconstruction.
-        on_latents : callable, optional
-            Sees the latents of every mini-batch (without gradient) before its step.
+        Without `loss`, or with `weight` 0, the autoencoder alone is trained. `on_latents` sees the
+        latents of every mini-batch (without gradient) before its step.
         """
         device, seed = self.batches.device, self.generator.initial_seed() + self.epochs_done
         with (
@@ -175,27 +135,25 @@ class Trainer:
         weight: float,
         on_latents: Callable[[Tensor], object] | None,
     ) -> EpochLosses:
-        network = self.group.wrap(self.network.train())
+        wrapped = self.group.wrap(self.network.train())
         for indices, clean in self._rest_of_epoch():
-            restored, z = network(self.augment(clean, self.generator), loss is not None)
+            restored, z = wrapped(self.augment(clean, self.generator), loss is not None)
             samples = self._samples(len(clean))
-            total = reconstruction = clean.new_zeros(())
+            reconstruction = subspace = clean.new_zeros(())
             if restored is not None:
                 # Summed over pixels: the balance with the subspace loss is per sample, as in the
                 # paper.
                 error = nn.functional.mse_loss(restored, clean, reduction="sum")
-                total = reconstruction = error / samples
-            subspace = None
+                reconstruction = error / samples
             if loss is not None:
                 subspace = loss(z, indices)
-                total = reconstruction + weight * subspace
+            total = reconstruction + weight * subspace
             self.optimizer.zero_grad(set_to_none=True)
             # Losses are shares that add up over processes; gradients become their mean.
             (self.group.size * total).backward()
             due = self.safe_points.due()
-            shares = [total, reconstruction, clean.new_zeros(()) if subspace is None else subspace]
-            figures = torch.stack([*shares, clean.new_full((), due)]).detach().double()
-            figures = self.group.sum(figures)
+            figures = torch.stack([total, reconstruction, subspace, clean.new_full((), due)])
+            figures = self.group.sum(figures.detach().double())
             pause = due if self.group.size == 1 else bool(figures[3])
             self._check_loss(figures[0], now=pause)
             if on_latents is not None:
@@ -231,13 +189,9 @@ class Trainer:
                 f"{self.stage}; lower learning_rate (or weight) and fit again."
             )
 
-    def _nothing(self) -> Tensor:
-        """Sums of losses, of no steps."""
-        return torch.zeros(2, dtype=torch.float64, device=self.batches.device)
-
     def _move(self, averaged: Any, current: Any, _: Any) -> None:
         """Step of a moving average that forgets the first steps sooner: they were far away."""
-        assert self.averaged is not None
+        assert self.averaged is not None and self.average is not None
         if averaged[0].is_floating_point():  # counters among the buffers have no average
             # Not the argument, which is on the device.
             passed = float(self.averaged.n_averaged)
@@ -254,8 +208,7 @@ class Trainer:
     def _rest_of_epoch(self) -> Iterator[tuple[Tensor, Tensor]]:
         """The mini-batches of an epoch, or those left of it when its state was written."""
         if self.steps_done == 0:
-            self.order = self.generator.get_state()
-            self.totals, self.seen = self._nothing(), 0.0
+            self._begin_epoch()
             yield from self.batches.shuffled(self.generator, self.group)
             return
         now = self.generator.get_state()
@@ -341,3 +294,67 @@ def pretrain(trainer: Trainer, epochs: int, on_epoch: Callable[[int, EpochLosses
         if trainer.group.any(on_epoch(trainer.epochs_done, losses) is True):
             break
         trainer.safe_points.reached()
+
+
+class NetworkStage(Stage):
+    """A stage that trains or uses the network of a model, by settings none of which is "auto"."""
+
+    def __init__(
+        self, model: SubspaceModel, batches: Minibatches, settings: Mapping[str, Any]
+    ) -> None:
+        self.model, self.batches, self.settings = model, batches, settings
+
+    @property
+    def network(self) -> nn.Module:
+        """The autoencoder."""
+        assert self.model.network is not None
+        return self.model.network
+
+    def _trainer(self, fit: Fit, epochs: int, stage: str) -> Trainer:
+        use = self.settings
+        return Trainer(
+            self.network,
+            self.model.latent,
+            self.batches,
+            epochs=epochs,
+            learning_rate=use["learning_rate"],
+            schedule=use["schedule"],
+            augment=network.augmentation(use["augment"], self.model.shape),
+            generator=fit.generator,
+            stage=stage,
+            group=fit.group,
+            safe_points=fit.safe_points,
+        )
+
+
+class Pretrain(NetworkStage):
+    """The autoencoder alone."""
+
+    name = "pretrain"
+    trainer: Trainer | None = None
+
+    def run(self, fit: Fit) -> None:
+        """Train for the epochs that are left."""
+        epochs = self.settings["pretrain_epochs"]
+
+        def report(number: int, losses: EpochLosses) -> bool:
+            record = {"stage": "pretrain", "epoch": number, "epochs": epochs}
+            return fit.record(record | {"reconstruction": losses.reconstruction})
+
+        self.trainer = self._trainer(fit, epochs, "pretraining")
+        if self.loaded is not None:
+            self.trainer.load_state_dict(self.loaded)
+        pretrain(self.trainer, epochs, report)
+        self.trainer = None
+
+    def state_dict(self) -> State:
+        """That of the training; the network once it is over."""
+        if self.trainer is not None:
+            return self.trainer.state_dict()
+        return State({}, prefixed("autoencoder", self.network.state_dict()))
+
+    def load_state_dict(self, state: State) -> None:
+        """Let `run` go on from here, or put back the network if training was over."""
+        super().load_state_dict(state)
+        if "epochs_done" not in state.facts and state.tensors:
+            self.network.load_state_dict(state.part("autoencoder"))

@@ -31,14 +31,13 @@ from kscn.data import Source
 from kscn.features import FeatureChain
 from kscn.neighbours import View, nearest, self_consistency
 from kscn.neighbours.consistency import ASKED
-from kscn.nn import ConvEncoder, UnitLatent
+from kscn.nn import ConvEncoder, UnitLatent, network
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.checkpoint import State
 from kscn.runtime.device import placed, seeded
 from kscn.runtime.folds import drawn
 from kscn.runtime.group import ALONE, Group, place, send_module
 from kscn.runtime.labels import in_order
-from kscn.stages import network
 from kscn.stages.alternate import Alternation, Epoch
 from kscn.stages.choose import (
     CHOICE,

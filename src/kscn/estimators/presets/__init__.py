@@ -78,10 +78,8 @@ def parameters(
         that `KSCN` does not take.
     """
     sections = read(preset)
-    chosen = [
-        sections.get("common", {}),
-        sections[_section(preset, sections, dataset, shape, n_samples)],
-    ]
+    own = _section(preset, sections, dataset, shape, n_samples)
+    chosen = [sections.get("common", {}), sections[own]]
     found: dict[str, Any] = {}
     for section in chosen:
         found |= {key: value for key, value in section.items() if key not in METHODS}
@@ -113,13 +111,7 @@ def is_image(shape: Sequence[int]) -> bool:
 
 
 def read(preset: str) -> dict[str, dict[str, Any]]:
-    """The sections of a preset, every name in which is known to be a parameter of `KSCN`.
-
-    Raises
-    ------
-    InputError
-        When the preset is unknown or faulty, whichever section the fault is in.
-    """
+    """The sections of a preset; a fault is refused whichever section it is in."""
     from kscn.estimators.presets.derive import OPEN
 
     try:
@@ -170,13 +162,13 @@ def _section(
     n_samples: int | None,
 ) -> str:
     """The most particular section that there is for the data."""
-    wanted = ["images" if is_image(shape) else "vectors"]
-    if n_samples is not None and n_samples < FEW:
-        wanted = [f"few-{wanted[0]}", *wanted]
+    kind = "images" if is_image(shape) else "vectors"
+    wanted = [] if dataset is None else [dataset, _family(dataset)]
     if is_image(shape) and min(shape[-2:]) < SMALL:
-        wanted = ["small-images", *wanted]
-    if dataset is not None:
-        wanted = [dataset, _family(dataset), *wanted]
+        wanted.append("small-images")
+    if n_samples is not None and n_samples < FEW:
+        wanted.append(f"few-{kind}")
+    wanted.append(kind)
     for name in wanted:
         if name in sections:
             return name

@@ -15,111 +15,75 @@ from functools import cached_property
 from numbers import Integral
 from typing import Any
 
-from kscn.constraints import POSITIVE, Alternative, Array, Integer, Number, check_table
+from kscn.constraints import POSITIVE, Alternative, Array, Integer, Number, check_value
 from kscn.estimators import presets
-from kscn.nn import DenseAutoencoder
-from kscn.stages import network
+from kscn.nn import DenseAutoencoder, network
+from kscn.stages.losses import LOSSES
 
 AUTO = "auto"
 
-# What holds where a preset sets nothing.
-OPEN: dict[str, Any] = {
-    "subspace_dim": 7,
-    "weight": 0.08,
-    "trim": 0.1,
-    "autoencoder": AUTO,
-    "autoencoder_params": None,
-    "latent": "identity",
-    "latent_dim": 30,
-    "loss": "residual",
-    "temperature": 0.1,
-    "balance": 0.0,
-    "augment": None,
-    "init": "k-subspaces",
-    "init_dim": None,
-    "n_init": 10,
-    "pretrain_epochs": 50,
-    "epochs": 50,
-    "tol": 1e-3,
-    "batch_size": 256,
-    "learning_rate": 1e-3,
-    "schedule": "constant",
-    "update_every": None,
+_STARTS = ["k-subspaces", "drawn", "neighbours", "ensemble", "k-means", "dsc"]
+# Every setting: what holds where a preset sets nothing, and what it may be, besides "auto". Those
+# that have no alternatives here are looked at with the samples.
+_SETTINGS: dict[str, tuple[Any, Sequence[Alternative]]] = {
+    "subspace_dim": (7, []),
+    "weight": (0.08, [Number(0)]),
+    "trim": (0.1, [Number(0, 0.5)]),
+    "autoencoder": (AUTO, []),
+    "autoencoder_params": (None, []),
+    "latent": ("identity", ["identity", "whitened"]),
+    "latent_dim": (30, [Integer(2)]),
+    "loss": ("residual", []),  # one of LOSSES, to which some may have been added
+    "temperature": (0.1, [POSITIVE]),
+    "balance": (0.0, [Number(0)]),
+    "augment": (None, []),
+    "init": ("k-subspaces", [*_STARTS, Array("labels")]),
+    "init_dim": (None, []),
+    "n_init": (10, [Integer(1)]),
+    "pretrain_epochs": (50, [Integer(0)]),
+    "epochs": (50, [Integer(0)]),
+    "tol": (1e-3, [Number(0)]),
+    "batch_size": (256, [Integer(1)]),
+    "learning_rate": (1e-3, [POSITIVE]),
+    "schedule": ("constant", ["constant", "one-cycle"]),
+    "update_every": (None, [None, Integer(1)]),
 }
-
-
-# What each of them may be, besides "auto". Those that are missing are looked at with the samples.
-CONSTRAINTS: dict[str, Sequence[Alternative]] = {
-    "weight": [Number(0)],
-    "trim": [Number(0, 0.5)],
-    "latent": ["identity", "whitened"],
-    "latent_dim": [Integer(2)],
-    "loss": ["residual", "separation"],
-    "temperature": [POSITIVE],
-    "balance": [Number(0)],
-    "init": ["k-subspaces", "drawn", "neighbours", "ensemble", "k-means", "dsc", Array("labels")],
-    "n_init": [Integer(1)],
-    "pretrain_epochs": [Integer(0)],
-    "epochs": [Integer(0)],
-    "tol": [Number(0)],
-    "batch_size": [Integer(1)],
-    "learning_rate": [POSITIVE],
-    "schedule": ["constant", "one-cycle"],
-    "update_every": [None, Integer(1)],
-}
+OPEN = {name: default for name, (default, _) in _SETTINGS.items()}
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The numbers of the rules; those of images were measured on MNIST and on digits of 8 x 8.
+    """The numbers of the rules; those of images were measured on MNIST and on digits of 8 x 8."""
 
-    Parameters
-    ----------
-    dim, init_dim, latent_dim : int
-        Of subspaces, of the subspaces that the start is searched with, and of the whitened latent,
-        where there are ten clusters and enough samples: 10 * 3 = 30.
-    identity_dim : int
-        Of subspaces in the code itself: the paper's.
-    samples_per_dim : int
-        Members that a cluster of mean size should have for each dimension of its subspace.
-    code_side : int
-        Layers are added until the longer side of the code is no more than this.
-    dense_side : int
-        Images with a shorter side are vectors: two layers would leave one pixel of them.
-    dense_code, wide, narrow : int, tuple of int
-        Widths of the dense network's code and hidden layers, for many samples and for few: 1,797
-        digits as vectors had 90 % with either, in a fraction of the time.
-    weight_per_value : float
-        Of the separation loss, for each number of an image, of which reconstruction is a sum: 50
-        at 28 x 28, 4 at 8 x 8.
-    vector_weight, residual_weight : float
-        Of the separation loss on vectors, whatever their length; of the residual loss: the
-        paper's.
-    large_batch, small_batch : int
-        Samples per step, and the same where there are too few of them for enough steps.
-    pretrain_steps, steps : int
-        In each stage: about those of 8 and 6 epochs of 70,000 images.
-    least, most : (int, int)
-        Epochs in each stage, however many samples there are, and however few.
-    """
-
+    # Of subspaces, of those that the start is searched with, and of the whitened latent, where
+    # there are ten clusters and enough samples: 10 * 3 = 30.
     dim: int = 3
     init_dim: int = 12
     latent_dim: int = 30
+    # Of subspaces in the code itself: the paper's.
     identity_dim: int = 7
+    # Members that a cluster of mean size should have for each dimension of its subspace.
     samples_per_dim: int = 2
+    # Layers are added until the longer side of the code is no more than this.
     code_side: int = 8
+    # Images with a shorter side are vectors: two layers would leave one pixel of them.
     dense_side: int = 4
+    # Widths of the dense network's code and hidden layers, for many samples and for few: 1,797
+    # digits as vectors had 90 % with either, in a fraction of the time.
     dense_code: int = 40
     wide: tuple[int, ...] = (500, 500, 2000)
     narrow: tuple[int, ...] = (128, 128, 256)
+    # Of the separation loss, for each number of an image, of which reconstruction is a sum: 50 at
+    # 28 x 28, 4 at 8 x 8; the same on vectors, whatever their length; of any other: the paper's.
     weight_per_value: float = 50 / 784
     vector_weight: float = 5.0
     residual_weight: float = 0.08
+    # Samples per step, and the same where there are too few of them for enough steps.
     large_batch: int = 256
     small_batch: int = 64
-    pretrain_steps: int = 1200
-    steps: int = 700
+    # Steps of each stage, about those of 8 and 6 epochs of 70,000 images; and the epochs that they
+    # have at least and at most, however many samples there are, and however few.
+    steps: tuple[int, int] = (1200, 700)
     least: tuple[int, int] = (12, 8)
     most: tuple[int, int] = (60, 40)
 
@@ -166,25 +130,21 @@ def settings(
 
 def check_settings(found: Mapping[str, Any]) -> None:
     """Refuse impossible settings, given or from a preset; "auto" is passed."""
-    check_table({name: v for name, v in found.items() if not _open(v)}, CONSTRAINTS)
+    for name, value in found.items():
+        allowed = list(LOSSES) if name == "loss" else _SETTINGS[name][1]
+        if allowed and not _open(value):
+            check_value(name, value, allowed)
 
 
 class _Derivation:
-    """The rules, each of which may look at what the ones before it have found.
-
-    Parameters
-    ----------
-    found : dict
-        Values or "auto", by name.
-    shape, n_samples, n_clusters
-        The data: of one sample, how many, for how many clusters.
-    """
+    """The rules, each of which may look at what the ones before it have found."""
 
     def __init__(
         self, found: dict[str, Any], shape: tuple[int, ...], n_samples: int | None, n_clusters: int
     ) -> None:
         self.found, self.shape, self.k = found, shape, n_clusters
         self.n = 2**31 if n_samples is None else n_samples
+        self.many = self.n >= presets.FEW
         # Of each subspace, so that its cluster holds more samples than it has dimensions.
         self.most_dim = max(1, self.n // (RULES.samples_per_dim * n_clusters))
 
@@ -200,9 +160,9 @@ class _Derivation:
             "latent_dim": self.latent_dim,
             "subspace_dim": self.subspace_dim,
             "init_dim": self.init_dim,
-            "batch_size": self.batch_size,
-            "pretrain_epochs": lambda: self.epochs(RULES.pretrain_steps, 0),
-            "epochs": lambda: self.epochs(RULES.steps, 1),
+            "batch_size": lambda: RULES.large_batch if self.many else RULES.small_batch,
+            "pretrain_epochs": lambda: self.epochs(0),
+            "epochs": lambda: self.epochs(1),
         }
         for name, rule in rules.items():
             if _open(found[name]):
@@ -213,7 +173,7 @@ class _Derivation:
         """Layers until little is left of an image; widths that vectors of this length need."""
         if self.found["autoencoder"] == "sae":
             d = math.prod(self.shape)
-            hidden = RULES.narrow if self.n < presets.FEW else RULES.wide
+            hidden = RULES.wide if self.many else RULES.narrow
             return {"hidden": list(hidden), "latent_dim": max(2, min(RULES.dense_code, d))}
         if self.found["autoencoder"] != "cae" or not presets.is_image(self.shape):
             return None  # a network of the user's own, or what will be refused
@@ -258,14 +218,11 @@ class _Derivation:
         wider = min(RULES.init_dim, int(share * d), self.most_dim)
         return max(1, min(d - 1, max(wider, _largest(self.found["subspace_dim"]))))
 
-    def batch_size(self) -> int:
-        """Small where samples are few, for enough steps."""
-        return RULES.large_batch if self.n >= presets.FEW else RULES.small_batch
-
-    def epochs(self, steps: int, stage: int) -> int:
+    def epochs(self, stage: int) -> int:
         """So many that a stage has about as many steps, whatever the number of samples."""
         per_epoch = math.ceil(self.n / self.found["batch_size"])
-        return max(RULES.least[stage], min(math.ceil(steps / per_epoch), RULES.most[stage]))
+        enough = math.ceil(RULES.steps[stage] / per_epoch)
+        return max(RULES.least[stage], min(enough, RULES.most[stage]))
 
     @cached_property
     def code_dim(self) -> int:

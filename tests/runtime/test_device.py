@@ -2,7 +2,7 @@
 
 import torch
 
-from kscn.runtime.memory import kept_memory
+from kscn.runtime.device import kept_memory
 
 
 def test_the_context_can_be_entered_again_and_left_by_an_error():

@@ -13,14 +13,9 @@ from torch import Tensor, nn
 from kscn.data import Source
 from kscn.errors import InputError, ModelFileError
 from kscn.modelfile import read_model
-from kscn.nn import (
-    ConvAutoencoder,
-    DenseAutoencoder,
-    NoAugmentation,
-    RandomAffine,
-    RandomElastic,
-    RandomNoise,
-)
+from kscn.nn.augment import NoAugmentation, RandomAffine, RandomElastic, RandomNoise
+from kscn.nn.convolutional import ConvAutoencoder
+from kscn.nn.sae import DenseAutoencoder
 
 AUTOENCODERS = {"cae": ConvAutoencoder, "sae": DenseAutoencoder}
 AUGMENTATIONS: dict[str, Callable[..., Any]] = {
@@ -105,17 +100,14 @@ def input_shape(autoencoder: nn.Module, shape: tuple[int, ...]) -> tuple[int, ..
 
 def checked_run(autoencoder: nn.Module, sample: Tensor) -> int:
     """Try the network on one sample; return the length of its latent."""
-    name = type(autoencoder).__name__
+    name, size = type(autoencoder).__name__, tuple(sample.shape)
     autoencoder.eval()
     try:
         with torch.no_grad():
             latent = autoencoder.encode(sample)  # type: ignore[operator]
             restored = autoencoder.decode(latent)  # type: ignore[operator]
     except RuntimeError as error:
-        raise InputError(f"{name} cannot take samples of {tuple(sample.shape[1:])}: {error}") from (
-            error
-        )
-    size = tuple(sample.shape)
+        raise InputError(f"{name} cannot take samples of {size[1:]}: {error}") from error
     if not isinstance(latent, Tensor) or latent.ndim != 2 or len(latent) != len(sample):
         raise InputError(
             f"encode of {name} must return (n, d), but gave {_told(latent)} for {size}."
@@ -159,24 +151,17 @@ def augmentation(
 def load_weights(module: nn.Module, tensors: Mapping[str, Any], what: str) -> None:
     """Put saved weights into a network, or say which of them are not its own."""
     wanted = module.state_dict()
-    for name, tensor in wanted.items():
-        if name not in tensors:
-            raise ModelFileError(
-                f"{what} has no weights {name!r}: it is from another architecture than "
-                f"{type(module).__name__}; give the one it was saved from."
-            )
-        if tuple(tensors[name].shape) != tuple(tensor.shape):
-            raise ModelFileError(
-                f"{what} holds {name!r} of shape {tuple(tensors[name].shape)}, but this "
-                f"{type(module).__name__} needs {tuple(tensor.shape)}: it is from another "
-                "architecture or other image sizes; give the one it was saved from."
-            )
-    extra = sorted(set(tensors) - set(wanted))
-    if extra:
-        raise ModelFileError(
-            f"{what} holds {extra[0]!r}, which {type(module).__name__} does not have: it is from "
-            "another architecture; give the one it was saved from."
+    for name in {**wanted, **tensors}:
+        here, there = (
+            f"of shape {tuple(held[name].shape)}" if name in held else "missing"
+            for held in (wanted, tensors)
         )
+        if here != there:
+            raise ModelFileError(
+                f"{what} is from another architecture than this {type(module).__name__}, or from "
+                f"other image sizes: {name!r} is {there} in it and {here} here; give the one it "
+                "was saved from."
+            )
     module.load_state_dict({name: torch.as_tensor(tensors[name]) for name in wanted})
 
 

@@ -1,0 +1,202 @@
+"""Between pretraining and the alternation: the latent space, and the subspaces to begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from kscn.baselines.self_expression import dsc_labels
+from kscn.data import Source, as_source
+from kscn.errors import InputError, TrainingError
+from kscn.model import SubspaceModel
+from kscn.nn import IdentityLatent, WhitenedLatent
+from kscn.runtime.blocks import Blocks
+from kscn.runtime.checkpoint import State, prefixed
+from kscn.runtime.group import Group, own_rows, place, send_module
+from kscn.runtime.labels import assign
+from kscn.runtime.latents import Encoder, LatentSource, encode, moments
+from kscn.runtime.minibatches import Minibatches
+from kscn.stages import validation as check
+from kscn.stages.pretrain import NetworkStage
+from kscn.stages.run import Fit
+from kscn.stages.start import StartSearch, SubspaceStage, subspaces_of
+from kscn.subspaces import Subspaces, check_size
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of the start."""
+
+    # A random subset of this size is what DSC-Net starts from, as in the paper: it needs n x n.
+    dsc_samples: int = 2000
+    # Of mini-batch k-means.
+    kmeans_batch: int = 4096
+    # Iterations of k-subspaces over all latents at most: as by default in `KSubspaces`.
+    iterations: int = 100
+
+
+START = Rules()
+
+
+class FindStart(NetworkStage):
+    """The map from codes to latents, and the subspaces to begin with.
+
+    Where codes carry fewer directions than were wanted, `narrower` gives the settings that become
+    others in a latent of so many.
+
+    Attributes
+    ----------
+    subspaces : Subspaces
+        Once the stage has run, the same in all processes.
+    """
+
+    name = "start"
+    running = False
+    search: SubspaceStage | None = None
+
+    def __init__(
+        self,
+        model: SubspaceModel,
+        batches: Minibatches,
+        settings: dict[str, Any],
+        n_clusters: int,
+        narrower: Callable[[int], Mapping[str, Any]],
+    ) -> None:
+        super().__init__(model, batches, settings)
+        self.settings: dict[str, Any] = settings
+        self.n_clusters, self.narrower = n_clusters, narrower
+
+    def run(self, fit: Fit) -> None:
+        """Whiten the codes if that is wanted, and search."""
+        if self.loaded is not None and (weights := self.loaded.part("autoencoder")):
+            self.network.load_state_dict(weights)  # older states have them here
+        self.running = True
+        fit.safe_points.reached()
+        self.model.latent = self._latent_map(fit.group).to(fit.device)
+        latents = encode(self.batches, Encoder(self.network, self.model.latent))
+        self.subspaces = self._find(latents, fit)
+        self.running = False
+
+    def state_dict(self) -> State:
+        """How far the search is; the latent map and the subspaces once it is over."""
+        if not self.running:
+            latent = prefixed("latent", self.model.latent.state_dict())
+            return State({}, latent | {"bases": self.subspaces.bases})
+        found = None if self.search is None else self.search.state_dict()
+        if found is None:
+            return State({})
+        return State({"search": found.facts}, prefixed("search", found.tensors))
+
+    def load_state_dict(self, state: State) -> None:
+        """Let `run` go on from here, or put back what it found if it was over."""
+        super().load_state_dict(state)
+        if "bases" in state.tensors:
+            self.model.latent = latent_of(state).to(self.batches.device)
+            self.subspaces = Subspaces(state.tensors["bases"])
+
+    def _latent_map(self, group: Group) -> nn.Module:
+        """The map from codes to latents, after a look at the codes of all samples."""
+        codes = encode(self.batches, Encoder(self.network, IdentityLatent()))
+        mean, covariance = moments(codes, group, self.batches.device)
+        if self.settings["latent"] == "identity":
+            return IdentityLatent()
+        wanted = min(len(mean), self.settings["latent_dim"])
+        made = WhitenedLatent.from_moments(group.agree(mean), group.agree(covariance), wanted)
+        send_module(group, [made])
+        carried = made.linear.out_features
+        if carried < wanted:  # samples alike or dead units, which whitening cannot bring back
+            self.settings.update(self.narrower(carried))
+            try:
+                check_dims(self.settings, self.n_clusters, carried)
+            except InputError as error:
+                raise TrainingError(
+                    f"only {carried} of {len(mean)} directions of the pretrained code carry "
+                    f"anything, too few to go on; lower learning_rate, or subspace_dim: {error}"
+                ) from None
+        return made
+
+    def _find(self, latents: Source, fit: Fit) -> Subspaces:
+        use, k, group = self.settings, self.n_clusters, fit.group
+        # Encoded anew for every pass: then the search on a subsample and one pass have to do.
+        streamed = group.any(isinstance(latents, LatentSource))
+        latents = group.holding(latents)
+        dim, wide, init = use["subspace_dim"], use["init_dim"], use["init"]
+        check_dims(use, k, latents.shape[0])
+        if not isinstance(init, str):
+            labels = np.asarray(init).astype(np.int64)
+        elif init == "k-means":
+            labels = _k_means(latents, k, use["n_init"], fit.seed, group)
+        elif init == "dsc":
+            labels = _dsc(latents, k, dim, fit)
+        else:
+            search = StartSearch(
+                n_clusters=k,
+                subspace_dim=dim if wide is None else wide,
+                affine=False,
+                trim=0.0,
+                init={"k-subspaces": "auto", "drawn": "k-means"}.get(init, init),
+                n_init=use["n_init"],
+                seed=fit.seed,
+                group=group,
+            )
+            most = 1 if streamed else START.iterations
+            self.search = SubspaceStage(search, latents, max_iter=most, records="start")
+            if self.loaded is not None and "search" in self.loaded.facts:
+                inside = State(self.loaded.facts["search"], self.loaded.part("search"))
+                self.search.load_state_dict(inside)
+            self.search.run(fit)
+            found, self.search = self.search.found, None
+            if wide is None:
+                return found.subspaces
+            labels = found.labels
+        return subspaces_of(latents, labels, k, dim, fit.device, group)
+
+
+def latent_of(state: State) -> nn.Module:
+    """The map from codes to latents that a state holds."""
+    weights = state.part("latent")
+    if not weights:
+        return IdentityLatent()
+    kept, width = weights["linear.weight"].shape
+    with torch.random.fork_rng(devices=[]):  # its own first weights are drawn and thrown away
+        latent = WhitenedLatent(width, kept)
+    latent.load_state_dict(weights)
+    return latent
+
+
+def check_dims(settings: Mapping[str, Any], n_clusters: int, code_dim: int) -> None:
+    """Refuse subspaces that do not fit into the latent of codes of a length."""
+    whitened = settings["latent"] == "whitened"
+    check_size(1 if whitened else n_clusters, code_dim)
+    d = min(code_dim, settings["latent_dim"]) if whitened else code_dim
+    check.latent_dims("subspace_dim", settings["subspace_dim"], n_clusters, d)
+    if settings["init_dim"] is not None:
+        check.latent_dims("init_dim", settings["init_dim"], n_clusters, d)
+
+
+def _k_means(latents: Source, n_clusters: int, n_init: int, seed: int, group: Group) -> NDArray:
+    from sklearn.cluster import MiniBatchKMeans
+
+    size = START.kmeans_batch
+    means = MiniBatchKMeans(n_clusters, batch_size=size, n_init=n_init, random_state=seed % 2**31)
+    everyone = group.gather(torch.from_numpy(np.asarray(latents))).numpy()
+    labels = means.fit_predict(everyone).astype(np.int64)
+    return group.agree(torch.from_numpy(labels)).numpy()
+
+
+def _dsc(latents: Source, k: int, subspace_dim: int | Sequence[int] | str, fit: Fit) -> NDArray:
+    """DSC-Net's self-expression clusters a subset; its subspaces take in the rest."""
+    seed, device, group = fit.seed, fit.device, fit.group
+    rng = np.random.default_rng(seed)
+    picked = np.sort(rng.permutation(place(latents)[1])[: START.dsc_samples])
+    subset = group.gather(torch.from_numpy(latents.take(own_rows(latents, picked))))
+    few = group.agree(torch.as_tensor(dsc_labels(subset, k, random_state=seed)))
+    found = subspaces_of(as_source(subset), few.numpy(), k, subspace_dim, device, group)
+    labels = assign(Blocks(latents, torch.float32, device), found.to(torch.float32, device))[0]
+    return group.gather(labels).cpu().numpy()
