@@ -12,9 +12,9 @@ WIDTH, HEIGHT, GAP, MARGIN = 300, 58, 26, 8  # of a box, between boxes, around a
 STEPS = (
     ("Source", "files, folders and arrays, read in batches", ("data",)),
     ("Features or encoder", "samples become vectors", ("features", "nn")),
-    ("Starts and measure", "many clusterings; the most consistent", ("neighbours", "estimators")),
+    ("Starts and measure", "many clusterings; the most consistent", ("neighbours", "stages")),
     ("Subspaces", "bases and assignments, in closed form", ("subspaces",)),
-    ("Refinement", "network and subspaces in turn", ("training",)),
+    ("Refinement", "network and subspaces in turn", ("stages",)),
 )
 USES = (
     ("Model file", ("modelfile",)),

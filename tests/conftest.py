@@ -38,7 +38,8 @@ short.searches()
 @pytest.fixture(autouse=True)
 def long_search(request, monkeypatch):
     """Searches at full length, for bounds on quality and tests of the search itself."""
-    if request.node.get_closest_marker("slow") or request.path.name == "test_search.py":
+    wanted = {"slow", "full_search"} & {mark.name for mark in request.node.iter_markers()}
+    if wanted or request.path.name == "test_search.py":
         monkeypatch.setattr(search, "ROUNDS", ROUNDS)
 
 

@@ -192,6 +192,7 @@ def everything(change=setattr):
     steps()
     noise()
     short.choices(change)
+    short.searches(12)  # fits are compared by what they find
     plus()
     if current_group().size > 1:
         refusals()
