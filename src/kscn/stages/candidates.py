@@ -57,7 +57,7 @@ class Rules:
     # Columns have different units if distances go by fewer than this many of them in effect, and
     # their deviations differ by this factor, and they are correlated: principal components are not.
     few_columns: float = 2.0
-    apart: float = 10.0
+    apart: float = 6.0
     correlated: float = 0.01
     # Neighbours in a graph, as shares of the root of the members of a usual cluster.
     neighbours: tuple[float, ...] = (0.5, 0.9)
