@@ -22,9 +22,11 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup
 	@$(BIN)/kscn demo
 
-# Bytecode is kept, whatever the environment says: it saves as much as many a test takes.
+# One worker more than cores: many tests wait for processes that they started. Bytecode is kept,
+# whatever the environment says: it saves as much as many a test takes.
+WORKERS = $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
 test: setup
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n auto -m "not slow"
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow"
 
 check: setup
 	$(BIN)/ruff format --check .

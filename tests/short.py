@@ -19,12 +19,12 @@ def choices(change=setattr):
     change(candidates, "RULES", replace(candidates.RULES, **SHORT))
 
 
-def searches(rounds=1):
-    """So many rounds of swaps in every search for a start from now on, instead of up to twelve."""
+def searches():
+    """One round of swaps in every search for a start from now on, instead of up to twelve."""
     from kscn.subspaces import search
 
     assert search.ROUNDS
-    search.ROUNDS = rounds
+    search.ROUNDS = 1
 
 
 def kscn(**params):

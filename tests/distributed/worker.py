@@ -23,7 +23,7 @@ from kscn.runtime.group import current_group
 from kscn.runtime.minibatches import Minibatches
 from kscn.stages.losses import ResidualLoss, SeparationLoss
 from kscn.stages.pretrain import Trainer
-from kscn.subspaces import Subspaces
+from kscn.subspaces import Subspaces, search
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `import short`
 
@@ -186,13 +186,13 @@ def refusals():
 def everything(change=setattr):
     """What this process finds, alone or with others; `change` makes fits short in all alike."""
     found.clear()
+    change(search, "ROUNDS", 12)  # fits are compared by what they find
     linear()
     deep()
     stopped()
     steps()
     noise()
     short.choices(change)
-    short.searches(12)  # fits are compared by what they find
     plus()
     if current_group().size > 1:
         refusals()
