@@ -2,6 +2,7 @@
 
     git worktree add /somewhere/old REVISION
     KSCN_DATA=DIR python benchmarks/old_and_new.py /somewhere/old
+    KSCN_DATA=DIR python benchmarks/old_and_new.py /somewhere/old --only scattering --rounds 9
 
 Every task runs in a process of its own, once with the code of the other tree and once with this
 one, in turn, several rounds; the first fit of a process is not counted. The ratio is that of the
@@ -95,6 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("old", type=Path, nargs="?", help="a checkout of the code before")
     parser.add_argument("--task", choices=TASKS)
+    parser.add_argument("--only", choices=TASKS, nargs="+", default=list(TASKS))
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     options = parser.parse_args()
     if options.task:
@@ -105,8 +107,9 @@ def main() -> None:
         ["git", "rev-parse", "--short", "HEAD"], cwd=trees["old"], stdout=-1, text=True, check=True
     )
     config = {"rounds": options.rounds, "old": of.stdout.strip()}
-    figures = {}
-    for task in TASKS:
+    path = record.RESULTS / "old_and_new.json"
+    figures = json.loads(path.read_text())["figures"] if path.exists() else {}
+    for task in options.only:
         rounds = [
             {name: measured(tree, task) for name, tree in trees.items()}
             for _ in range(options.rounds)
