@@ -65,6 +65,12 @@ def clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     -------
     float
         Between 0 and 1; never below 1 / max(number of clusters, number of classes) without noise.
+
+    Examples
+    --------
+    >>> from kscn import metrics
+    >>> metrics.clustering_accuracy([0, 0, 1, 1], [1, 1, 0, 1])
+    0.75
     """
     pair = _LabelPair(y_true, y_pred)
     rows, columns = pair.matching()
@@ -80,6 +86,12 @@ def normalized_mutual_info(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     ----------
     y_true, y_pred : array-like of shape (n_samples,)
         Classes and clusters, see the head of this module for -1.
+
+    Examples
+    --------
+    >>> from kscn import metrics
+    >>> round(metrics.normalized_mutual_info([0, 0, 1, 1], [1, 1, 0, 0]), 3)
+    1.0
     """
     from sklearn.metrics import normalized_mutual_info_score  # takes long to import
 
@@ -94,6 +106,12 @@ def adjusted_rand(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     ----------
     y_true, y_pred : array-like of shape (n_samples,)
         Classes and clusters, see the head of this module for -1.
+
+    Examples
+    --------
+    >>> from kscn import metrics
+    >>> metrics.adjusted_rand([0, 0, 1, 1], [1, 1, 0, 0])
+    1.0
     """
     from sklearn.metrics import adjusted_rand_score
 
@@ -102,7 +120,14 @@ def adjusted_rand(y_true: ArrayLike, y_pred: ArrayLike) -> float:
 
 
 def scores(y_true: ArrayLike, y_pred: ArrayLike) -> dict[str, float]:
-    """Return the three usual scores of a clustering as `{"acc": ..., "nmi": ..., "ari": ...}`."""
+    """Return the three usual scores of a clustering as `{"acc": ..., "nmi": ..., "ari": ...}`.
+
+    Examples
+    --------
+    >>> from kscn import metrics
+    >>> sorted(metrics.scores([0, 0, 1, 1], [1, 1, 0, 0]))
+    ['acc', 'ari', 'nmi']
+    """
     return {
         "acc": clustering_accuracy(y_true, y_pred),
         "nmi": normalized_mutual_info(y_true, y_pred),
@@ -125,6 +150,12 @@ def align_labels(y_true: ArrayLike, y_pred: ArrayLike) -> NDArray:
         over the labelled samples is the clustering accuracy. A cluster that shares no sample with
         the class left for it is unmatched: it gets an integer from `max(y_true) + 1` on, or
         "cluster <id>" when classes are strings. Noise stays -1 ("-1" when classes are strings).
+
+    Examples
+    --------
+    >>> from kscn import metrics
+    >>> metrics.align_labels([0, 0, 1, 1], [1, 1, 0, 0]).tolist()
+    [0, 0, 1, 1]
     """
     pair = _LabelPair(y_true, y_pred)
     rows, columns = pair.matching()
@@ -154,6 +185,12 @@ def confusion_matrix(y_true: ArrayLike, y_pred: ArrayLike) -> ConfusionMatrix:
     -------
     ConfusionMatrix
         With as many clusters as classes the matched counts are the diagonal.
+
+    Examples
+    --------
+    >>> from kscn import metrics
+    >>> metrics.confusion_matrix([0, 0, 1, 1], [1, 1, 0, 0]).counts.tolist()
+    [[2, 0], [0, 2]]
     """
     pair = _LabelPair(y_true, y_pred)
     rows, columns = pair.matching()
@@ -178,6 +215,13 @@ def subspace_recovery(true_bases: ArrayLike, bases: ArrayLike) -> float:
     true_bases, bases : array-like of shape (k, d, p)
         One basis per subspace, in columns. Columns of zeros pad smaller subspaces; `k` and `p`
         may differ between the two, `d` may not.
+
+    Examples
+    --------
+    >>> from kscn import data, metrics
+    >>> _, _, bases = data.make_union_of_subspaces(90, 3, 10, 2, random_state=0)
+    >>> round(metrics.subspace_recovery(bases, bases[::-1]), 6)
+    0.0
     """
     true_list, found_list = _orthonormal("true_bases", true_bases), _orthonormal("bases", bases)
     if true_list[0].shape[0] != found_list[0].shape[0]:

@@ -57,6 +57,13 @@ def make(name: str, n_clusters: int, **params: Any) -> Any:
     -------
     estimator
         Not fitted.
+
+    Examples
+    --------
+    >>> from kscn import baselines, data
+    >>> x, _, _ = data.make_union_of_subspaces(60, 2, 6, 1, random_state=0)
+    >>> baselines.make("k-means", 2, random_state=0).fit_predict(x).shape
+    (60,)
     """
     estimator, fixed = _find(name)
     params = {**fixed, **params}

@@ -66,6 +66,13 @@ def load(
     Samples are read in batches when they are needed; those of .npz and .gz files, which allow no
     other way, are unpacked to memory. A file that would unpack to more than 4 GiB at once is
     refused; the environment variable KSCN_MAX_BYTES sets another limit.
+
+    Examples
+    --------
+    >>> from kscn import data
+    >>> digits = data.load("digits")
+    >>> digits.samples.shape, len(digits.labels)
+    ((8, 8), 1797)
     """
     side = _SHOWN if any_size and size is None else size
     open_images = partial(

@@ -32,6 +32,14 @@ def as_source(X: Any, name: str | None = None) -> Source:
         If the input is sparse, not numeric, empty, or has fewer than two dimensions.
     DataError
         If a file cannot be read.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kscn.data import as_source
+    >>> source = as_source(np.zeros((5, 3), dtype=np.float32))
+    >>> len(source), source.shape
+    (5, (3,))
     """
     if isinstance(X, Source):
         return X

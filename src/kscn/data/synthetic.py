@@ -53,6 +53,13 @@ def make_union_of_subspaces(
         The subspace of each sample, -1 for outliers.
     bases : numpy.ndarray of shape (n_clusters, ambient_dim, max(subspace_dim))
         Orthonormal columns; a subspace of smaller dimension is padded with zero columns.
+
+    Examples
+    --------
+    >>> from kscn import data
+    >>> samples, labels, bases = data.make_union_of_subspaces(90, 3, 10, 2, random_state=0)
+    >>> samples.shape, bases.shape
+    ((90, 10), (3, 10, 2))
     """
     dtype = np.dtype(dtype)
     share = "give a share of at least 0 and below 1"

@@ -34,6 +34,18 @@ def load_model(path: str | os.PathLike[str], **parts: Any) -> Any:
     ------
     ModelFileError
         When the directory is missing, foreign, damaged or from another version.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from kscn import KSubspaces, data, load_model
+    >>> x, _, _ = data.make_union_of_subspaces(60, 2, 6, 1, random_state=0)
+    >>> model = KSubspaces(2, subspace_dim=1, random_state=0).fit(x)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(f"{folder}/model")
+    ...     again = load_model(f"{folder}/model")
+    >>> bool((again.predict(x) == model.labels_).all())
+    True
     """
     model = read_model(path)
     if model.kind not in _MODULES:

@@ -129,6 +129,13 @@ class KSCNPlus(SubspaceClusterer):
         The seed used.
     n_features_in_ : int
         Numbers per sample.
+
+    Examples
+    --------
+    >>> from kscn import KSCNPlus, data
+    >>> x, _, _ = data.make_union_of_subspaces(120, 2, 6, 1, random_state=0)
+    >>> KSCNPlus(2, random_state=0).fit_predict(x).shape
+    (120,)
     """
 
     # The first three are chosen by the data now, the others are constants of the refinement.
