@@ -56,16 +56,12 @@ def load(
     Dataset
         With `samples`, `labels` (or None), `name` and `scale`.
 
-    Raises
-    ------
-    DataError
-        If there is no such data, or it is damaged, foreign or hostile.
-
     Notes
     -----
     Samples are read in batches when they are needed; those of .npz and .gz files, which allow no
     other way, are unpacked to memory. A file that would unpack to more than 4 GiB at once is
-    refused; the environment variable KSCN_MAX_BYTES sets another limit.
+    refused; the environment variable KSCN_MAX_BYTES sets another limit. Data that is not there,
+    or is damaged, foreign or hostile, raises a `DataError`.
 
     Examples
     --------
@@ -82,12 +78,17 @@ def load(
         skip_broken=skip_broken,
     )
     found = _open(name_or_path, progress, open_images)
-    if (size is not None or skip_broken) and not isinstance(found.samples, ImageSource):
+    if size is not None or skip_broken:
+        _check_folder(found, name_or_path)
+    return found
+
+
+def _check_folder(found: Dataset, name_or_path: str | Path) -> None:
+    if not isinstance(found.samples, ImageSource):
         raise DataError(
             f"{name_or_path} is no folder of images, and only those are brought to one size or may "
             "have broken files; leave out --size and --skip-broken, in Python size and skip_broken."
         )
-    return found
 
 
 def load_like(

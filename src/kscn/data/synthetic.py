@@ -47,12 +47,9 @@ def make_union_of_subspaces(
 
     Returns
     -------
-    samples : numpy.ndarray of shape (n_samples, ambient_dim)
-        In random order.
-    labels : numpy.ndarray of shape (n_samples,)
-        The subspace of each sample, -1 for outliers.
-    bases : numpy.ndarray of shape (n_clusters, ambient_dim, max(subspace_dim))
-        Orthonormal columns; a subspace of smaller dimension is padded with zero columns.
+    samples, labels, bases : numpy.ndarray
+        Samples (n_samples, ambient_dim) in random order, the subspace of each, -1 for outliers, and
+        orthonormal bases (n_clusters, ambient_dim, max(subspace_dim)), padded with zero columns.
 
     Examples
     --------
@@ -61,14 +58,7 @@ def make_union_of_subspaces(
     >>> samples.shape, bases.shape
     ((90, 10), (3, 10, 2))
     """
-    dtype = np.dtype(dtype)
-    share = "give a share of at least 0 and below 1"
-    _check("n_clusters", n_clusters, n_clusters >= 1, "it must be at least 1")
-    _check("n_samples", n_samples, n_samples >= n_clusters, f"{n_clusters} clusters need as many")
-    _check("noise", noise, 0 <= noise < np.inf, "give a standard deviation of at least 0")
-    _check("outliers", outliers, 0 <= outliers < 1, share)
-    _check("missing", missing, 0 <= missing < 1, share)
-    _check("dtype", dtype, dtype in (np.float32, np.float64), "use float32 or float64")
+    dtype = _checked(n_samples, n_clusters, noise, outliers, missing, dtype)
     dims = _dimensions(subspace_dim, n_clusters, ambient_dim - affine)
     if isinstance(random_state, np.random.RandomState):
         random_state = random_state.randint(2**31)
@@ -77,14 +67,34 @@ def make_union_of_subspaces(
     if noise:
         samples += dtype.type(noise) * rng.standard_normal(samples.shape, dtype=dtype)
     if outliers:
-        out = rng.choice(n_samples, size=round(outliers * n_samples), replace=False)
-        labels[out] = -1
-        inliers = samples[labels >= 0]
-        radius = np.sqrt(np.einsum("ij,ij->", inliers, inliers, dtype=np.float64) / len(inliers))
-        samples[out] = rng.uniform(-radius, radius, size=(len(out), ambient_dim))
+        _replace(samples, labels, round(outliers * n_samples), rng)
     if missing:
         samples[rng.random(samples.shape, dtype=np.float32) < missing] = np.nan
     return samples, labels, bases.astype(dtype)
+
+
+def _checked(
+    n_samples: int, n_clusters: int, noise: float, outliers: float, missing: float, dtype: Any
+) -> np.dtype:
+    """The dtype, once all that does not concern dimensions is known to make sense."""
+    dtype = np.dtype(dtype)
+    share = "give a share of at least 0 and below 1"
+    _check("n_clusters", n_clusters, n_clusters >= 1, "it must be at least 1")
+    _check("n_samples", n_samples, n_samples >= n_clusters, f"{n_clusters} clusters need as many")
+    _check("noise", noise, 0 <= noise < np.inf, "give a standard deviation of at least 0")
+    _check("outliers", outliers, 0 <= outliers < 1, share)
+    _check("missing", missing, 0 <= missing < 1, share)
+    _check("dtype", dtype, dtype in (np.float32, np.float64), "use float32 or float64")
+    return dtype
+
+
+def _replace(samples: np.ndarray, labels: np.ndarray, count: int, rng: np.random.Generator) -> None:
+    """Put outliers into so many of the rows."""
+    out = rng.choice(len(samples), size=count, replace=False)
+    labels[out] = -1
+    inliers = samples[labels >= 0]
+    radius = np.sqrt(np.einsum("ij,ij->", inliers, inliers, dtype=np.float64) / len(inliers))
+    samples[out] = rng.uniform(-radius, radius, size=(len(out), samples.shape[1]))
 
 
 def _draw(
