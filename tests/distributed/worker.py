@@ -191,8 +191,8 @@ def everything(change=setattr):
     deep()
     stopped()
     steps()
-    noise()
     short.choices(change)
+    noise()
     plus()
     if current_group().size > 1:
         refusals()

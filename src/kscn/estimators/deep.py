@@ -168,11 +168,11 @@ class KSCN(SubspaceClusterer):
 
     Examples
     --------
-    >>> from kscn import KSCN, data, metrics
-    >>> digits = data.load("digits")
+    >>> from kscn import KSCN, data
+    >>> digits = data.load("digits").samples.take(range(300))
     >>> model = KSCN(10, pretrain_epochs=2, epochs=1, random_state=0)
-    >>> model.fit_predict(digits.samples).shape
-    (1797,)
+    >>> model.fit_predict(digits).shape
+    (300,)
     """
 
     _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {
