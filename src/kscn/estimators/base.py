@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,7 +23,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from kscn.constraints import Alternative, Integer, parameter
+from kscn.constraints import Integer, parameter
 from kscn.data import Source
 from kscn.estimators import saving
 from kscn.model import SubspaceModel
@@ -93,8 +93,6 @@ class SubspaceClusterer(
         None, str, os.PathLike
     )
     callbacks: Callbacks = ()
-    # What parameters may be that are no fields.
-    _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {}
     # Parameters that model files and runs of older versions hold, with the value that they had
     # unless somebody set them.
     _former_params: ClassVar[Mapping[str, Any]] = {"checkpoint_minutes": 10.0}

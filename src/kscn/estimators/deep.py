@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kscn.constraints import Alternative, check_names
+from kscn.constraints import check_names, parameter
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators import presets
@@ -45,6 +46,7 @@ SELDOM_SET = (
 NOT_SAVED = {"autoencoder", "autoencoder_params", "augment", "init"}
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class KSCN(SubspaceClusterer):
     """Learn a representation and the k subspaces that samples lie near in it, together.
 
@@ -175,49 +177,20 @@ class KSCN(SubspaceClusterer):
     (300,)
     """
 
-    _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {
-        "update": ["svd", "grassmann"],
-    }
     _former_params: ClassVar[Mapping[str, Any]] = {"restarts": 1, "checkpoint_minutes": 10.0}
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        preset: str | os.PathLike[str] = presets.DEFAULT,
-        subspace_dim: int | Sequence[int] | str = "auto",
-        update: str = "svd",
-        weight: float | str = "auto",
-        autoencoder: str | nn.Module = "auto",
-        augment: str | Mapping[str, Any] | Callable[..., Tensor] | None = "auto",
-        init: str | NDArray = "auto",
-        pretrain_epochs: int | str = "auto",
-        epochs: int | str = "auto",
-        batch_size: int | str = "auto",
-        learning_rate: float | str = "auto",
-        settings: Mapping[str, Any] | None = None,
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        checkpoint_dir: str | os.PathLike[str] | None = None,
-        callbacks: Iterable[Callable[[Any, dict[str, Any]], object]] = (),
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.preset = preset
-        self.subspace_dim = subspace_dim
-        self.update = update
-        self.weight = weight
-        self.autoencoder = autoencoder
-        self.augment = augment
-        self.init = init
-        self.pretrain_epochs = pretrain_epochs
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.settings = settings
-        self.device = device
-        self.random_state = random_state
-        self.checkpoint_dir = checkpoint_dir
-        self.callbacks = callbacks
+    preset: str | os.PathLike[str] = presets.DEFAULT
+    subspace_dim: int | Sequence[int] | str = AUTO
+    update: str = parameter("svd", "grassmann")
+    weight: float | str = AUTO
+    autoencoder: str | nn.Module = AUTO
+    augment: str | Mapping[str, Any] | Callable[..., Tensor] | None = AUTO
+    init: str | NDArray = AUTO
+    pretrain_epochs: int | str = AUTO
+    epochs: int | str = AUTO
+    batch_size: int | str = AUTO
+    learning_rate: float | str = AUTO
+    settings: Mapping[str, Any] | None = None
 
     @classmethod
     def from_settings(cls, n_clusters: int = 8, **settings: Any) -> Self:

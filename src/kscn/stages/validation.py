@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_feature_names
 from torch import Tensor
 
-from kscn.constraints import check_parameters, check_table
+from kscn.constraints import check_parameters
 from kscn.data import Source, as_source
 from kscn.errors import InputError
 from kscn.runtime.device import chosen
@@ -45,7 +45,6 @@ def open_samples(estimator: Any, X: Any, reset: bool) -> Source:
 def parameters(estimator: Any, n_samples: int, least: int = 1) -> None:
     """Refuse impossible parameters, and too few samples, before any work is done."""
     check_parameters(estimator)
-    check_table(estimator.get_params(deep=False), estimator._parameter_constraints)
     callbacks(estimator.callbacks)
     device(estimator.device)
     k = estimator.n_clusters
