@@ -13,7 +13,6 @@ pytestmark = pytest.mark.slow
 SIZES = [(10, 30, 5), (20, 50, 5)]
 
 
-@pytest.mark.xfail(reason="eight of ten since the search has a smaller budget: results/LOG.md")
 def test_digits_in_nine_of_ten_seeds():
     X, y = load_digits(return_X_y=True)
     found = [

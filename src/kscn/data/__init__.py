@@ -84,6 +84,7 @@ def load(
 
 
 def _check_folder(found: Dataset, name_or_path: str | Path) -> None:
+    """Refuse data that is no folder of images."""
     if not isinstance(found.samples, ImageSource):
         raise DataError(
             f"{name_or_path} is no folder of images, and only those are brought to one size or may "
