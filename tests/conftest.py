@@ -31,7 +31,7 @@ from kscn.subspaces import search  # noqa: E402
 simulated.unsupported()
 
 # For all tests, and for fixtures that outlive a test; processes of `warm` do the same.
-ROUNDS = search.ROUNDS
+RULES = search.RULES
 short.searches()
 
 
@@ -40,7 +40,7 @@ def long_search(request, monkeypatch):
     """Searches at full length, for bounds on quality and tests of the search itself."""
     wanted = {"slow", "full_search"} & {mark.name for mark in request.node.iter_markers()}
     if wanted or request.path.name == "test_search.py":
-        monkeypatch.setattr(search, "ROUNDS", ROUNDS)
+        monkeypatch.setattr(search, "RULES", RULES)
 
 
 @pytest.fixture(scope="module")

@@ -183,7 +183,7 @@ def test_images_are_flattened():
 
 
 def test_k_means_may_see_a_part_of_the_latents(monkeypatch):
-    monkeypatch.setattr(edesc, "POOL", 50)
+    monkeypatch.setattr(edesc, "CONSTANTS", edesc.Constants(pool=50))
     X, _ = union()
     model = quick().fit(X)
     np.testing.assert_array_equal(model.predict(X), model.labels_)

@@ -1,5 +1,6 @@
 """The simulated device, and each fit made once on the CPU."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
@@ -18,8 +19,8 @@ def on_cpu(fit):
 @pytest.fixture(autouse=True)
 def short_searches(monkeypatch):
     """Every step of a search, once or twice: an operator takes a while to get to the device."""
-    for name, value in {"RACE_SWEEPS": 3, "ROUNDS": 1, "FINAL_SWEEPS": 2}.items():
-        monkeypatch.setattr(search, name, value)
+    few = replace(search.RULES, race_sweeps=3, rounds=1, final_sweeps=2)
+    monkeypatch.setattr(search, "RULES", few)
     short.choices(monkeypatch.setattr)
 
 

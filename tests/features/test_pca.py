@@ -1,6 +1,7 @@
 """Principal components from sums over blocks: against scikit-learn's PCA, and by their laws."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -68,7 +69,7 @@ def test_a_constant_that_is_none_is_refused(constant):
 
 
 def test_more_features_than_a_strip_of_the_covariance_holds():
-    x = samples(200, pca.STRIP + 50, np.float32)
+    x = samples(200, pca.COMPONENTS.strip + 50, np.float32)
     oracle = PCA(6, svd_solver="full").fit(x.astype(np.float64))
     found = PCAFeatures(6, unit_norm=False).fit(x)
     same_up_to_sign(found.components_.T, oracle.components_.T, 1e-3)
@@ -108,8 +109,7 @@ def test_a_large_common_value_does_no_harm():
 def test_sums_do_not_depend_on_the_blocks(monkeypatch, rows, strip):
     x = samples(200)
     expected = PCAFeatures(8).fit(x)
-    monkeypatch.setattr(pca, "FIT_ROWS", rows)
-    monkeypatch.setattr(pca, "STRIP", strip)
+    monkeypatch.setattr(pca, "COMPONENTS", replace(pca.COMPONENTS, fit_rows=rows, strip=strip))
     found = PCAFeatures(8).fit(x)
     np.testing.assert_allclose(found.components_, expected.components_, atol=1e-9)
     np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_)

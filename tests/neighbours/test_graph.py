@@ -1,5 +1,7 @@
 """Neighbours are those of scikit-learn, and graphs of them have the coordinates they should."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -17,8 +19,7 @@ def cloud(n=300, d=7, seed=0):
 @pytest.mark.parametrize("columns", [16384, 50])
 @pytest.mark.parametrize("metric", ["distance", "cosine"])
 def test_neighbours_are_those_of_scikit_learn(metric, columns, monkeypatch):
-    monkeypatch.setattr(graph, "ROWS", 64)
-    monkeypatch.setattr(graph, "COLUMNS", columns)
+    monkeypatch.setattr(graph, "RULES", replace(graph.RULES, rows=64, columns=columns))
     z = cloud()
     oracle = NearestNeighbors(metric="euclidean" if metric == "distance" else metric)
     expected = oracle.fit(z.numpy()).kneighbors(n_neighbors=6, return_distance=False)

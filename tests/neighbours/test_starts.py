@@ -1,5 +1,7 @@
 """Graphs of local subspaces and of ensembles, and the starts of k-subspaces that come from them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -93,8 +95,7 @@ def problem(z, k, dims=2, **more):
 
 
 def test_a_large_sample_is_thinned_out_and_not_by_row_number(monkeypatch):
-    monkeypatch.setattr(starts, "ROWS", 90)
-    monkeypatch.setattr(starts, "ROWS_PER_CLUSTER", 10)
+    monkeypatch.setattr(starts, "RULES", replace(starts.RULES, rows=90, rows_per_cluster=10))
     z, y = union()
     z = z[np.argsort(y, kind="stable")]  # the first 90 rows are of two clusters
     part = starts._thinned(problem(z, 3))
@@ -106,7 +107,7 @@ def test_a_large_sample_is_thinned_out_and_not_by_row_number(monkeypatch):
 def test_the_nearest_do_where_local_subspaces_cost_too_much(monkeypatch):
     z, y = union()
     by_local = starts.neighbour_clusters(z, 3, 2)
-    monkeypatch.setattr(local, "COST", 1e5)
+    monkeypatch.setattr(local, "RULES", replace(local.RULES, cost=1e5))
     monkeypatch.setattr(starts, "local_subspace_clusters", None)
     by_nearest = starts.neighbour_clusters(z, 3, 2)
     for found in (by_local, by_nearest):

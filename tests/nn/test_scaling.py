@@ -1,5 +1,7 @@
 """Scaling of the input: what is divided by what, and back."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -89,7 +91,7 @@ def test_constant_samples_are_no_division_by_zero(image, value):
 def test_samples_that_are_no_numbers_are_refused_wherever_they_are(
     image, value, words, monkeypatch
 ):
-    monkeypatch.setattr(scaling, "BLOCK", 24)
+    monkeypatch.setattr(scaling, "RULES", replace(scaling.RULES, block=24))
     X = randn(20, 2, 3)
     X[13, 1, 2] = value
     with pytest.raises(InputError, match=f"Input faces contains {words}; remove or replace"):
@@ -104,7 +106,7 @@ def test_values_whose_squares_overflow_are_refused():
 def test_the_size_of_the_blocks_read_does_not_matter(monkeypatch):
     X = randn(50, 6) + 3
     whole, _ = scaled(X, False)
-    monkeypatch.setattr(scaling, "BLOCK", 1)
+    monkeypatch.setattr(scaling, "RULES", replace(scaling.RULES, block=1))
     rows, _ = scaled(X, False)
     torch.testing.assert_close(rows.shift, whole.shift)
     torch.testing.assert_close(rows.factor, whole.factor)

@@ -1,5 +1,6 @@
 """The loop: it descends, and its accelerations change nothing but the work."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -105,7 +106,8 @@ def test_margins_for_some_of_the_samples_change_nothing(monkeypatch):
     X, start, options = prepared("affine")
     all_covered = loop_over(X, start, **options)
     run(all_covered)
-    monkeypatch.setattr(lloyd_module, "MARGIN_ENTRIES", 600 * K + 3)
+    rules = replace(lloyd_module.RULES, margin_entries=600 * K + 3)
+    monkeypatch.setattr(lloyd_module, "RULES", rules)
     some = loop_over(X, start, **options)
     result = run(some)
     assert len(some.margins) == 600

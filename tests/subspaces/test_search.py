@@ -2,6 +2,7 @@
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,7 +110,7 @@ def test_candidates_do_not_feel_each_other(monkeypatch):
     task, _ = problem(noise=0.3)
     candidates = initial_candidates(task, "k-means", 7)
     together = sweep(task, candidates, 4)[1]
-    monkeypatch.setattr(search, "CHUNK", 1)  # one candidate at a time
+    monkeypatch.setattr(search, "RULES", replace(search.RULES, chunk=1))  # one candidate at a time
     alone = sweep(task, candidates, 4)[1]
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=0)
 
@@ -132,8 +133,8 @@ def test_a_swap_replaces_exactly_one_subspace(variant):
     task, _ = problem(**VARIANTS[variant])
     best = initial_candidates(task, "k-means", 1)
     proposals = propose_swaps(task, best)
-    assert len(proposals.bases) == search.PROPOSALS
-    for r in range(search.PROPOSALS):
+    assert len(proposals.bases) == search.RULES.proposals
+    for r in range(search.RULES.proposals):
         same = [torch.equal(proposals.bases[r, i], best.bases[0, i]) for i in range(3)]
         assert sum(same) == 2
         one = proposals[r]
@@ -255,7 +256,7 @@ def test_a_proposed_affine_subspace_passes_through_its_neighbourhood():
     best = initial_candidates(task, "k-means", 1)
     proposals = propose_swaps(task, best)
     mean = task.z.mean(dim=0, keepdim=True)
-    for r in range(search.PROPOSALS):
+    for r in range(search.RULES.proposals):
         (new,) = (i for i in range(3) if not torch.equal(proposals.bases[r, i], best.bases[0, i]))
         assert proposals[r].residuals(mean)[0, new] < 1e-6
 
@@ -272,7 +273,9 @@ def test_one_start_is_one_start():
     assert heard[0][:3] == (1, 1, 1)
     # The same draws and sweeps by hand: no race and no swaps.
     again, _ = problem()
-    alone, objective = sweep(again, initial_candidates(again, "k-means", 1), search.RACE_SWEEPS)
+    alone, objective = sweep(
+        again, initial_candidates(again, "k-means", 1), search.RULES.race_sweeps
+    )
     assert torch.equal(found.bases, alone.bases[0])
     assert heard[0][3] == float(objective[0])
 
@@ -302,7 +305,7 @@ def test_reports_count_up_and_their_objective_never_rises():
     done, most, starts, objective = (np.array(column) for column in zip(*heard, strict=True))
     assert (np.diff(done) > 0).all()
     assert (done <= most).all()
-    assert (starts == search.PROPOSALS).all()
+    assert (starts == search.RULES.proposals).all()
     assert (np.diff(objective) <= 0).all()
 
 
@@ -344,7 +347,7 @@ def test_an_interrupt_ends_the_search_and_gives_the_threads_back(two_threads):
 
 
 def test_a_small_budget_still_gives_one_chain(monkeypatch):
-    monkeypatch.setattr(search, "BUDGET", 1.0)
+    monkeypatch.setattr(search, "RULES", replace(search.RULES, budget=1.0))
     task, labels = problem(noise=0.01)
     heard = []
     found = find_start(task, "k-means", 10, lambda *report: heard.append(report))

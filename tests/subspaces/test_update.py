@@ -14,7 +14,7 @@ from kscn.subspaces import (
     leading_eigenvectors,
     principal_angles,
 )
-from kscn.subspaces.update import GUARD, SMALL_DIM
+from kscn.subspaces.update import RULES
 
 K, D, P = 3, 10, 3
 
@@ -222,8 +222,8 @@ def test_reordered_sums_give_reordered_subspaces():
 
 # High dimensions: filtered iteration from the last answer -----------------------------------------
 
-HIGH = SMALL_DIM + 72
-COUNT = P + GUARD
+HIGH = RULES.small_dim + 72
+COUNT = P + RULES.guard
 
 
 def spectral(values, seed=0, k=2):

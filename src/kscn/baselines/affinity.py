@@ -19,13 +19,20 @@ from kscn.errors import InputError
 from kscn.runtime.blocks import working_dtype
 from kscn.stages import validation as check
 
-# One pass over a large matrix takes about as long as this many operations per entry in a product.
-PASS = 50.0
-# Operations per entry to make a dense affinity and embed by it: a few passes to raise it to a power
-# and some hundred products with vectors.
-EMBEDDING = 150 * PASS
-# Side of the matrix product that measures the machine, a few milliseconds.
-PROBE = 768
+
+@dataclass(frozen=True)
+class Constants:
+    """Numbers that costs are estimated by."""
+
+    # One pass over a large matrix takes about as long as so many operations per entry in a product.
+    one_pass: float = 50.0
+    # Operations per entry to make a dense affinity and embed by it: a few passes to raise it to a
+    # power and some hundred products with vectors.
+    embedding: float = 150 * one_pass
+    probe: int = 768  # side of the matrix product that measures the machine, a few milliseconds
+
+
+COSTS = Constants()
 
 
 @dataclass(frozen=True)
@@ -51,13 +58,13 @@ class Cost:
 
 @lru_cache(maxsize=1)
 def _operations_per_second() -> float:
-    a = torch.ones(PROBE, PROBE)
+    a = torch.ones(COSTS.probe, COSTS.probe)
     taken = []
     for _ in range(4):  # the fastest: the first also starts threads, any may be interrupted
         began = time.perf_counter()
         a @ a
         taken.append(time.perf_counter() - began)
-    return 2 * PROBE**3 / max(min(taken), 1e-6)
+    return 2 * COSTS.probe**3 / max(min(taken), 1e-6)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -13,8 +13,16 @@ from kscn.errors import TrainingError
 from kscn.runtime.device import kept_memory
 from kscn.runtime.minibatches import Minibatches
 
-# Samples that a centre of the start counts for: it yields to new ones soon, yet not to the first.
-START_COUNT = 100
+
+@dataclass(frozen=True)
+class Constants:
+    """Numbers that steer the method."""
+
+    # Samples that a centre of the start counts for: it yields to new ones soon, not to the first.
+    start_count: int = 100
+
+
+CONSTANTS = Constants()
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -50,7 +58,7 @@ class DCN(AutoencoderKMeans):
     def _train(self, batches: Minibatches, centres: Tensor) -> Tensor:
         network = self.autoencoder_
         centres = centres.to(batches.device, torch.float32)
-        counts = torch.full((len(centres),), float(START_COUNT), device=batches.device)
+        counts = torch.full((len(centres),), float(CONSTANTS.start_count), device=batches.device)
         optimizer = torch.optim.Adam(network.parameters(), self.learning_rate, fused=True)
         generator = torch.Generator().manual_seed(self.random_state_)
         network.train()

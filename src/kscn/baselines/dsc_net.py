@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kscn.baselines.affinity import EMBEDDING, PASS, AffinityBaseline, Cost
+from kscn.baselines.affinity import COSTS, AffinityBaseline, Cost
 from kscn.baselines.autoencoder import NetworkBaseline
 from kscn.baselines.pretrained import train_alone
 from kscn.baselines.self_expression import code_affinity, mean_energy, ridge_codes
@@ -21,10 +21,20 @@ from kscn.constraints import POSITIVE, Integer, Number, parameter
 from kscn.data import Source
 from kscn.errors import TrainingError
 
-# Of the dense autoencoder, unless `autoencoder_params` says otherwise.
-DENSE = {"hidden": (200,), "latent_dim": 50}
-# n x n matrices alive in a step: codes, their gradient, two moments, and what they are made with.
-MATRICES = 8
+
+@dataclass(frozen=True)
+class Constants:
+    """Numbers that steer the method and the estimate of its cost."""
+
+    # Of the dense autoencoder, unless `autoencoder_params` says otherwise: a latent that is shorter
+    # than all subspaces together cannot keep them apart.
+    hidden: tuple[int, ...] = (200,)
+    latent_dim: int = 50
+    # n x n matrices alive in a step: codes, their gradient, two moments, what they are made with.
+    matrices: int = 8
+
+
+CONSTANTS = Constants()
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -93,14 +103,16 @@ class DSCNet(NetworkBaseline, AffinityBaseline):
 
     def _cost(self, n: int, d: int, itemsize: int) -> Cost:
         network = 3e3 * d * n  # operations of an epoch, by far the most of them in convolutions
-        step = network + n**2 * (8 * 100 + 20 * PASS)
-        total = self.pretrain_epochs * network + self.epochs * step + n**2 * EMBEDDING
-        return Cost(MATRICES * 4.0 * n**2, total)
+        step = network + n**2 * (8 * 100 + 20 * COSTS.one_pass)
+        total = self.pretrain_epochs * network + self.epochs * step + n**2 * COSTS.embedding
+        return Cost(CONSTANTS.matrices * 4.0 * n**2, total)
 
     def _make_affinity(self, source: Source) -> NDArray:
         vectors = len(source.shape) == 1
         dense = self.autoencoder == "sae" or (self.autoencoder == "auto" and vectors)
-        params = DENSE if self.autoencoder_params is None and dense else self.autoencoder_params
+        params = self.autoencoder_params
+        if params is None and dense:
+            params = {"hidden": CONSTANTS.hidden, "latent_dim": CONSTANTS.latent_dim}
         self._build_network(self.autoencoder, params, source)
         batches = self._batches(source)
         train_alone(

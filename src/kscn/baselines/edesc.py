@@ -38,8 +38,15 @@ from kscn.stages.pretrain import Trainer
 from kscn.subspaces import ScatterSums, check_size
 from kscn.subspaces.bases import rows_times
 
-# Latents that k-means sees at the start.
-POOL = 10_000
+
+@dataclass(frozen=True)
+class Constants:
+    """Numbers that steer the method."""
+
+    pool: int = 10_000  # latents that k-means sees at the start
+
+
+CONSTANTS = Constants()
 
 
 class Bases(IdentityLatent):
@@ -214,7 +221,7 @@ class EDESC(NetworkBaseline):
         """Bases from the leading directions of the clusters that k-means finds."""
         latents, k = self._usable_latents(source), self.n_clusters
         device = check.device(self.device)
-        rows = subsample(len(latents), POOL, self.random_state_)
+        rows = subsample(len(latents), CONSTANTS.pool, self.random_state_)
         means = KMeans(k, n_init=self.n_init, random_state=self.random_state_ % 2**31)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct samples than k

@@ -14,8 +14,15 @@ from kscn.baselines.ssc import SparseCoder
 from kscn.constraints import POSITIVE, Integer, Number, parameter
 from kscn.data import Source
 
-# Most pairs of samples whose distances set the width of the RBF kernel by default.
-PAIRS = 1000
+
+@dataclass(frozen=True)
+class Constants:
+    """Numbers that steer the method."""
+
+    pairs: int = 1000  # of at most so many samples: their distances set the default RBF kernel
+
+
+CONSTANTS = Constants()
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -130,7 +137,7 @@ def kernel_features(
 def _median_distance(z: Tensor, norms: Tensor, seed: int) -> float:
     """Median squared distance between some samples, drawn at random."""
     generator = torch.Generator().manual_seed(seed)
-    chosen = torch.randperm(len(z), generator=generator)[:PAIRS].to(z.device)
+    chosen = torch.randperm(len(z), generator=generator)[: CONSTANTS.pairs].to(z.device)
     some = z[chosen]
     far = norms[chosen, None] + norms[chosen] - 2 * some @ some.mT
     upper = torch.triu_indices(len(some), len(some), 1, device=z.device)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from kscn.baselines.affinity import EMBEDDING, PASS, AffinityBaseline, Cost
+from kscn.baselines.affinity import COSTS, AffinityBaseline, Cost
 from kscn.baselines.base import unit_rows
 from kscn.baselines.self_expression import angular_affinity
 from kscn.constraints import POSITIVE, Integer, Number, parameter
@@ -107,10 +107,10 @@ class LRR(AffinityBaseline):
     def _cost(self, n: int, d: int, itemsize: int) -> Cost:
         r = min(n, d)
         # In float64, at half the speed.
-        iteration = 2 * (6 * r**2 * n + 10 * r**3 + 40 * PASS * r * n)
+        iteration = 2 * (6 * r**2 * n + 10 * r**3 + 40 * COSTS.one_pass * r * n)
         return Cost(
             itemsize * n**2 + 12 * 8 * r * n,
-            CONSTANTS.typical_iterations * iteration + n**2 * (2 * r + EMBEDDING),
+            CONSTANTS.typical_iterations * iteration + n**2 * (2 * r + COSTS.embedding),
         )
 
     def _make_affinity(self, source: Source) -> NDArray:

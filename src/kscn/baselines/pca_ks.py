@@ -16,9 +16,17 @@ from kscn.errors import InputError
 from kscn.estimators.linear import KSubspaces
 from kscn.runtime.device import CPU
 
-# Of the variance that components hold, when their number is not given, and most components then.
-SHARE = 0.9
-MOST_COMPONENTS = 100
+
+@dataclass(frozen=True)
+class Constants:
+    """Numbers that steer the method."""
+
+    # Where the number of components is not given: variance that they hold, and how many at most.
+    share: float = 0.9
+    most_components: int = 100
+
+
+CONSTANTS = Constants()
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -112,9 +120,9 @@ class PCAKS(Baseline):
         if self.pca_dim != "auto":
             return PCA(self.pca_dim, random_state=self.random_state_).fit(samples)
         # scikit-learn would compute all components to find those that hold a share.
-        pca = PCA(min(*samples.shape, MOST_COMPONENTS), random_state=self.random_state_)
+        pca = PCA(min(*samples.shape, CONSTANTS.most_components), random_state=self.random_state_)
         held = np.cumsum(pca.fit(samples).explained_variance_ratio_)
-        kept = max(2, int(np.searchsorted(held, SHARE)) + 1)
+        kept = max(2, int(np.searchsorted(held, CONSTANTS.share)) + 1)
         for name in (
             "components_",
             "explained_variance_",

@@ -29,7 +29,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from kscn.baselines.affinity import PASS, AffinityBaseline, Cost
+from kscn.baselines.affinity import COSTS, AffinityBaseline, Cost
 from kscn.baselines.base import unit_rows
 from kscn.baselines.self_expression import keep_largest, symmetric_affinity
 from kscn.constraints import Integer, Number, parameter
@@ -94,7 +94,7 @@ class SparseCoder(AffinityBaseline):
     def _coding_cost(self, n: int, r: int, itemsize: int) -> Cost:
         """The cost of coding n samples with features of rank r."""
         memory = itemsize * n * (CONSTANTS.matrices * min(CONSTANTS.block, n) + 4 * r)
-        return Cost(memory, n**2 * CONSTANTS.typical_sweeps * (4.0 * r + 8 * PASS))
+        return Cost(memory, n**2 * CONSTANTS.typical_sweeps * (4.0 * r + 8 * COSTS.one_pass))
 
     def _code(
         self, features: Tensor, further: Tensor | None = None, affine: bool = False

@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from kscn.baselines.affinity import PASS, AffinityBaseline, Cost
+from kscn.baselines.affinity import COSTS, AffinityBaseline, Cost
 from kscn.baselines.base import unit_rows
 from kscn.baselines.self_expression import symmetric_affinity
 from kscn.constraints import Integer, Number, parameter
@@ -66,7 +66,7 @@ class SSCOMP(AffinityBaseline):
         picks = min(self.n_nonzero, d, n)
         block = min(n, max(1, CONSTANTS.entries // n))
         memory = 2 * itemsize * block * (n + (picks + 3) * d) + 4 * n * picks * (itemsize + 8)
-        per_pick = n**2 * (2 * d + 3 * PASS) + n * d * picks * PASS
+        per_pick = n**2 * (2 * d + 3 * COSTS.one_pass) + n * d * picks * COSTS.one_pass
         return Cost(memory, picks * (per_pick + n * CONSTANTS.sparse_embedding))
 
     def _make_affinity(self, source: Source) -> sparse.csr_array:

@@ -32,8 +32,16 @@ from kscn.stages.run import Fit
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# With fewer samples per cluster a network has too little to learn from.
-REFINE_MEMBERS = 100
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of the method that are of no single stage."""
+
+    # With fewer samples per cluster a network has too little to learn from.
+    refine_members: int = 100
+
+
+RULES = Rules()
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -190,7 +198,7 @@ class KSCNPlus(SubspaceClusterer):
 
     def stages(self, n_samples: int) -> list[Choose | Refine]:
         """The stages of a fit of so many samples, in order."""
-        many = n_samples >= REFINE_MEMBERS * self.n_clusters
+        many = n_samples >= RULES.refine_members * self.n_clusters
         wanted = self.refine is True or (self.refine == "auto" and self._takes_images and many)
         choose = Choose(self, refined=wanted)
         return [choose, Refine(self, choose)] if wanted else [choose]

@@ -28,26 +28,11 @@ from torch import Tensor
 
 from kscn.data import as_source
 from kscn.errors import InputError
-from kscn.experiments.scaninput import checked_grid, components, noise_like, split
+from kscn.experiments.scaninput import RULES, checked_grid, components, noise_like, split
 from kscn.runtime.device import chosen
 from kscn.subspaces import ScatterSums, Subspaces
-from kscn.subspaces.dimension import CLEAR_DROP, ENOUGH, energy_dims
+from kscn.subspaces.dimension import DIMENSION, energy_dims
 from kscn.subspaces.search import Effort, Problem, run_chain
-
-COARSE_K = (2, 3, 4, 5, 6, 8, 10, 12, 14, 17, 20, 24, 30, 40, 50)
-COARSE_P = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 30)
-LED_BY_MEAN = 0.8  # share of the mean in the first eigenvalue of a cluster
-EFFORT = Effort(chains=1, racers=5, rounds=1)
-LINES, FINALISTS, CHECKS = 3, 3, 3
-# Draws of noise against what seems more stable. Where few directions are long, the stability of one
-# draw is anything from 0 to 0.9: the mean of CHECKS says little.
-DOUBTS = 12
-NAMED = 5  # rivals at most in a sentence
-TIE = 0.015  # stabilities this close are the same
-SURE, FAIR = 0.9, 0.7  # stability for high and for medium confidence
-EXCESS = 0.25  # over that of noise
-# Shares of the time after which the coarse grid and the lines end.
-COARSE_UNTIL, LINES_UNTIL = 0.55, 0.8
 
 Progress = Callable[[str, int, int], None]
 
@@ -215,21 +200,21 @@ class _Work:
     def check(self, cell: Cell) -> tuple[float, float]:
         """Stability on new halves, of the samples and of noise like them."""
         ours, noise = [], []
-        for _ in range(CHECKS):
+        for _ in range(RULES.checks):
             ours.append(self.stability(cell, self.z))
             noise.append(self.stability(cell, noise_like(self.z, self.rng)))
             if self.clock() > self.budget:
-                self.complete &= len(ours) == CHECKS
+                self.complete &= len(ours) == RULES.checks
                 break
         return float(np.mean(ours)), float(np.mean(noise))
 
     def noise_reaches(self, cell: Cell, stability: float) -> bool:
         """Whether noise is ever as stable; draws end with the first that is."""
-        for done in range(DOUBTS):
+        for done in range(RULES.doubts):
             if self.clock() > self.budget:
                 self.complete = False
                 return False
-            self.progress("noise again", done, DOUBTS)
+            self.progress("noise again", done, RULES.doubts)
             if self.stability(cell, noise_like(self.z, self.rng)) >= stability:
                 return True
         return False
@@ -252,20 +237,21 @@ def _try(halves: tuple[Tensor, Tensor], k: int, p: int, rng: np.random.Generator
 def _fit(z: Tensor, k: int, p: int, rng: np.random.Generator) -> Subspaces:
     generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
     problem = Problem(z, None, torch.full((k,), p), affine=False, trim=0.0, generator=generator)
-    return run_chain(problem, "k-means", EFFORT, lambda _: None)[1]
+    effort = Effort(1, RULES.racers, RULES.rounds)
+    return run_chain(problem, "k-means", effort, lambda _: None)[1]
 
 
 def _explore(work: _Work, clusters: list[int], dims: list[int]) -> None:
-    some_k = [k for k in clusters if k in COARSE_K] if len(clusters) > 8 else clusters
-    some_p = [p for p in dims if p in COARSE_P] if len(dims) > 6 else dims
+    some_k = [k for k in clusters if k in RULES.coarse_k] if len(clusters) > 8 else clusters
+    some_p = [p for p in dims if p in RULES.coarse_p] if len(dims) > 6 else dims
     coarse = [(k, p) for k in some_k for p in some_p]
     # In random order: a coarse grid that time cuts short has seen all corners.
     work.rng.shuffle(coarse)
-    work.visit(coarse, "coarse grid", COARSE_UNTIL)
-    for cell in _best(work, "p")[:LINES]:
-        work.visit([(k, cell.p) for k in clusters], f"every k, p = {cell.p}", LINES_UNTIL)
+    work.visit(coarse, "coarse grid", RULES.coarse_until)
+    for cell in _best(work, "p")[: RULES.lines]:
+        work.visit([(k, cell.p) for k in clusters], f"every k, p = {cell.p}", RULES.lines_until)
     for cell in _best(work, "k")[:1]:
-        work.visit([(cell.k, p) for p in dims], f"every p, k = {cell.k}", LINES_UNTIL)
+        work.visit([(cell.k, p) for p in dims], f"every p, k = {cell.k}", RULES.lines_until)
 
 
 def _best(work: _Work, axis: str) -> list[Cell]:
@@ -310,14 +296,14 @@ def _judge(work: _Work) -> tuple[Cell, float, float]:
     groups are often as stable as groups, while split ones are not.
     """
     judged: list[tuple[Cell, float, float]] = []
-    for done, cell in enumerate(_best(work, "k")[:FINALISTS]):
+    for done, cell in enumerate(_best(work, "k")[: RULES.finalists]):
         if judged and work.clock() > work.budget:
             work.complete = False
             break
-        work.progress("new halves, and noise", done, FINALISTS)
+        work.progress("new halves, and noise", done, RULES.finalists)
         judged.append((cell, *work.check(cell)))
     best = max(judged, key=lambda entry: entry[1])
-    tied = [entry for entry in judged if entry[1] >= max(best[1] - TIE, FAIR)]
+    tied = [entry for entry in judged if entry[1] >= max(best[1] - RULES.tie, RULES.fair)]
     return max(tied, key=lambda entry: entry[0].k, default=best)
 
 
@@ -336,9 +322,9 @@ def _spectra(work: _Work, cell: Cell, highest_p: int) -> tuple[Tensor, Tensor]:
     # Images are positive: the first direction of a cluster is its mean, and the drop after that is
     # no end of a subspace.
     means = torch.zeros_like(spectra).index_add_(0, labels.long(), z) / size
-    led = means.square().sum(dim=1) >= LED_BY_MEAN * spectra[:, 0]
+    led = means.square().sum(dim=1) >= RULES.led_by_mean * spectra[:, 0]
     held = above.cumsum(dim=1) / above.sum(dim=1, keepdim=True).clamp(min=1e-300)
-    enough = (held < ENOUGH).sum(dim=1) + 1
+    enough = (held < DIMENSION.enough).sum(dim=1) + 1
     return spectra, torch.where(led & (votes == 1), enough, votes)
 
 
@@ -349,7 +335,7 @@ def _dimension(
     voted = min(max(int(votes.median()), dims[0]), dims[-1])
     work.visit([(cell.k, voted)], "the dimension", np.inf)
     p = voted
-    if work.cells[cell.k, voted].stability < cell.stability - 3 * TIE:
+    if work.cells[cell.k, voted].stability < cell.stability - 3 * RULES.tie:
         p = cell.p  # a drop in the spectrum of clusters that are not found again says little
     pooled = spectra.mean(dim=0)
     floor = 1e-9 * float(pooled.sum())
@@ -365,7 +351,7 @@ def _verdict(
         f"normal noise of the same shape by {noise:.2f}"
     ]
     agreeing = float((votes == best.p).double().mean())
-    clear = drop >= CLEAR_DROP and agreeing >= 0.5
+    clear = drop >= DIMENSION.clear_drop and agreeing >= 0.5
     reasons.append(
         f"the eigenvalues of the clusters drop by a factor of {drop:.1f} after dimension {best.p}, "
         f"for which {agreeing:.0%} of them speak by themselves"
@@ -376,18 +362,19 @@ def _verdict(
     rivals = [
         cell
         for cell in _best(work, "k")
-        if cell.k != best.k and cell.stability >= best.stability - TIE
+        if cell.k != best.k and cell.stability >= best.stability - RULES.tie
     ]
     if rivals:
         others = sorted(cell.k for cell in rivals)
-        named = ", ".join(map(str, others[:NAMED])) + (", ..." if len(others) > NAMED else "")
+        most = RULES.named
+        named = ", ".join(map(str, others[:most])) + (", ..." if len(others) > most else "")
         reasons.append(f"other numbers of clusters were as stable: {named}")
-    beyond_noise = stability - noise >= EXCESS and not work.noise_reaches(best, stability)
+    beyond_noise = stability - noise >= RULES.excess and not work.noise_reaches(best, stability)
     if not work.complete:
         reasons.append("the time ended before all was tried; a larger budget may tell more")
     if not beyond_noise:
         reasons.append("noise without groups does as well or nearly so: no evidence of groups")
-    fair = stability >= FAIR and beyond_noise
+    fair = stability >= RULES.fair and beyond_noise
     larger = any(cell.k > best.k for cell in rivals)
-    sure = fair and stability >= SURE and clear and not larger and work.complete
+    sure = fair and stability >= RULES.sure and clear and not larger and work.complete
     return "high" if sure else "medium" if fair else "low", tuple(reasons)

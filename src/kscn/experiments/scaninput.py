@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,10 +15,47 @@ from kscn.data import Source
 from kscn.errors import InputError
 from kscn.features.base import check_finite
 
-LOWEST_K, HIGHEST_K, HIGHEST_P = 2, 20, 12  # what is scanned where nothing is asked for
-FEW_COMPONENTS, MOST_COMPONENTS, KEPT = 32, 64, 0.99  # all of few, else this share of the energy
-MOST_NUMBERS = 2**27  # of the subsample, 512 MiB
-SMALLEST = 10  # samples that a cluster must have in a half, on average
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of a scan."""
+
+    # What is scanned where nothing is asked for.
+    lowest_k: int = 2
+    highest_k: int = 20
+    highest_p: int = 12
+    # Of few columns all components are kept, of more those that hold this share of the energy:
+    # the rest is mostly noise, and time goes with their number.
+    few_components: int = 32
+    most_components: int = 64
+    kept: float = 0.99
+    most_numbers: int = 2**27  # of the subsample, 512 MiB
+    smallest: int = 10  # samples that a cluster must have in a half, on average
+    # Numbers of the coarse grid: all small ones, then steps of a fifth to a third.
+    coarse_k: tuple[int, ...] = (2, 3, 4, 5, 6, 8, 10, 12, 14, 17, 20, 24, 30, 40, 50)
+    coarse_p: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 30)
+    # Of each fit, of which there are many: starts that race, and rounds of swaps after that.
+    racers: int = 5
+    rounds: int = 1
+    # Dimensions at which every k is tried, cells that are judged again, new halves for each.
+    lines: int = 3
+    finalists: int = 3
+    checks: int = 3
+    # Draws of noise against what seems more stable. Where few directions are long, the stability of
+    # one draw is anything from 0 to 0.9: the mean of the checks says little.
+    doubts: int = 12
+    led_by_mean: float = 0.8  # share of the mean in the first eigenvalue of a cluster
+    named: int = 5  # rivals at most in a sentence
+    tie: float = 0.015  # stabilities this close are the same
+    sure: float = 0.9  # stability for high confidence, ...
+    fair: float = 0.7  # ... and for medium
+    excess: float = 0.25  # of stability over that of noise, or there is no evidence
+    # Shares of the time after which the coarse grid and the lines end.
+    coarse_until: float = 0.55
+    lines_until: float = 0.8
+
+
+RULES = Rules()
 
 
 def components(
@@ -28,7 +66,7 @@ def components(
     Not centred: the subspaces pass through the origin, and a rotation leaves them what they are.
     """
     d = int(np.prod(source.shape))
-    count = min(len(source), n_samples, max(MOST_NUMBERS // d, 1))
+    count = min(len(source), n_samples, max(RULES.most_numbers // d, 1))
     rows = np.sort(rng.choice(len(source), count, replace=False))
     samples = source.take(rows)
     check_finite(samples, source.name)
@@ -39,14 +77,14 @@ def components(
     x = np.divide(samples.reshape(count, d), peak, dtype=np.float64 if wide else np.float32)
     x = x.astype(np.float32, copy=False)
     total = float(np.square(x, dtype=np.float64).sum())
-    if min(count, d) <= MOST_COMPONENTS:
+    if min(count, d) <= RULES.most_components:
         left, values, _ = np.linalg.svd(x, full_matrices=False)
     else:
-        left, values, _ = randomized_svd(x, MOST_COMPONENTS, random_state=seed)
+        left, values, _ = randomized_svd(x, RULES.most_components, random_state=seed)
     held = np.cumsum(np.square(values, dtype=np.float64)) / total
     # All directions of small data: what looks negligible may be the noise that ends a spectrum.
-    kept = len(values) if d <= FEW_COMPONENTS else int(np.searchsorted(held, KEPT)) + 1
-    kept = min(max(kept, HIGHEST_P + 2), len(values))
+    kept = len(values) if d <= RULES.few_components else int(np.searchsorted(held, RULES.kept)) + 1
+    kept = min(max(kept, RULES.highest_p + 2), len(values))
     z = left[:, :kept] * values[:kept]
     return np.ascontiguousarray(z / np.sqrt(total / count), dtype=np.float32), float(held[kept - 1])
 
@@ -68,20 +106,20 @@ def checked_grid(
     n: int, d: int, clusters: Sequence[int] | None, dims: Sequence[int] | None
 ) -> tuple[list[int], list[int]]:
     """The k and p to try, or why they cannot be tried."""
-    most = n // (2 * SMALLEST)
-    if d < 2 or most < LOWEST_K:
+    most = n // (2 * RULES.smallest)
+    if d < 2 or most < RULES.lowest_k:
         raise InputError(
             f"the data has {n} samples in {d} dimensions; a scan needs at least "
-            f"{2 * SMALLEST * LOWEST_K} samples and 2 dimensions."
+            f"{2 * RULES.smallest * RULES.lowest_k} samples and 2 dimensions."
         )
     if clusters is None:
-        clusters = range(LOWEST_K, min(HIGHEST_K, most) + 1)
+        clusters = range(RULES.lowest_k, min(RULES.highest_k, most) + 1)
     if dims is None:
-        dims = range(1, min(HIGHEST_P, d - 1) + 1)
-    if not clusters or min(clusters) < LOWEST_K or max(clusters) > most:
+        dims = range(1, min(RULES.highest_p, d - 1) + 1)
+    if not clusters or min(clusters) < RULES.lowest_k or max(clusters) > most:
         raise InputError(
-            f"the numbers of clusters must lie between {LOWEST_K} and {most} for {n} samples "
-            f"({SMALLEST} in each cluster of each half); got {_span(clusters)}."
+            f"the numbers of clusters must lie between {RULES.lowest_k} and {most} for {n} samples "
+            f"({RULES.smallest} in each cluster of each half); got {_span(clusters)}."
         )
     if not dims or min(dims) < 1 or max(dims) >= d:
         raise InputError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
 
 import numpy as np
@@ -29,9 +30,17 @@ if TYPE_CHECKING:
 
 __all__ = ["FeatureMap", "FeatureSource", "blocks", "check_finite", "working_dtype"]
 
-# Numbers that are read or written at once.
-BLOCK_NUMBERS = 2**22
-MOST_ROWS = 1024
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of reading features."""
+
+    # Numbers that are read or written at once, and rows at most.
+    block_numbers: int = 2**22
+    most_rows: int = 1024
+
+
+RULES = Rules()
 
 
 class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -159,7 +168,7 @@ class FeatureSource(OnDevice):
         self._features = features
         self._samples = samples
         width = max(features.n_features_in_, features._n_features_out)
-        self._rows_at_once = max(1, min(MOST_ROWS, BLOCK_NUMBERS // width))
+        self._rows_at_once = max(1, min(RULES.most_rows, RULES.block_numbers // width))
         name = f"the features of {samples.name}"
         super().__init__(name, len(samples), (features._n_features_out,), features._dtype)
         self.device = features.device

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from kscn.constraints import Alternative, Integer
 from kscn.errors import InputError
 from kscn.features.base import FeatureMap
-from kscn.features.pca import MOST_FEATURES, ROWS
+from kscn.features.pca import COMPONENTS
 from kscn.features.scattering import Scattering2D, maps_of
 from kscn.modelparts import check_array, integer, shape_of
 from kscn.nn.scaling import InputScaling
@@ -23,12 +24,20 @@ from kscn.nn.scaling import InputScaling
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Maps weaker than this share of an image's strongest are mostly rounding; they stay weak.
-FAINT = 1e-5
-# Squared distances below this share of the farthest asked count as none: a member of the sample
-# outweighs all others on the question of itself.
-NO_DISTANCE = 1e-4
-MOST_CLUSTERS = 2**16
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of the maps."""
+
+    # Maps weaker than this share of an image's strongest are mostly rounding; they stay weak.
+    faint: float = 1e-5
+    # Squared distances below this share of the farthest asked count as none: a member of the sample
+    # outweighs all others on the question of itself.
+    no_distance: float = 1e-4
+    most_clusters: int = 2**16  # in a file that is read
+
+
+RULES = Rules()
 
 
 class ScaledFeatures(FeatureMap):
@@ -150,7 +159,7 @@ class ScatteringFeatures(FeatureMap):
             self._fit_size(max(2 if side >= 8 else 1, round(math.log2(side / 4))))
             # Fewer and larger pixels of the maps, where components of all would take too much
             # memory.
-            while self._n_features_out > MOST_FEATURES and side >= 2 ** (self.J_ + 1):
+            while self._n_features_out > COMPONENTS.most_features and side >= 2 ** (self.J_ + 1):
                 self._fit_size(self.J_ + 1)
         else:
             self._fit_size(int(self.J))
@@ -225,7 +234,7 @@ def _scaled_back(maps: Tensor, exponents: Tensor) -> Tensor:
 def _by_maximum(maps: Tensor) -> Tensor:
     """Maps (n, ..., pixels), each divided by its largest absolute value; zeros stay zeros."""
     strongest = maps.abs().amax(dim=-1, keepdim=True)
-    faint = FAINT * strongest.flatten(1).amax(dim=1)
+    faint = RULES.faint * strongest.flatten(1).amax(dim=1)
     faint = faint.clamp_min(torch.finfo(maps.dtype).tiny).view(-1, *[1] * (maps.ndim - 1))
     return maps / torch.maximum(strongest, faint)
 
@@ -256,7 +265,8 @@ class Votes(nn.Module):
         index = (z @ self.samples.T - self.half_norms).topk(self.count, dim=1).indices
         # Anew by differences: that of products has too few digits for what is near.
         apart = (z[:, None] - self.samples[index]).square().sum(dim=2)
-        least = NO_DISTANCE * apart.max(dim=1, keepdim=True).values + torch.finfo(z.dtype).tiny
+        farthest = apart.max(dim=1, keepdim=True).values
+        least = RULES.no_distance * farthest + torch.finfo(z.dtype).tiny
         weight = least / (apart + least)
         votes = (self.votes[index] * weight[:, :, None]).sum(dim=1)
         return (votes / votes.sum(dim=1, keepdim=True)).sqrt()
@@ -294,8 +304,8 @@ class VotedFeatures(FeatureMap):
 
     def _apply(self, samples: Tensor) -> Tensor:
         z = samples.reshape(len(samples), -1).float()
-        whole = nn.functional.pad(z, (0, 0, 0, -len(z) % ROWS))
-        return torch.cat([self.votes_(block) for block in whole.split(ROWS)])[: len(z)]
+        whole = nn.functional.pad(z, (0, 0, 0, -len(z) % COMPONENTS.rows))
+        return torch.cat([self.votes_(block) for block in whole.split(COMPONENTS.rows)])[: len(z)]
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """How many vote and how many clusters there are; the sample and its clusters."""
@@ -312,7 +322,7 @@ class VotedFeatures(FeatureMap):
         check_array("labels", labels, samples.shape[:1], ("int32",))
         count = integer(config, "count", 1, len(samples))
         # One number per sample and cluster is made of this: no more clusters than samples.
-        k = integer(config, "n_clusters", 1, min(MOST_CLUSTERS, len(samples)))
+        k = integer(config, "n_clusters", 1, min(RULES.most_clusters, len(samples)))
         if labels.min() < 0 or labels.max() >= k:
             raise ValueError(f"labels must be from 0 to {k - 1}")
         self._prepare(torch.from_numpy(samples), torch.from_numpy(labels).long(), k, count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -20,19 +21,30 @@ from kscn.modelparts import check_array, number, shape_of
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Rows in a product during a fit; and when features are computed, always as many, so that those of a
-# sample do not depend on the others, not even by rounding.
-FIT_ROWS = 4096
-ROWS = 256
-# Columns of the covariance that are computed together; what lies below them is known by symmetry.
-STRIP = 512
-# Samples of fewer bytes than this, and fewer than features, are taken into memory at once.
-FEW_BYTES = 2**29
-# Beyond this, the covariance takes more than 2 GiB.
-MOST_FEATURES = 16384
-# A few of many directions are found by so many rounds of subspace iteration with a share of
-# directions more than are wanted (Halko, Martinsson, Tropp 2011).
-MANY, FEW, ROUNDS, MORE = 1000, 8, 6, 0.2
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of principal components."""
+
+    # Rows in a product during a fit; and when features are computed, always as many, so that those
+    # of a sample do not depend on the others, not even by rounding.
+    fit_rows: int = 4096
+    rows: int = 256
+    # Columns of the covariance computed together; what lies below them is known by symmetry.
+    strip: int = 512
+    # Samples of fewer bytes than this, and fewer than features, are taken into memory at once.
+    few_bytes: int = 2**29
+    most_features: int = 16384  # beyond, the covariance takes more than 2 GiB
+    # Of more than so many features, up to one direction in so few are found by some rounds of
+    # subspace iteration with a share of directions more than are wanted (Halko, Martinsson, Tropp
+    # 2011): 300 of 3,472 took a fifth of the time, and the first 150 were exact to 1e-5.
+    many: int = 1000
+    few: int = 8
+    rounds: int = 6
+    more: float = 0.2
+
+
+COMPONENTS = Rules()
 
 
 class PCAFeatures(FeatureMap):
@@ -100,11 +112,11 @@ class PCAFeatures(FeatureMap):
         """Find mean and directions of the samples X, which are read once."""
         source = self._open(X, reset=True)
         n, d = len(source), self.n_features_in_
-        few = 2 * n <= d and 8 * n * d <= FEW_BYTES
-        if d > MOST_FEATURES and not few:
+        few = 2 * n <= d and 8 * n * d <= COMPONENTS.few_bytes
+        if d > COMPONENTS.most_features and not few:
             raise InputError(
                 f"X has {d} features, whose covariance would take {8 * d**2 / 2**30:.0f} GiB; give "
-                f"at most {MOST_FEATURES}, for example smaller images or more scales J."
+                f"at most {COMPONENTS.most_features}, for example smaller images or more scales J."
             )
         if n < 2:
             raise InputError(f"n_samples={n}: a variance needs at least 2 samples.")
@@ -182,8 +194,8 @@ class PCAFeatures(FeatureMap):
     def _apply(self, samples: Tensor) -> Tensor:
         z = samples.reshape(len(samples), -1).to(self._matrix.dtype)
         z = nn.functional.pad(z, (0, self._matrix.shape[1] - z.shape[1])) - self._shift
-        z = nn.functional.pad(z, (0, 0, 0, -len(z) % ROWS))
-        found = torch.cat([block @ self._matrix.T for block in z.split(ROWS)])
+        z = nn.functional.pad(z, (0, 0, 0, -len(z) % COMPONENTS.rows))
+        found = torch.cat([block @ self._matrix.T for block in z.split(COMPONENTS.rows)])
         return self._finished(found[: len(samples)])
 
     def of_components(self, components: Tensor) -> Tensor:
@@ -240,15 +252,15 @@ def _leading(matrix: NDArray, k: int, device: torch.device) -> tuple[NDArray, ND
     It is overwritten.
     """
     d = len(matrix)
-    if d <= MANY or k * FEW > d:
+    if d <= COMPONENTS.many or k * COMPONENTS.few > d:
         last = [d - k, d - 1]
         return eigh(matrix, lower=False, subset_by_index=last, overwrite_a=True, check_finite=False)
     scale = float(np.trace(matrix)) or 1.0  # float32 has fewer powers of ten
     upper = torch.from_numpy(matrix).div_(scale).float().to(device).triu_()
     whole = upper + upper.triu(1).mT
-    start = torch.randn(d, round((1 + MORE) * k), generator=torch.Generator().manual_seed(0))
-    space = start.to(device)
-    for _ in range(ROUNDS):
+    generator = torch.Generator().manual_seed(0)
+    space = torch.randn(d, round((1 + COMPONENTS.more) * k), generator=generator).to(device)
+    for _ in range(COMPONENTS.rounds):
         space = torch.linalg.qr(whole @ space).Q
     values, turn = torch.linalg.eigh(space.mT @ (whole @ space))
     found = space @ turn[:, -k:]
@@ -260,8 +272,8 @@ def _moments(source: Source, d: int, device: torch.device) -> tuple[NDArray, NDA
     dtype = working_dtype(source.dtype)
     total = torch.zeros(d, dtype=torch.float64, device=device)
     second = torch.zeros(d, d, dtype=torch.float64, device=device)
-    pivot = None
-    for block in blocks(source, FIT_ROWS, dtype, device):
+    pivot, strip = None, COMPONENTS.strip
+    for block in blocks(source, COMPONENTS.fit_rows, dtype, device):
         z = block.reshape(len(block), -1).to(torch.float32 if dtype == "f4" else torch.float64)
         if pivot is None:
             # Sums run relative to a point amid the samples: a mean that is large beside the
@@ -269,8 +281,8 @@ def _moments(source: Source, d: int, device: torch.device) -> tuple[NDArray, NDA
             pivot = z.mean(dim=0)
         z = z - pivot
         total += z.sum(dim=0, dtype=torch.float64)
-        for low in range(0, d, STRIP):
-            second[low : low + STRIP, low:] += z[:, low : low + STRIP].T @ z[:, low:]
+        for low in range(0, d, strip):
+            second[low : low + strip, low:] += z[:, low : low + strip].T @ z[:, low:]
     n = len(source)
     offset = total / n
     second.addr_(offset, offset, alpha=-n).div_(n - 1)

@@ -24,17 +24,25 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from torch import Tensor
 
-from kscn.neighbours.heldout import FOLDS, likelihoods, random_rank
+from kscn.neighbours.heldout import HELD_OUT, likelihoods, random_rank
 
-# Neighbours that are asked at most; views that count; samples that are sent back at most.
-ASKED, VIEWS, SENT = 10, 2, 2000
-# Standard errors below the best value at which a candidate has about a third of its weight, and
-# within which two values say the same. Neighbours are not independent of each other, so these are
-# more than the two of independent samples.
-ERRORS = 3
-# Weights below this share of the largest change nothing.
-FAINT = 1e-3
-STARTS = 5
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of self-consistency and consensus."""
+
+    asked: int = 10  # neighbours at most; fewer where clusters are small
+    views: int = 2  # that count, since what is real need not show in all
+    sent: int = 2000  # samples at most that are sent back: a share of so many is known to about 1 %
+    # Standard errors below the best value at which a candidate has about a third of its weight, and
+    # within which two values say the same. Neighbours are not independent of each other, so these
+    # are more than the two of independent samples.
+    errors: int = 3
+    faint: float = 1e-3  # weights below this share of the largest change nothing
+    starts: int = 5  # of the k-means that finds the consensus
+
+
+CONSISTENCY = Rules()
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ def self_consistency(views: Sequence[View], labels: Tensor, k: int, seed: int = 
     # Once for each of the two questions: an empty cluster has nobody who could find back.
     filled = float((torch.bincount(labels, minlength=k) > 0).float().mean()) ** 2
     near = [neighbour_consistency(view.index, labels, k) for view in views]
-    best = sorted(range(len(views)), key=lambda number: -near[number])[:VIEWS]
+    best = sorted(range(len(views)), key=lambda number: -near[number])[: CONSISTENCY.views]
     found = {
         number: filled * near[number] * model_consistency(views[number].z, labels, k, rank)
         for number in best
@@ -69,14 +77,14 @@ def self_consistency(views: Sequence[View], labels: Tensor, k: int, seed: int = 
 
 def model_consistency(z: Tensor, labels: Tensor, k: int, rank: Tensor) -> float:
     """Share of members that Gaussians of the other folds send back, averaged over clusters."""
-    rows = (rank < SENT).nonzero().flatten()
-    back = likelihoods(z, labels, k, rank % FOLDS, rows).argmax(dim=1) == labels[rows]
+    rows = (rank < CONSISTENCY.sent).nonzero().flatten()
+    back = likelihoods(z, labels, k, rank % HELD_OUT.folds, rows).argmax(dim=1) == labels[rows]
     return _mean_over_clusters(back.to(z.dtype), labels[rows], k)
 
 
 def asked(n: int, k: int) -> int:
     """How many neighbours n samples of k clusters are asked for: fewer where clusters are small."""
-    return max(3, min(ASKED, n // (3 * k)))
+    return max(3, min(CONSISTENCY.asked, n // (3 * k)))
 
 
 def neighbour_consistency(index: Tensor, labels: Tensor, k: int) -> float:
@@ -94,7 +102,7 @@ def _mean_over_clusters(values: Tensor, labels: Tensor, k: int) -> float:
 
 def margin(best: float, n: int) -> float:
     """How far below the best self-consistency of n samples a value says the same."""
-    return ERRORS * math.sqrt(max(best * (1 - best), 0.0) / n)
+    return CONSISTENCY.errors * math.sqrt(max(best * (1 - best), 0.0) / n)
 
 
 def consensus(
@@ -110,7 +118,7 @@ def consensus(
     pieces = [
         np.sqrt(weight) * np.eye(k, dtype=np.float32)[labels]
         for labels, weight in zip(candidates, share, strict=True)
-        if weight > FAINT
+        if weight > CONSISTENCY.faint
     ]
     described = np.concatenate(pieces, axis=1)
-    return KMeans(k, n_init=STARTS, random_state=seed).fit_predict(described)
+    return KMeans(k, n_init=CONSISTENCY.starts, random_state=seed).fit_predict(described)

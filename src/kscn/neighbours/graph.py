@@ -23,13 +23,24 @@ from torch import Tensor
 from kscn.errors import InputError
 from kscn.extras import require
 
-# Rows of the product at a time, and columns of it: a block of 2,048 x 16,384 takes 128 MiB.
-ROWS, COLUMNS = 2048, 16384
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of neighbours and their graph."""
+
+    # Rows of the product at a time, and columns of it: a block of this size takes 128 MiB.
+    rows: int = 2048
+    columns: int = 16384
+    # Of an index: links per sample, and candidates that are kept while links are followed.
+    links: int = 32
+    width: int = 100
+    # Neighbours per sample of a graph, within which bounds; up to 40 gave no better result.
+    fewest: int = 4
+    most: int = 20
+
+
+RULES = Rules()
 METRICS = ("distance", "cosine", "absolute cosine")
-# Of an index: links per sample, and candidates that are kept while links are followed.
-LINKS, WIDTH = 32, 100
-# Neighbours per sample of a graph, within which bounds.
-FEWEST, MOST = 4, 20
 
 
 @dataclass(frozen=True)
@@ -50,7 +61,7 @@ def graph_size(n: int, k: int, share: float = 0.9) -> int:
     They are this share of the root of the members of a usual cluster: large clusters bear more,
     small ones must not be joined to their neighbours.
     """
-    return min(n - 1, MOST, max(FEWEST, round(share * math.sqrt(n / k))))
+    return min(n - 1, RULES.most, max(RULES.fewest, round(share * math.sqrt(n / k))))
 
 
 def nearest(
@@ -83,7 +94,7 @@ def nearest(
     if index == "approximate":
         return _nearest_by_index(z, count, metric, seed)
     norms = z.square().sum(dim=1)
-    found = [_nearest_of(z, norms, start, count, metric) for start in range(0, n, ROWS)]
+    found = [_nearest_of(z, norms, start, count, metric) for start in range(0, n, RULES.rows)]
     return Neighbours(*(torch.cat(part) for part in zip(*found, strict=True)))
 
 
@@ -108,13 +119,13 @@ def _nearest_of(
     z: Tensor, norms: Tensor, start: int, count: int, metric: str
 ) -> tuple[Tensor, Tensor]:
     """Neighbours of the rows from `start` on: numbers and closeness."""
-    rows = z[start : start + ROWS]
+    rows = z[start : start + RULES.rows]
     own = torch.arange(start, start + len(rows), device=z.device)
     best, index = None, None
-    for low in range(0, len(z), COLUMNS):
-        columns = z[low : low + COLUMNS]
+    for low in range(0, len(z), RULES.columns):
+        columns = z[low : low + RULES.columns]
         if metric == "distance":  # up to a factor, and to what is the same for the whole row
-            near = torch.addmm(norms[None, low : low + COLUMNS], rows, columns.mT, beta=-0.5)
+            near = torch.addmm(norms[None, low : low + RULES.columns], rows, columns.mT, beta=-0.5)
         else:
             near = rows @ columns.mT
         if metric == "absolute cosine":
@@ -130,7 +141,7 @@ def _nearest_of(
         best, index = values, where
     assert best is not None and index is not None
     if metric == "distance":
-        best = 2 * best - norms[start : start + ROWS, None]
+        best = 2 * best - norms[start : start + RULES.rows, None]
     return index, best
 
 
@@ -145,15 +156,15 @@ def _nearest_by_index(z: Tensor, count: int, metric: str, seed: int) -> Neighbou
     rows = np.ascontiguousarray(z.detach().cpu().numpy(), dtype=np.float32)
     # In random order: links to what came before are poor where samples are sorted by kind.
     order = np.random.default_rng(seed).permutation(len(rows))
-    made = faiss.IndexHNSWFlat(rows.shape[1], LINKS)
-    made.hnsw.efConstruction = WIDTH
+    made = faiss.IndexHNSWFlat(rows.shape[1], RULES.links)
+    made.hnsw.efConstruction = RULES.width
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)  # several would make another graph every time
     try:
         made.add(rows[order])
     finally:
         faiss.omp_set_num_threads(threads)
-    made.hnsw.efSearch = max(WIDTH, 2 * (count + 1))
+    made.hnsw.efSearch = max(RULES.width, 2 * (count + 1))
     squared, found = made.search(rows, count + 1)  # oneself is among them
     # Where a part of the graph has too few members, numbers are missing and negative.
     short = (found < 0).any(axis=1)

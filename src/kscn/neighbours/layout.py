@@ -10,6 +10,7 @@ k-means finds them where coordinates of the graph's spectrum do not.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sparse
@@ -21,26 +22,39 @@ from torch import Tensor
 from kscn.neighbours.graph import Neighbours
 from kscn.neighbours.spectral import spectral_embedding
 
-# Neighbours of everyone at most, and as a share of the members of a usual cluster.
-MOST, FEWEST, SHARE = 15, 4, 3
-DIMENSIONS = 10
-# Epochs, and parts of the edges of each. With fewer parts points get so many pulls at once that
-# they overshoot.
-EPOCHS, PARTS = 60, 10
-# Points that everyone is pushed away from for each edge; no pull is larger than this.
-PUSHES, LARGEST = 3, 4.0
-# Points at the distance d are linked with the probability 1 / (1 + A d^(2B)): UMAP's for a least
-# distance of 0.
-A, B = 1.93, 0.79
-# The layout begins in a box of this half side, to which coordinates that reach so many standard
-# deviations are cut: a few nodes far from all others must not press these together.
-SIDE, DEVIATIONS = 3.0, 3.0
-# Rounds of the search for a sample's own unit.
-ROUNDS = 40
-# Share of the points at either end of a coordinate that are brought in before k-means: a point that
-# was pushed far away is no cluster.
-ENDS = 0.01
-STARTS = 3
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of the layout."""
+
+    # Neighbours of everyone: UMAP's number, or of small clusters a third of the members, but some.
+    most: int = 15
+    fewest: int = 4
+    share: int = 3
+    dimensions: int = 10  # of the points that k-means gets; two or three are for pictures
+    # Epochs, parts of the edges of each, and points that everyone is pushed away from for each
+    # edge. With fewer parts points get so many pulls at once that they overshoot; 100 epochs with 5
+    # pushes took twice the time and gave much the same.
+    epochs: int = 60
+    parts: int = 10
+    pushes: int = 3
+    largest: float = 4.0  # no coordinate of a pull or push is larger, as in UMAP
+    # Points at the distance d are linked with the probability 1 / (1 + a d^(2b)): UMAP's for a
+    # least distance of 0.
+    a: float = 1.93
+    b: float = 0.79
+    # The layout begins in a box of this half side, to which coordinates that reach so many standard
+    # deviations are cut: a few nodes far from all others must not press these together.
+    side: float = 3.0
+    deviations: float = 3.0
+    rounds: int = 40  # of the search for a sample's own unit
+    # Share of the points at either end of a coordinate that are brought in before k-means: a point
+    # that was pushed far away is no cluster.
+    ends: float = 0.01
+    starts: int = 3  # of that k-means
+
+
+RULES = Rules()
 
 
 def layout_clusters(
@@ -63,13 +77,13 @@ def layout_clusters(
     graphs = []
     for neighbours in described:
         n, known = neighbours.index.shape
-        count = min(known, MOST, max(FEWEST, n // (SHARE * k)))
+        count = min(known, RULES.most, max(RULES.fewest, n // (RULES.share * k)))
         graphs.append(membership_graph(neighbours, count))
     joint = [sum(graphs[number] for number in group) / len(group) for group in groups]
     found = []
     for places in layouts([graph.tocsr() for graph in joint], seed):
-        inside = np.clip(places, *np.quantile(places, [ENDS, 1 - ENDS], axis=0))
-        found.append(KMeans(k, n_init=STARTS, random_state=seed).fit_predict(inside))
+        inside = np.clip(places, *np.quantile(places, [RULES.ends, 1 - RULES.ends], axis=0))
+        found.append(KMeans(k, n_init=RULES.starts, random_state=seed).fit_predict(inside))
     return found
 
 
@@ -85,7 +99,7 @@ def membership_graph(neighbours: Neighbours, count: int) -> sparse.csr_array:
     n, count = index.shape
     low, high = np.zeros((n, 1)), np.full((n, 1), np.inf)
     unit = np.maximum(farther.mean(axis=1, keepdims=True), np.finfo(float).tiny)
-    for _ in range(ROUNDS):
+    for _ in range(RULES.rounds):
         large = np.exp(-farther / unit).sum(axis=1, keepdims=True) > np.log2(count)
         low, high = np.where(large, low, unit), np.where(large, unit, high)
         unit = np.where(np.isinf(high), 2 * unit, (low + high) / 2)
@@ -96,7 +110,7 @@ def membership_graph(neighbours: Neighbours, count: int) -> sparse.csr_array:
 
 
 def layouts(
-    graphs: Sequence[sparse.csr_array], seed: int = 0, dimensions: int = DIMENSIONS
+    graphs: Sequence[sparse.csr_array], seed: int = 0, dimensions: int = RULES.dimensions
 ) -> list[NDArray]:
     """Points (n, dimensions) for the nodes of each of several symmetric graphs of n nodes.
 
@@ -111,14 +125,14 @@ def layouts(
     edges = sparse.block_diag(graphs).tocoo()
     weight = torch.from_numpy(edges.data / max(edges.data.max(), np.finfo(float).tiny)).float()
     ends = torch.from_numpy(np.stack(edges.coords).astype(np.int64))  # (2, edges)
-    for epoch in range(EPOCHS):
+    for epoch in range(RULES.epochs):
         drawn = (torch.rand(len(weight), generator=generator) < weight).nonzero().flatten()
         drawn = drawn[torch.randperm(len(drawn), generator=generator)]
-        for part in drawn.chunk(PARTS):
+        for part in drawn.chunk(RULES.parts):
             one, other = ends[0, part], ends[1, part]
-            far = torch.randint(n, (len(part), PUSHES), generator=generator)
+            far = torch.randint(n, (len(part), RULES.pushes), generator=generator)
             far += (one // n * n)[:, None]  # of the same graph
-            _step(places, one, other, far, 1 - epoch / EPOCHS)
+            _step(places, one, other, far, 1 - epoch / RULES.epochs)
     return list(places.unflatten(0, (len(graphs), n)).numpy())
 
 
@@ -127,19 +141,21 @@ def _smooth(graph: sparse.csr_array, dimensions: int, seed: int) -> NDArray:
     vectors = spectral_embedding(graph, dimensions + 1, seed)[1][:, 1:]
     vectors = vectors - vectors.mean(axis=0)
     spread = np.maximum(vectors.std(axis=0), np.finfo(float).tiny)
-    return SIDE / DEVIATIONS * np.clip(vectors / spread, -DEVIATIONS, DEVIATIONS)
+    reach = RULES.deviations
+    return RULES.side / reach * np.clip(vectors / spread, -reach, reach)
 
 
 def _step(places: Tensor, one: Tensor, other: Tensor, far: Tensor, rate: float) -> None:
     """Draw the ends of edges together, and push the first ends away from points `far` (m, c)."""
+    a, b, largest = RULES.a, RULES.b, RULES.largest
     here = places[one]
     apart = here - places[other]
     square = apart.square().sum(dim=1).clamp_(min=1e-6)
-    power = square.pow(B - 1)
-    pull = apart * (-2 * A * B * power / (1 + A * power * square))[:, None]
-    pull.clamp_(-LARGEST, LARGEST)
+    power = square.pow(b - 1)
+    pull = apart * (-2 * a * b * power / (1 + a * power * square))[:, None]
+    pull.clamp_(-largest, largest)
     apart = here[:, None] - places[far]
     square = apart.square().sum(dim=2)
-    push = apart * (2 * B / ((1e-3 + square) * (1 + A * square.pow(B))))[:, :, None]
-    moves = torch.cat([pull + push.clamp_(-LARGEST, LARGEST).sum(dim=1), -pull])
+    push = apart * (2 * b / ((1e-3 + square) * (1 + a * square.pow(b))))[:, :, None]
+    moves = torch.cat([pull + push.clamp_(-largest, largest).sum(dim=1), -pull])
     places.index_add_(0, torch.cat([one, other]), moves, alpha=rate)

@@ -8,7 +8,7 @@ k-subspaces goes on from there.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from numpy.typing import NDArray
@@ -20,10 +20,22 @@ from kscn.neighbours.spectral import graph_clusters
 from kscn.subspaces import ScatterSums, Subspaces
 from kscn.subspaces.search import Problem, candidate_labels, initial_candidates, sweep
 
-# Samples in a graph, at least and per cluster; a sample of more is thinned out at random.
-ROWS, ROWS_PER_CLUSTER = 2048, 40
-# Of an ensemble: runs, sweeps of each, and entries of the co-association kept per sample.
-RUNS, SWEEPS, COUNT = 100, 3, 10
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of the starts."""
+
+    # Samples in a graph, so many or so many per cluster; a sample of more is thinned out at random.
+    rows: int = 2048
+    rows_per_cluster: int = 40
+    # Of an ensemble: runs, sweeps of each, and entries of the co-association kept per sample. Runs
+    # may be poor, since it is what most of them say that counts.
+    runs: int = 100
+    sweeps: int = 3
+    count: int = 10
+
+
+RULES = Rules()
 
 
 def graph_starts(problem: Problem, kind: str) -> Subspaces:
@@ -57,7 +69,7 @@ def neighbour_clusters(
 
 
 def ensemble_clusters(
-    z: Tensor, k: int, dim: int, *, affine: bool = False, runs: int = RUNS, seed: int = 0
+    z: Tensor, k: int, dim: int, *, affine: bool = False, runs: int = RULES.runs, seed: int = 0
 ) -> NDArray:
     """k clusters of the rows of z (n, d), labels (n,), that many runs of k-subspaces speak for.
 
@@ -66,9 +78,9 @@ def ensemble_clusters(
     generator = torch.Generator().manual_seed(seed)
     dims = torch.full((k,), dim)
     problem = Problem(z, None, dims, affine=affine, trim=0.0, generator=generator)
-    ended, _ = sweep(problem, initial_candidates(problem, "neighbourhood", runs), SWEEPS)
-    near = co_association(candidate_labels(problem, ended), COUNT)
-    return graph_clusters(similarity_graph(near, COUNT, "closeness"), k, seed)
+    ended, _ = sweep(problem, initial_candidates(problem, "neighbourhood", runs), RULES.sweeps)
+    near = co_association(candidate_labels(problem, ended), RULES.count)
+    return graph_clusters(similarity_graph(near, RULES.count, "closeness"), k, seed)
 
 
 def co_association(labels: Tensor, count: int) -> Neighbours:
@@ -98,7 +110,7 @@ def _fitting_dims(problem: Problem, sums: ScatterSums) -> Tensor:
 
 def graph_rows(k: int) -> int:
     """Samples that a graph of k clusters takes in at most."""
-    return max(ROWS, ROWS_PER_CLUSTER * k)
+    return max(RULES.rows, RULES.rows_per_cluster * k)
 
 
 def _thinned(problem: Problem) -> Problem:

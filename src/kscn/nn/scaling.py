@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,10 +14,16 @@ from kscn.data import Source
 from kscn.errors import InputError
 from kscn.modelparts import check_array
 
-# Numbers looked at together while the scale of a source is found.
-BLOCK = 2**21
-# Beyond this, squares leave the range of float64.
-LARGEST = 1e150
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of the scaling."""
+
+    block: int = 2**21  # numbers looked at together while the scale of a source is found
+    largest: float = 1e150  # beyond, squares leave the range of float64
+
+
+RULES = Rules()
 
 
 def check_finite(rows: NDArray, name: str) -> None:
@@ -47,7 +54,7 @@ class InputScaling(nn.Module):
         """The scaling for the samples of `source`, which are read once and must be finite."""
         if image and source.dtype.kind in "bu" and source.dtype.itemsize == 1:
             # Not simply 255: digits in bytes from 0 to 16 would be too faint to learn from.
-            rows_at_once = max(1, BLOCK // int(np.prod(source.shape)))
+            rows_at_once = max(1, RULES.block // int(np.prod(source.shape)))
             brightest = max(int(rows.max()) for _, rows in source.batches(rows_at_once))
             return cls(torch.zeros(()), 1 / max(1, brightest))
         # Sums run relative to the first sample: values that are large beside their differences
@@ -55,13 +62,13 @@ class InputScaling(nn.Module):
         pivot = source[:1].reshape(-1).astype(np.float64)
         total = np.zeros_like(pivot)
         squares, largest = 0.0, 0.0
-        for _, rows in source.batches(max(1, BLOCK // pivot.size)):
+        for _, rows in source.batches(max(1, RULES.block // pivot.size)):
             rows = rows.reshape(len(rows), -1).astype(np.float64)
             check_finite(rows, source.name)
             largest = max(largest, float(np.abs(rows).max()))
             if image:
                 continue
-            if largest > LARGEST:
+            if largest > RULES.largest:
                 raise InputError(
                     f"Input {source.name} holds values around {largest:.0e}, whose squares cannot "
                     "be represented; multiply all samples by a constant first."

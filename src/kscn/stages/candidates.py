@@ -35,7 +35,7 @@ from kscn.neighbours import (
     nearest_distinct,
     similarity_graph,
 )
-from kscn.neighbours.consistency import ASKED
+from kscn.neighbours.consistency import CONSISTENCY
 from kscn.neighbours.graph import graph_size
 from kscn.neighbours.local import affordable
 from kscn.neighbours.spectral import spectral_clusters, spectral_embedding
@@ -217,7 +217,7 @@ class Candidate:
 
 def neighbours_of(space: Space, k: int) -> Neighbours:
     """As many neighbours as graphs and questions need."""
-    return nearest_distinct(space.z, max(ASKED, *_graph_sizes(len(space.z), k)))
+    return nearest_distinct(space.z, max(CONSISTENCY.asked, *_graph_sizes(len(space.z), k)))
 
 
 def _graph_sizes(n: int, k: int) -> list[int]:

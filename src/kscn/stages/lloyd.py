@@ -27,16 +27,22 @@ from kscn.runtime.group import ALONE, Group, place
 from kscn.subspaces import ScatterSums, Subspaces, largest_turn
 from kscn.subspaces.seeding import rescue_empty
 
-# Margins cost 4 bytes per sample and cluster; samples beyond this many entries go without.
-MARGIN_ENTRIES = 25_000_000
-# Rounding of a float32 residual relative to |z|^2, with room to spare.
-ROUNDING = 1e-5
-# Above this share of active samples all are evaluated, which saves gathering them.
-GATHER_BELOW = 0.7
-# Rows that change cluster are collected up to this many before their products are taken.
-MOVES_TOGETHER = 16384
-# An empty cluster is given a new place this often before it is left empty.
-RESCUES = 10
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of the loop."""
+
+    # Margins cost 4 bytes per sample and cluster; samples beyond this many entries go without.
+    margin_entries: int = 25_000_000
+    rounding: float = 1e-5  # of a float32 residual relative to |z|^2, with room to spare
+    # Above this share of active samples all are evaluated, which saves gathering them.
+    gather_below: float = 0.7
+    # Rows that change cluster are collected up to this many before their products are taken.
+    moves_together: int = 16384
+    rescues: int = 10  # how often empty clusters get a new place before they are left empty
+
+
+RULES = Rules()
 
 
 @dataclass(frozen=True)
@@ -104,7 +110,7 @@ class Lloyd:
         self.distance = torch.empty(n if trim > 0 else 0, device=blocks.device)
         self.norms = torch.empty(n, dtype=blocks.dtype, device=blocks.device)
         self.unit = 0.0  # |z|^2 + unit is what margins are measured in; affine only
-        rows = min(n, MARGIN_ENTRIES // k) if accelerate and trim == 0 and k > 1 else 0
+        rows = min(n, RULES.margin_entries // k) if accelerate and trim == 0 and k > 1 else 0
         self.margins = torch.zeros(rows, k, device=blocks.device)
         self.own = self._empty_sums()  # over our samples
         self.sums = self.own  # over all samples
@@ -211,8 +217,8 @@ class Lloyd:
         if covered == 0 or not self.summed:
             return None
         active = torch.ones_like(self.labels, dtype=torch.bool)
-        torch.le(self.margins.amin(dim=1), ROUNDING, out=active[:covered])
-        return active if active.float().mean() < GATHER_BELOW else None
+        torch.le(self.margins.amin(dim=1), RULES.rounding, out=active[:covered])
+        return active if active.float().mean() < RULES.gather_below else None
 
     def _assign_rows(self, index: slice | Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluate these samples; return their labels before and after."""
@@ -250,7 +256,7 @@ class Lloyd:
     def _queue(self, z: Tensor, old: Tensor, new: Tensor, index: Tensor) -> None:
         """Note samples that go from cluster `old` to `new`; many together make larger products."""
         self.queue.append((z, old, new, index))
-        if sum(len(entry[0]) for entry in self.queue) >= MOVES_TOGETHER:
+        if sum(len(entry[0]) for entry in self.queue) >= RULES.moves_together:
             self._flush()
 
     def _flush(self) -> None:
@@ -272,7 +278,7 @@ class Lloyd:
         """Give empty clusters a new subspace; their next members then come by themselves."""
         weight = self.sums.weight
         empty = (weight <= 1e-12 * weight.sum()).nonzero().flatten()
-        if len(empty) == 0 or self.rescues >= RESCUES:
+        if len(empty) == 0 or self.rescues >= RULES.rescues:
             return False
         self.rescues += 1
         size = max(int(self.dims.max()) + 2, len(self.pool) // (3 * len(weight)))

@@ -25,8 +25,15 @@ from kscn.runtime.minibatches import Minibatches
 from kscn.stages.losses import SubspaceLoss
 from kscn.stages.run import Fit, Stage
 
-# Steps between two looks at the loss on another device than the CPU.
-LOOK = 64
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of training."""
+
+    look: int = 64  # steps between two looks at the loss on another device than the CPU
+
+
+RULES = Rules()
 
 
 @dataclass
@@ -178,11 +185,13 @@ class Trainer:
     def _check_loss(self, loss: Tensor, now: bool) -> None:
         """Refuse to go on with a loss that is no number.
 
-        Elsewhere than on the CPU a look makes the device wait, so there is one every LOOK steps, at
-        the end of an epoch, and `now`. In between nothing is lost: such a loss does not get well.
+        Elsewhere than on the CPU a look makes the device wait, so there is one now and then
+        (`RULES.look`), at the end of an epoch, and `now`. In between nothing is lost: such a loss
+        does not get well.
         """
         step = self.steps_done + 1
-        looks = loss.device.type == "cpu" or step % LOOK == 0 or step == self.batches.per_epoch
+        last = step == self.batches.per_epoch
+        looks = loss.device.type == "cpu" or step % RULES.look == 0 or last
         if (now or looks) and not math.isfinite(value := float(loss)):
             raise TrainingError(
                 f"the loss became {value} in step {step} of epoch {self.epochs_done + 1} of "

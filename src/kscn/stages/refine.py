@@ -30,7 +30,7 @@ from torch import Tensor
 from kscn.data import Source
 from kscn.features import FeatureChain
 from kscn.neighbours import View, nearest, self_consistency
-from kscn.neighbours.consistency import ASKED
+from kscn.neighbours.consistency import CONSISTENCY
 from kscn.nn import ConvEncoder, UnitLatent, network
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.checkpoint import State
@@ -207,7 +207,7 @@ def better(features: Source, new: NDArray, old: NDArray, k: int, fit: Fit) -> bo
     """Whether members of new clusters find back at least as well as those of the old ones."""
     rows = drawn_rows(len(new), CHOICE.sample, fit.seed)
     z = sample(features, rows, fit.device, fit.group).float()
-    view = View(z, nearest(z, ASKED).index)
+    view = View(z, nearest(z, CONSISTENCY.asked).index)
     after, before = (
         self_consistency([view], torch.from_numpy(labels[rows]).long().to(z.device), k, fit.seed)
         for labels in (new, old)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from kscn.neighbours import Neighbours, View, consensus, self_consistency
 from kscn.neighbours.consistency import Consistency, margin, neighbour_consistency
-from kscn.neighbours.heldout import FOLDS, energies, random_rank, unexplained
+from kscn.neighbours.heldout import HELD_OUT, energies, random_rank, unexplained
 from kscn.parallel import side_by_side
 from kscn.stages.candidates import LAYOUT, Candidate, Space, candidates, laid_out, neighbours_of
 from kscn.stages.grow import GROWTH, dimensions
@@ -168,7 +168,7 @@ def _flattest(
     if place is None or not flat:
         return best
     z = place.z[:, : RULES.leading]
-    fold = random_rank(len(z), seed, z.device) % FOLDS
+    fold = random_rank(len(z), seed, z.device) % HELD_OUT.folds
 
     def left(entry: Scored) -> Tensor:
         labels = _tensor(entry.candidate.labels, z.device)
@@ -215,7 +215,7 @@ def settled(z: Tensor, labels: NDArray, k: int, seed: int) -> tuple[NDArray, int
     members, d = len(z) // k, z.shape[1]
     last = min(d // GROWTH.part, members // GROWTH.members_per_dim)
     first = max(1, min(GROWTH.first_dim, last))
-    fold = random_rank(len(z), seed, z.device) % FOLDS
+    fold = random_rank(len(z), seed, z.device) % HELD_OUT.folds
     now = _tensor(labels, z.device)
     for dim in [first, *dimensions(first, members, d)]:
         for _ in range(RULES.passes):

@@ -19,23 +19,31 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-# Below this share of |z|^2 + |c|^2 the cheap form of the residual has lost too many digits.
-CANCELLATION = 2e-3
-# BLAS multiplies leftover rows and columns by other kernels, with other rounding. Padded to whole
-# ones, a sample's result is the same to the bit whichever samples it is evaluated with.
-WHOLE_ROWS, WHOLE_COLUMNS = 32, 8
-# Rows per matrix product: a tile and its projections stay in cache.
-TILE = 4096
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of residuals."""
+
+    # Below this share of |z|^2 + |c|^2 the cheap form of the residual has lost too many digits.
+    cancellation: float = 2e-3
+    # BLAS multiplies leftover rows and columns by other kernels, with other rounding. Padded to
+    # whole ones, a sample's result is the same to the bit whichever samples it is evaluated with.
+    whole_rows: int = 32
+    whole_columns: int = 8
+    tile: int = 4096  # rows per matrix product: a tile and its projections stay in cache
+
+
+RULES = Rules()
 
 
 def rows_times(z: Tensor, matrix: Tensor) -> Tensor:
     """z @ matrix, with each row's result independent of how many rows there are."""
     (n, _), width = z.shape, matrix.shape[1]
     matrix = matrix.contiguous()  # with a transposed one, rounding follows the alignment of rows
-    if -width % WHOLE_COLUMNS:
-        matrix = torch.nn.functional.pad(matrix, (0, -width % WHOLE_COLUMNS))
-    if -n % WHOLE_ROWS:
-        z = torch.nn.functional.pad(z, (0, 0, 0, -n % WHOLE_ROWS))
+    if -width % RULES.whole_columns:
+        matrix = torch.nn.functional.pad(matrix, (0, -width % RULES.whole_columns))
+    if -n % RULES.whole_rows:
+        z = torch.nn.functional.pad(z, (0, 0, 0, -n % RULES.whole_rows))
     return (z @ matrix)[:n, :width]
 
 
@@ -113,14 +121,14 @@ class Subspaces:
         """
         if norms is None:
             norms = z.square().sum(dim=1)
-        energy = torch.cat([self._energy(tile) for tile in z.split(TILE)])  # (n, k)
+        energy = torch.cat([self._energy(tile) for tile in z.split(RULES.tile)])  # (n, k)
         residual = torch.sub(norms[:, None], energy, out=energy)
         scale = norms[:, None]
         if self.offsets is not None:
             residual.sub_(rows_times(z, self.offsets.mT), alpha=2).add_(self._offset_norms)
             scale = scale + self._offset_norms
         if z.dtype == torch.float32:
-            self._repair_cancelled(z, residual, residual < CANCELLATION * scale)
+            self._repair_cancelled(z, residual, residual < RULES.cancellation * scale)
         return residual.clamp_(min=0)
 
     def _energy(self, z: Tensor) -> Tensor:

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-# Between these shares of the energy a clear drop in the spectrum decides; without one, ENOUGH does.
-LEAST, ENOUGH, MOST = 0.8, 0.9, 0.99
-CLEAR_DROP = 3.0
-# Down to this share if all that follows the drop is level: strong noise holds much of the energy.
-LEAST_ABOVE_NOISE = 0.3
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers that a dimension is read by."""
+
+    # Between the least and the most of the energy a clear drop in the spectrum decides, one by
+    # this factor; without one, the share that is enough does.
+    least: float = 0.8
+    enough: float = 0.9
+    most: float = 0.99
+    clear_drop: float = 3.0
+    # Instead of the least if all that follows the drop is level: strong noise holds much energy.
+    least_above_noise: float = 0.3
+
+
+DIMENSION = Rules()
 
 
 def energy_dims(spectra: Tensor) -> Tensor:
     """The dimension that each descending spectrum (k, d) speaks for, between 1 and d - 1.
 
     Noise spreads evenly over the directions outside the subspace, so the end of the subspace shows
-    as a drop between neighbouring eigenvalues. The largest drop by a factor of CLEAR_DROP or more,
+    as a drop between neighbouring eigenvalues. The largest drop by a factor of 3 or more,
     among dimensions that hold between 80 % and 99 % of the energy, is taken; a spectrum without
-    such a drop gets the smallest dimension that holds 90 %. A drop to a level that then lasts, less
-    than CLEAR_DROP above its mean, ends a subspace in strong noise: 30 % of the energy are enough.
+    such a drop gets the smallest dimension that holds 90 %. A drop to a level that then lasts, no
+    eigenvalue above 3 times its mean, ends a subspace in strong noise: 30 % of the energy are
+    enough.
     """
     spectra = spectra.double()
     d = spectra.shape[1]
@@ -27,14 +41,15 @@ def energy_dims(spectra: Tensor) -> Tensor:
     held = spectra.cumsum(dim=1) / total  # (k, d): with 1, 2, ... directions
     floor = 1e-9 * total
     drop = (spectra[:, :-1] + floor) / (spectra[:, 1:] + floor)  # after p directions, p < d
-    # The first p that holds MOST is still in the window: noise-free data drops right there.
+    # The first p that holds 99 % is still in the window: noise-free data drops right there.
     before = torch.cat([torch.zeros_like(held[:, :1]), held[:, :-2]], dim=1)
     rest = torch.arange(d - 1, 0, -1, device=spectra.device)  # directions after p
     level = (total - spectra.cumsum(dim=1)[:, :-1]) / rest
-    noise = (spectra[:, 1:] <= CLEAR_DROP * level) & (held[:, :-1] >= LEAST_ABOVE_NOISE)
-    window = ((held[:, :-1] >= LEAST) | noise) & (before < MOST)
+    even = spectra[:, 1:] <= DIMENSION.clear_drop * level
+    noise = even & (held[:, :-1] >= DIMENSION.least_above_noise)
+    window = ((held[:, :-1] >= DIMENSION.least) | noise) & (before < DIMENSION.most)
     drop = torch.where(window, drop, 0.0)
     steepest = drop.argmax(dim=1)
-    clear = drop.gather(1, steepest[:, None])[:, 0] >= CLEAR_DROP
-    enough = (held < ENOUGH).sum(dim=1)
+    clear = drop.gather(1, steepest[:, None])[:, 0] >= DIMENSION.clear_drop
+    enough = (held < DIMENSION.enough).sum(dim=1)
     return (torch.where(clear, steepest, enough) + 1).clamp(1, max(d - 1, 1))

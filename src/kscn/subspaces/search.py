@@ -37,19 +37,34 @@ from kscn.subspaces.seeding import (
     neighbourhood_starts,
 )
 
-RACERS, RACE_SWEEPS = 10, 15
-ROUNDS = 12  # of swaps in one chain, fewer after PATIENCE rounds without improvement
-PATIENCE = 4
-PROPOSALS, SURVIVORS = 20, 5
-CULL_SWEEPS, FINAL_SWEEPS = 2, 8
-# Arithmetic granted per square of n_init, so that more chains may also be longer ones: a second or
-# two for n_init = 2. Large problems get fewer chains and rounds from it, small ones end before.
-BUDGET, MOST_CHAINS = 5e9, 10_000
-# Candidates share one product while their projections fit in cache: floats per chunk.
-CHUNK = 1 << 17
-# Objectives within this share of the lowest are tied, and with so many chains of the same
-# clustering the search ends.
-TIE, AGREED = 0.005, 3
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of the search, some of them compared on digits (results/LOG.md)."""
+
+    racers: int = 10  # starts in a race, and sweeps until one wins
+    race_sweeps: int = 15
+    rounds: int = 12  # of swaps in one chain, fewer after so many without improvement
+    patience: int = 4
+    # Swaps proposed in a round, of which some are left after a few sweeps and get further ones.
+    # 40 and 10 of them took twice the time.
+    proposals: int = 20
+    cull_sweeps: int = 2
+    survivors: int = 5
+    final_sweeps: int = 8
+    # Arithmetic granted per square of n_init, so that more chains may also be longer ones: a second
+    # or two for n_init = 2. Large problems get fewer chains and rounds, small ones end before.
+    budget: float = 5e9
+    most_chains: int = 10_000  # however large n_init is: the seeds of all are drawn at once
+    # Candidates share one product while their projections fit in cache: floats per chunk.
+    chunk: int = 1 << 17
+    # Objectives within this share of the lowest are tied, and with so many chains of the same
+    # clustering the search ends.
+    tie: float = 0.005
+    agreed: int = 3
+
+
+RULES = Rules()
 
 Report = Callable[[int, int, int, float], None]
 Ended = tuple[float, Subspaces, Tensor]  # objective, subspaces and labels of a chain
@@ -98,16 +113,17 @@ def find_start(
     """
     if n_init == 1 or problem.k == 1:
         racing = _racers(problem, init if given is None else None, 1, given)
-        only, reached = _winner(*sweep(problem, racing, RACE_SWEEPS))
+        only, reached = _winner(*sweep(problem, racing, RULES.race_sweeps))
         report(1, 1, len(racing.bases), reached)
         return only[0]
-    granted = n_init**2 * BUDGET
-    racers = min(RACERS, max(1, int(granted / 2 // (RACE_SWEEPS * problem.sweep_cost))))
-    race_cost = racers * RACE_SWEEPS * problem.sweep_cost
-    round_cost = (PROPOSALS * CULL_SWEEPS + SURVIVORS * FINAL_SWEEPS) * problem.sweep_cost
-    most = min(n_init, MOST_CHAINS)
-    chains = min(most, max(1, int(granted // (race_cost + ROUNDS * round_cost))))
-    rounds = max(1, min(ROUNDS, int((granted / chains - race_cost) // round_cost)))
+    granted = n_init**2 * RULES.budget
+    racers = min(RULES.racers, max(1, int(granted / 2 // (RULES.race_sweeps * problem.sweep_cost))))
+    race_cost = racers * RULES.race_sweeps * problem.sweep_cost
+    sweeps = RULES.proposals * RULES.cull_sweeps + RULES.survivors * RULES.final_sweeps
+    round_cost = sweeps * problem.sweep_cost
+    most = min(n_init, RULES.most_chains)
+    chains = min(most, max(1, int(granted // (race_cost + RULES.rounds * round_cost))))
+    rounds = max(1, min(RULES.rounds, int((granted / chains - race_cost) // round_cost)))
     return consensus(run_chains(problem, init, Effort(chains, racers, rounds), report, given))
 
 
@@ -146,7 +162,7 @@ def run_chains(
     def listen(done: int, lowest: float) -> tuple[int, float]:
         while not objectives.empty():
             done, lowest = done + 1, min(lowest, objectives.get())
-            report(done, most, PROPOSALS, lowest)
+            report(done, most, RULES.proposals, lowest)
         return done, lowest
 
     ended: list[Ended] = []
@@ -179,26 +195,26 @@ def run_chain(
 ) -> tuple[float, Subspaces]:
     """One race and its swaps: the lowest objective and its subspaces."""
     racing = _racers(problem, init, effort.racers, given)
-    best, lowest = _winner(*sweep(problem, racing, RACE_SWEEPS))
+    best, lowest = _winner(*sweep(problem, racing, RULES.race_sweeps))
     tell(lowest)
     stale = 0
     for _ in range(effort.rounds):
-        proposals, objective = sweep(problem, propose_swaps(problem, best), CULL_SWEEPS)
-        proposals = proposals[objective.argsort()[:SURVIVORS]]
-        leader, objective_now = _winner(*sweep(problem, proposals, FINAL_SWEEPS))
+        proposals, objective = sweep(problem, propose_swaps(problem, best), RULES.cull_sweeps)
+        proposals = proposals[objective.argsort()[: RULES.survivors]]
+        leader, objective_now = _winner(*sweep(problem, proposals, RULES.final_sweeps))
         stale += 1
         if objective_now < lowest * (1 - 1e-6):
             best, lowest, stale = leader, objective_now, 0
         tell(lowest)
-        if stale == PATIENCE:
+        if stale == RULES.patience:
             break
     return lowest, best[0]
 
 
 def settled(ended: list[Ended]) -> bool:
-    """Whether the best chains have found the same clustering AGREED times over."""
-    ended = sorted(ended, key=lambda entry: entry[0])[:AGREED]
-    if len(ended) < AGREED or ended[-1][0] > ended[0][0] * (1 + TIE / 10) + 1e-30:
+    """Whether the best chains have found the same clustering often enough."""
+    ended = sorted(ended, key=lambda entry: entry[0])[: RULES.agreed]
+    if len(ended) < RULES.agreed or ended[-1][0] > ended[0][0] * (1 + RULES.tie / 10) + 1e-30:
         return False
     return all(mutual_information(ended[0][2], other[2]) > 0.999 for other in ended[1:])
 
@@ -206,7 +222,7 @@ def settled(ended: list[Ended]) -> bool:
 def consensus(ended: list[Ended]) -> Subspaces:
     """Of the chains tied for the lowest objective, the one that agrees best with the others."""
     ended = sorted(ended, key=lambda entry: entry[0])
-    tied = [entry for entry in ended if entry[0] <= ended[0][0] * (1 + TIE)]
+    tied = [entry for entry in ended if entry[0] <= ended[0][0] * (1 + RULES.tie)]
     if len(tied) < 3:
         return tied[0][1]
     agreement = [sum(mutual_information(a[2], b[2]) for b in tied) for a in tied]
@@ -286,7 +302,7 @@ def sweep(problem: Problem, candidates: Subspaces, sweeps: int) -> tuple[Subspac
 
 
 def _chunks(problem: Problem, count: int) -> list[slice]:
-    size = max(1, CHUNK // (len(problem.z) * problem.k * problem.p))
+    size = max(1, RULES.chunk // (len(problem.z) * problem.k * problem.p))
     return [slice(begin, begin + size) for begin in range(0, count, size)]
 
 
@@ -371,11 +387,11 @@ def propose_swaps(problem: Problem, best: Subspaces) -> Subspaces:
     residual = (problem.norms - first).clamp(min=0)
     if problem.trim > 0:  # outliers are badly served too; do not chase them
         residual = residual * _near(residual, problem.trim)
-    seeds = draw_rows(residual[None], PROPOSALS, generator)[0]
+    seeds = draw_rows(residual[None], RULES.proposals, generator)[0]
     members = neighbourhood_members(z, seeds, problem.neighbours, problem.affine)
     loss = z.new_zeros(problem.k).index_add_(0, labels, first - second)
     cheap = 1 / (loss + 1e-6 * loss.mean() + torch.finfo(z.dtype).tiny)
-    dropped = draw_rows((cheap / cheap.max())[None], PROPOSALS, generator)[0]
-    rows = torch.arange(PROPOSALS, device=z.device)
+    dropped = draw_rows((cheap / cheap.max())[None], RULES.proposals, generator)[0]
+    rows = torch.arange(RULES.proposals, device=z.device)
     new = local_subspaces(z, members, best.used[0, dropped], problem.affine)
-    return best[rows.new_zeros(PROPOSALS)].replaced((rows, dropped), new)
+    return best[rows.new_zeros(RULES.proposals)].replaced((rows, dropped), new)

@@ -7,6 +7,7 @@ rotates the starts with it. Only directions that a group of samples does not spa
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -14,10 +15,18 @@ from torch import Tensor
 
 from kscn.subspaces.bases import Subspaces
 
-KMEANS_ITERATIONS = 10
-LOCAL_STEPS = 4
-# Share of something else that completes a basis where samples span fewer directions than it has.
-SPARE = 1e-6
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of the starts."""
+
+    kmeans_iterations: int = 10  # Lloyd's, after k-means++: a start needs no more
+    local_steps: int = 4  # power steps on a group of samples, instead of an exact SVD
+    # Share of something else that completes a basis where samples span fewer directions.
+    spare: float = 1e-6
+
+
+RULES = Rules()
 
 
 def k_means_labels(z: Tensor, k: int, starts: int, generator: torch.Generator) -> Tensor:
@@ -38,7 +47,7 @@ def k_means_labels(z: Tensor, k: int, starts: int, generator: torch.Generator) -
         far = norms[:, None] + norms[drawn] - 2 * z @ z[drawn].mT
         nearest = torch.minimum(nearest, far.clamp_(min=0))
     shift = torch.arange(starts, device=z.device) * k
-    for _ in range(KMEANS_ITERATIONS):
+    for _ in range(RULES.kmeans_iterations):
         flat = centres.view(starts * k, d)
         score = 2 * z @ flat.mT - flat.square().sum(dim=1)
         labels = score.view(m, starts, k).argmax(dim=2)
@@ -83,7 +92,7 @@ def local_subspaces(z: Tensor, members: Tensor, used: Tensor, affine: bool) -> S
     mean = group.mean(dim=1)
     if affine:
         group = group - mean[:, None]
-    level = SPARE * z.square().mean().sqrt()
+    level = RULES.spare * z.square().mean().sqrt()
     axes = torch.eye(z.shape[1], used.shape[1], dtype=z.dtype, device=z.device)
     bases, held = _power_steps(group, level * axes)
     # Fewer rows than directions, or equal rows: the first axes have completed the basis. They may
@@ -103,7 +112,7 @@ def _power_steps(group: Tensor, spare: Tensor) -> tuple[Tensor, Tensor]:
     p = spare.shape[-1]
     bases = group[:, :p].mT
     bases = torch.nn.functional.pad(bases, (0, p - bases.shape[2])) + spare
-    for _ in range(LOCAL_STEPS):
+    for _ in range(RULES.local_steps):
         bases = torch.linalg.qr(bases).Q
         bases = group.mT @ (group @ bases) + spare
     bases, triangle = torch.linalg.qr(bases)
@@ -120,8 +129,8 @@ def _completed_at_random(group: Tensor, p: int) -> Tensor:
     shape = (len(group), group.shape[2], p)
     spare = torch.randn(shape, generator=generator, dtype=group.dtype) / shape[1] ** 0.5
     spare = spare.to(group.device)
-    group = group / torch.where(size > 0, size, 1.0)  # of scatter 1, to which SPARE is a share
-    return _power_steps(group, SPARE * spare)[0]
+    group = group / torch.where(size > 0, size, 1.0)  # of scatter 1, to which `spare` is a share
+    return _power_steps(group, RULES.spare * spare)[0]
 
 
 def neighbourhood_starts(

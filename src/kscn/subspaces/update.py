@@ -8,6 +8,7 @@ added over blocks, machines and moves between clusters, which is what makes the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,32 +16,41 @@ from torch import Tensor
 from kscn.errors import InputError
 from kscn.subspaces.bases import Subspaces
 
-# Up to this dimension the full eigendecomposition is as fast as anything.
-SMALL_DIM = 48
-# Extra directions carried along, so that convergence depends on a gap farther down the spectrum.
-GUARD = 20
-# Higher degrees let the top direction drown the others in rounding before they are separated.
-FILTER_DEGREE = 8
-FILTER_CYCLES = 4
-FRESH = 4
-KNOWN = 0.8
-CONVERGED = 1e-9
-# Rounds of subspace iteration where about the leading directions will do.
-ROUGH_ROUNDS = 3
-# Directions that hold less than this share of the largest are the rounding of float32.
-ROUNDING = 1e-7
 GIB = 2**30
-# Of sums: beyond this, their eigenvectors would take hours anyway.
-MOST_BYTES = 8 * GIB
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of the update."""
+
+    small_dim: int = 48  # up to here the full eigendecomposition is as fast as anything
+    # Extra directions carried along: convergence then depends on a gap farther down the spectrum.
+    guard: int = 20
+    # Higher degrees let the top direction drown the others in rounding before they are separated.
+    filter_degree: int = 8
+    filter_cycles: int = 4  # what has not converged by then is decomposed in full
+    fresh: int = 4  # columns drawn anew in a cycle: all others may be orthogonal to a direction
+    # Share of a wanted direction that the other columns held before: where it is less, the fresh
+    # ones brought it in, and there may be more where it is from.
+    known: float = 0.8
+    # Residual as a share of the largest eigenvalue: the result must not depend on the start.
+    converged: float = 1e-9
+    rough_rounds: int = 3  # of subspace iteration where about the leading directions will do
+    # Directions that hold less than this share of the largest are the rounding of float32.
+    rounding: float = 1e-7
+    most_bytes: int = 8 * GIB  # of sums: beyond, their eigenvectors would take hours anyway
+
+
+RULES = Rules()
 
 
 def check_size(n_clusters: int, dim: int) -> None:
     """Refuse a problem whose sums would not fit in memory, before anything is allocated."""
-    needed = int(n_clusters) * dim**2 * 8
-    if needed > MOST_BYTES:
+    needed, most = int(n_clusters) * dim**2 * 8, RULES.most_bytes
+    if needed > most:
         raise InputError(
             f"n_clusters={n_clusters} in {dim} features needs {needed / GIB:.1f} GiB for a "
-            f"{dim} x {dim} matrix per cluster, more than the limit of {MOST_BYTES / GIB:.0f} GiB; "
+            f"{dim} x {dim} matrix per cluster, more than the limit of {most / GIB:.0f} GiB; "
             "reduce the features first, for example by PCA."
         )
 
@@ -140,7 +150,7 @@ class ScatterSums:
             occupied = (self.weight > 1e-12 * self.weight.sum()).cpu()
             which = (self.changed & occupied).nonzero().flatten()
         start = None if self.frame is None else self.frame[which]
-        frame = leading_eigenvectors(self.centred(which), min(p + GUARD, self.dim), start, p)
+        frame = leading_eigenvectors(self.centred(which), min(p + RULES.guard, self.dim), start, p)
         if self.frame is None and len(which) == len(dims):
             self.frame = frame
         elif self.frame is not None:
@@ -191,19 +201,19 @@ def leading_eigenvectors(
     A full decomposition costs d^3. From a `start` (k, d, count) near the answer, Chebyshev-filtered
     subspace iteration is several times cheaper: a polynomial of the matrix that is small on the
     lower part of the spectrum and large on the upper blows the unwanted directions away. The first
-    `wanted` vectors are iterated to CONVERGED, so that the result depends on the matrix and not on
+    `wanted` vectors are iterated to nine digits, so the result depends on the matrix and not on
     the start; what has not converged after a few cycles is decomposed in full.
     """
     d = scatter.shape[-1]
-    if start is None or d <= max(SMALL_DIM, 3 * count):
+    if start is None or d <= max(RULES.small_dim, 3 * count):
         return torch.linalg.eigh(scatter).eigenvectors[..., -count:].flip(-1)
     vectors = start.clone()
     todo = torch.arange(len(scatter))
-    for _ in range(FILTER_CYCLES):
+    for _ in range(RULES.filter_cycles):
         if len(todo) == 0:
             return vectors
         vectors[todo], error = _filter_cycle(scatter[todo], vectors[todo], wanted or count)
-        todo = todo[(error > CONVERGED).cpu()]
+        todo = todo[(error > RULES.converged).cpu()]
     if len(todo):
         vectors[todo] = torch.linalg.eigh(scatter[todo]).eigenvectors[..., -count:].flip(-1)
     return vectors
@@ -216,12 +226,12 @@ def leading_directions(scatter: Tensor, dim: int) -> Tensor:
     and where many directions are wanted it takes a tenth of the time.
     """
     d = scatter.shape[-1]
-    if d <= SMALL_DIM:
+    if d <= RULES.small_dim:
         return torch.linalg.eigh(scatter).eigenvectors[..., -dim:]
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(d, dim, generator=generator, dtype=scatter.dtype).to(scatter.device)
     vectors = scatter @ start
-    for _ in range(ROUGH_ROUNDS - 1):
+    for _ in range(RULES.rough_rounds - 1):
         vectors = scatter @ torch.linalg.qr(vectors).Q
     return torch.linalg.qr(vectors).Q
 
@@ -231,17 +241,18 @@ def _filter_cycle(scatter: Tensor, vectors: Tensor, wanted: int) -> tuple[Tensor
     # The last columns are drawn anew (always the same): a direction to which all the others happen
     # to be orthogonal would stay invisible to them for ever.
     generator = torch.Generator().manual_seed(0)
-    fresh = torch.randn(vectors.shape[-2], FRESH, generator=generator, dtype=vectors.dtype)
+    new = RULES.fresh
+    fresh = torch.randn(vectors.shape[-2], new, generator=generator, dtype=vectors.dtype)
     fresh = fresh.to(vectors.device) / len(fresh) ** 0.5
-    vectors = torch.cat([vectors[..., :-FRESH], fresh.expand(len(vectors), -1, -1)], dim=-1)
+    vectors = torch.cat([vectors[..., :-new], fresh.expand(len(vectors), -1, -1)], dim=-1)
     # The unwanted part of the spectrum is [0, cut]; the top value only scales the recurrence.
     values = (vectors * (scatter @ vectors)).sum(dim=-2)  # Rayleigh quotients (k, count)
     top = values.amax(dim=-1).clamp(min=1e-300)[:, None, None]
-    cut = values[..., :-FRESH].amin(dim=-1)[:, None, None].clamp(min=1e-6 * top)
+    cut = values[..., :-new].amin(dim=-1)[:, None, None].clamp(min=1e-6 * top)
     half = cut / 2
     sigma = first = half / (top - half)
     before, now = vectors, (scatter @ vectors - half * vectors) * (sigma / half)
-    for _ in range(FILTER_DEGREE - 1):
+    for _ in range(RULES.filter_degree - 1):
         following = 1 / (2 / first - sigma)
         step = 2 * (scatter @ now - half * now) * (following / half) - sigma * following * before
         before, now, sigma = now, step, following
@@ -255,8 +266,8 @@ def _filter_cycle(scatter: Tensor, vectors: Tensor, wanted: int) -> tuple[Tensor
     error = torch.linalg.vector_norm(residual, dim=-2).amax(dim=-1)
     error = error / values[..., 0].clamp(min=1e-300)
     # A wanted direction that only the fresh columns brought in: there may be more where it is from.
-    known = (vectors[..., :-FRESH].mT @ found[..., :wanted]).square().sum(dim=-2).amin(dim=-1)
-    return found, torch.where(known < KNOWN, torch.inf, error)
+    known = (vectors[..., :-new].mT @ found[..., :wanted]).square().sum(dim=-2).amin(dim=-1)
+    return found, torch.where(known < RULES.known, torch.inf, error)
 
 
 def _where_told(scatter: Tensor, fresh: Tensor, current: Tensor) -> Tensor:
@@ -266,7 +277,7 @@ def _where_told(scatter: Tensor, fresh: Tensor, current: Tensor) -> Tensor:
     the same on every device.
     """
     values = (fresh * (scatter @ fresh)).sum(dim=-2)
-    told = (values > ROUNDING * values[:, :1]).sum(dim=1).tolist()
+    told = (values > RULES.rounding * values[:, :1]).sum(dim=1).tolist()
     p = fresh.shape[-1]
     for i, count in enumerate(told):
         if count < p:

@@ -7,6 +7,7 @@ explained at the top of paper.toml. Nothing here knows what the parameters mean.
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,22 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+
+@dataclass(frozen=True)
+class Rules:
+    """Which sections a set has, if there are such."""
+
+    few: int = 20_000  # samples below which that is [few-images] or [few-vectors]
+    small: int = 16  # pixels of the shorter side below which images have [small-images]
+
+
+RULES = Rules()
 # The method decides how subspaces are updated; a preset must not say otherwise.
 METHODS: dict[str, dict[str, Any]] = {
     "kscn-s": {"update": "svd"},
     "kscn-g": {"update": "grassmann"},
 }
 DEFAULT = "tuned"
-# Samples below which a set has the section [few-images] or [few-vectors], if there is one.
-FEW = 20_000
-# Pixels of the shorter side below which images have the section [small-images], if there is one.
-SMALL = 16
 # Sections that belong to no named data set.
 _GENERAL = {"common", "images", "few-images", "small-images", "vectors", "few-vectors"}
 
@@ -164,9 +171,9 @@ def _section(
     """The most particular section that there is for the data."""
     kind = "images" if is_image(shape) else "vectors"
     wanted = [] if dataset is None else [dataset, _family(dataset)]
-    if is_image(shape) and min(shape[-2:]) < SMALL:
+    if is_image(shape) and min(shape[-2:]) < RULES.small:
         wanted.append("small-images")
-    if n_samples is not None and n_samples < FEW:
+    if n_samples is not None and n_samples < RULES.few:
         wanted.append(f"few-{kind}")
     wanted.append(kind)
     for name in wanted:

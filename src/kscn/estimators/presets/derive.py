@@ -144,7 +144,7 @@ class _Derivation:
     ) -> None:
         self.found, self.shape, self.k = found, shape, n_clusters
         self.n = 2**31 if n_samples is None else n_samples
-        self.many = self.n >= presets.FEW
+        self.many = self.n >= presets.RULES.few
         # Of each subspace, so that its cluster holds more samples than it has dimensions.
         self.most_dim = max(1, self.n // (RULES.samples_per_dim * n_clusters))
 
@@ -180,7 +180,7 @@ class _Derivation:
         short, long = sorted(self.shape[-2:])
         possible = max(1, int(math.log2(max(1, short))))
         wanted = max(3, math.ceil(math.log2(long / RULES.code_side)))
-        if short < presets.SMALL:  # a third layer would leave too little
+        if short < presets.RULES.small:  # a third layer would leave too little
             depth = min(2, possible)
             return {"channels": [16] * depth, "kernels": [3] * depth, "batch_norm": True}
         depth = min(wanted, possible)
