@@ -158,3 +158,11 @@ def test_clusters_that_no_batch_has_filled_are_told():
     X = np.repeat(np.random.default_rng(0).standard_normal((3, 6)), 20, axis=0)
     with pytest.warns(ConvergenceWarning, match="2 of the 5 clusters ended up empty"):
         quick(n_clusters=5, subspace_dim=1).partial_fit(X)
+
+
+def test_trimming_goes_by_the_batch_however_it_is_read():
+    X, _, _ = make_union_of_subspaces(400, 3, 8, 2, noise=0.05, outliers=0.1, random_state=0)
+    found = [
+        quick(n_init=2, trim=0.15, batch_size=rows).partial_fit(X).subspaces_ for rows in (64, 400)
+    ]
+    np.testing.assert_allclose(*found, atol=1e-5)

@@ -1,5 +1,6 @@
 """`KSCNPlus`: features, start, refinement, and what it refuses."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -275,3 +276,50 @@ def test_lines_through_the_origin_are_told_from_their_halves(k, d):
     model = KSCNPlus(k, random_state=0).fit(X)
     assert clustering_accuracy(y, model.labels_) > 0.95
     assert "flattest" in model.chosen_
+
+
+def test_the_start_has_the_numbers_of_the_result(fitted):
+    model, _, _ = fitted
+    shared = np.zeros((K, K), dtype=int)
+    np.add.at(shared, (model.start_labels_, model.labels_), 1)
+    assert (shared.argmax(axis=1) == np.arange(K)).all()
+
+
+def test_one_cluster_of_images_can_be_saved_and_loaded(tmp_path, short_choice):
+    X, _ = digits()
+    model = quick(n_clusters=1).fit(X)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load_model(tmp_path / "model").predict(X), 0)
+
+
+def test_a_fit_that_cannot_begin_leaves_the_old_model(fitted, tmp_path):
+    model, X, _ = fitted
+    before = model.predict(X[:20])
+    with pytest.raises(KscnError):
+        model.fit(tmp_path / "nothing")
+    np.testing.assert_array_equal(model.predict(X[:20]), before)
+
+
+def test_a_fit_that_fails_leaves_nothing_of_the_old(short_choice):
+    X, _ = digits()
+    model = quick(refine=False).fit(X)
+    with pytest.raises(KscnError, match="contains NaN"):
+        model.fit(np.full_like(X, np.nan))
+    left = {name for name in vars(model) if name.endswith("_")}
+    assert not left & {"labels_", "start_labels_", "confidence_", "chosen_", "selection_"}
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_numpys_answers_are_answers(answer):
+    assert quick(refine=np.bool_(answer))._refines is answer
+
+
+def test_more_clusters_than_can_be_chosen_are_refused_at_once():
+    with pytest.raises(InputError, match="n_clusters=6000 is too many"):
+        KSCNPlus(6000).fit(np.zeros((7000, 2), dtype=np.float32))
+
+
+def test_filters_of_warnings_are_what_they_were(short_choice):
+    before = list(warnings.filters)
+    quick(refine=False).fit(np.random.default_rng(0).random((1200, 5)).round(1))
+    assert warnings.filters == before

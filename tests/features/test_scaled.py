@@ -62,3 +62,31 @@ def test_a_damaged_state_is_refused(config, changes):
     _, arrays = ScaledFeatures().fit(samples()).state()
     with pytest.raises(ModelFileError, match="does not describe a ScaledFeatures"):
         ScaledFeatures.from_state(config, arrays | changes)
+
+
+@pytest.mark.parametrize("shape", [(20, 13), (3, 20, 13)])
+def test_large_images_are_described_by_the_means_of_blocks(shape):
+    x = np.random.default_rng(0).standard_normal((30, *shape)).astype(np.float32)
+    features = ScaledFeatures(largest_side=10).fit(x)
+    z = features.transform(x)
+    plain = ScaledFeatures().fit_transform(x).reshape(-1, 20, 13)
+    blocks = [
+        plain[:, i : i + 2, j : j + 2].mean(axis=(1, 2))
+        for i in range(0, 20, 2)
+        for j in range(0, 13, 2)
+    ]
+    np.testing.assert_allclose(z, np.stack(blocks, axis=1).reshape(30, -1), atol=1e-6)
+    config, arrays = features.state()
+    again = ScaledFeatures.from_state(json.loads(json.dumps(config)), arrays)
+    np.testing.assert_array_equal(again.transform(x), z)
+    np.testing.assert_array_equal(
+        ScaledFeatures(largest_side=20).fit_transform(x).reshape(-1, 20, 13), plain
+    )
+
+
+def test_a_grey_image_may_come_with_its_only_channel():
+    x = np.random.default_rng(0).standard_normal((9, 4, 4))
+    features = ScaledFeatures().fit(x)
+    np.testing.assert_array_equal(features.transform(x[:, None]), features.transform(x))
+    with pytest.raises(InputError, match="samples of shape"):
+        features.transform(np.zeros((9, 2, 4, 4)))

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_iris, load_wine
 from sklearn.decomposition import PCA
 
 from kscn import KSCNPlus, load_model, metrics
-from kscn.stages.candidates import different_units
+from kscn.stages.candidates import RULES, different_units, image_spaces
 
 
 def table(rng, n=90):
@@ -55,3 +56,13 @@ def tried(model):
 )
 def test_columns_of_one_unit_are_left_as_they_are(x, expected):
     assert different_units(x) is expected
+
+
+@pytest.mark.parametrize("shape", [(28, 28), (96, 96), (3, 96, 96), (112, 92), (3, 40, 300)])
+def test_pixels_of_large_images_are_few_enough_for_components(shape):
+    images = np.random.default_rng(0).integers(0, 255, (12, *shape), dtype=np.uint8)
+    spaces, _ = image_spaces(images, torch.device("cpu"))
+    pixels = next(space for space in spaces if space.name.startswith("pixels"))
+    first = pixels.features.steps[0]
+    assert first._n_features_out <= RULES.most_pixels
+    assert (first._n_features_out == np.prod(shape)) == (np.prod(shape) <= RULES.most_pixels)

@@ -71,6 +71,10 @@ class FittedModel:
     _params_of_fit: dict[str, Any]
 
 
+# What scikit-learn knows of the samples before a fit begins.
+OF_INPUT = ("n_features_in_", "feature_names_in_")
+
+
 @dataclass(eq=False, repr=False)
 class SubspaceClusterer(
     FittedModel,
@@ -139,8 +143,8 @@ class SubspaceClusterer(
     def _new_samples(self, X: Any, group: Group) -> Source:
         """The samples of this process for a new fit; one that fails leaves nothing of the old."""
         source = group.part(check.open_samples(self, X, reset=True))
-        for name in ("model_", "labels_"):
-            self.__dict__.pop(name, None)
+        for name in [name for name in vars(self) if name.endswith("_") and name not in OF_INPUT]:
+            del self.__dict__[name]
         return source
 
     def _keep(self, found: Subspaces, labels: NDArray, inertia: float) -> None:

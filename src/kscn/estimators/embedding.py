@@ -18,10 +18,10 @@ from kscn.stages import validation as check
 _RECORDS = 100
 
 
-def encoded_for_fit(estimator: Any, X: Any, group: Group) -> Any:
-    """The embeddings of this process's images for a new fit, and what the encoder is."""
+def encoded_for_fit(estimator: Any, X: Any, group: Group) -> tuple[Any, Encoder]:
+    """The embeddings of this process's images for a new fit, and the encoder."""
     encoder = load_encoder(estimator.encoder).to(check.device(estimator.device))
-    if estimator.refine is True:
+    if estimator._refines:
         raise InputError(
             "refine=True cannot be used with an encoder, which is not trained any further; leave "
             "it at 'auto'."
@@ -34,9 +34,7 @@ def encoded_for_fit(estimator: Any, X: Any, group: Group) -> Any:
     halves = encoder.halves(
         pictures.source, range(first, first + len(own)), progress=_progress(estimator)
     )
-    estimator.image_encoder_ = encoder
-    estimator._encoder_of_fit = encoder.about
-    return group.holding(EmbeddedSource(halves, pictures.source))
+    return group.holding(EmbeddedSource(halves, pictures.source)), encoder
 
 
 def _progress(estimator: Any) -> Any:

@@ -210,10 +210,10 @@ class KSubspaces(SubspaceClusterer):
                 self._sums = ScatterSums.from_spectra(current, *known)
         sums: ScatterSums = self._sums.to(blocks.device)
         labels, distance = assign(blocks, current)[:2]
+        counted = trimmed(labels, distance, self.trim, current.n_clusters)
         for where, z in blocks:
             index = slice(where, where + len(z))
-            counted = trimmed(labels[index], distance[index], self.trim, current.n_clusters)
-            sums.add(z.double(), counted, None if weights is None else weights[index])
+            sums.add(z.double(), counted[index], None if weights is None else weights[index])
         current = sums.subspaces(current.dims.cpu(), current)
         self._sums = sums.to("cpu")  # between batches, for whatever becomes of the estimator
         self._publish(current, sums, blocks)

@@ -1,4 +1,4 @@
-"""`KSCNPlus`: fixed features, k-subspaces that many runs agree on, self-labelled refinement."""
+"""`KSCNPlus`: the most self-consistent of many clusterings, then self-labelled refinement."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -25,7 +27,7 @@ from kscn.modelparts import integer, number, plain
 from kscn.nn import ConvEncoder, network
 from kscn.runtime.group import Group, current_group, place
 from kscn.stages import validation as check
-from kscn.stages.choose import Choose
+from kscn.stages.choose import CHOICE, Choose
 from kscn.stages.refine import REFINEMENT, Refine
 from kscn.stages.run import Fit
 
@@ -39,6 +41,7 @@ class Rules:
 
     # With fewer samples per cluster a network has too little to learn from.
     refine_members: int = 100
+    least_members: int = 4  # in the sample on which clusters are chosen, on average
 
 
 RULES = Rules()
@@ -103,7 +106,8 @@ class KSCNPlus(SubspaceClusterer):
     labels_ : ndarray of shape (n,)
         Cluster of each sample, largest cluster first.
     start_labels_ : ndarray of shape (n,)
-        Clusters before the refinement, numbered likewise.
+        Clusters before the refinement, each with the number of the one in `labels_` with which it
+        shares most members.
     subspaces_ : ndarray of shape (k, d, p)
         Orthonormal bases, in the latent of the encoder or, without refinement, of the features.
     features_ : FeatureChain
@@ -122,7 +126,7 @@ class KSCNPlus(SubspaceClusterer):
         many `spaces`, and the `rival`, the best of another kind than what was taken. Not part of a
         saved model; `kscn fit` writes it to the run.
     subspace_dim_ : int
-        Dimension of the subspaces of the start; 0 if neighbours vote instead.
+        Dimension of the subspaces by which the candidate taken was found; 0 if by neighbours.
     encoder_ : ConvEncoder or None
         The refined network.
     image_encoder_ : Encoder or None
@@ -132,7 +136,7 @@ class KSCNPlus(SubspaceClusterer):
     n_iter_ : int
         Epochs of the refinement.
     history_ : list of dict
-        One record per run, iteration or epoch.
+        One record per round of the search and of the growth, and per epoch.
     random_state_ : int
         The seed used.
     n_features_in_ : int
@@ -146,7 +150,7 @@ class KSCNPlus(SubspaceClusterer):
     (120,)
     """
 
-    # The first three are chosen by the data now, the others are constants of the refinement.
+    # The first three are chosen by the data now, the others are constants.
     _former_params: ClassVar[Mapping[str, Any]] = {
         **dict.fromkeys(("components", "whiten", "subspace_dim")),
         "trim": 0.1,
@@ -192,27 +196,35 @@ class KSCNPlus(SubspaceClusterer):
         fit = Fit(self, source, group)
         stages = self.stages(place(source)[1])
         fit.run(stages)
-        self.start_labels_ = stages[0].found[1]
         self._keep(*stages[-1].found)
+        self.start_labels_ = _numbered_like(self.labels_, stages[0].found[1], self.n_clusters)
         return self
 
     def stages(self, n_samples: int) -> list[Choose | Refine]:
         """The stages of a fit of so many samples, in order."""
         many = n_samples >= RULES.refine_members * self.n_clusters
-        wanted = self.refine is True or (self.refine == "auto" and self._takes_images and many)
+        wanted = self._refines or (self.refine == "auto" and self._takes_images and many)
+        wanted &= self.n_clusters > 1  # or there is nothing to tell apart
         choose = Choose(self, refined=wanted)
         return [choose, Refine(self, choose)] if wanted else [choose]
+
+    @property
+    def _refines(self) -> bool:
+        """Whether the refinement was asked for, whatever comes of it."""
+        return self.refine != "auto" and bool(self.refine)
 
     @property
     def _takes_images(self) -> bool:
         return len(self.model_.shape) == 3
 
     def _new_samples(self, X: Any, group: Group) -> Source:
-        self.image_encoder_: PretrainedEncoder | None = None
-        self._encoder_of_fit: dict[str, Any] | None = None
+        encoder: PretrainedEncoder | None = None
         if self.encoder is not None:
-            X = encoded_for_fit(self, X, group)
-        return super()._new_samples(X, group)
+            X, encoder = encoded_for_fit(self, X, group)
+        source = super()._new_samples(X, group)
+        self.image_encoder_ = encoder
+        self._encoder_of_fit: dict[str, Any] | None = encoder.about if encoder else None
+        return source
 
     # Using the fitted model ---------------------------------------------------------------------
 
@@ -237,7 +249,12 @@ class KSCNPlus(SubspaceClusterer):
 
     def _check_params(self, n_samples: int) -> None:
         check.parameters(self, n_samples, least=2)
-        if self.refine is True and "model_" in vars(self) and not self._takes_images:
+        if self.n_clusters > CHOICE.most // RULES.least_members:
+            raise InputError(
+                f"n_clusters={self.n_clusters} is too many: clusters are chosen on a sample of at "
+                f"most {CHOICE.most}, with at least {RULES.least_members} for each; use KSubspaces."
+            )
+        if self._refines and "model_" in vars(self) and not self._takes_images:
             raise InputError(
                 "refine=True needs images, (n, h, w) or (n, c, h, w); leave it at 'auto'."
             )
@@ -275,3 +292,10 @@ class KSCNPlus(SubspaceClusterer):
                 fitted.get("image_encoder", model.params.get("image_encoder"))
             ),
         }
+
+
+def _numbered_like(labels: NDArray, other: NDArray, k: int) -> NDArray:
+    """`other` with each of its k clusters numbered like that of `labels` which it shares most."""
+    shared = np.zeros((k, k), dtype=np.int64)
+    np.add.at(shared, (other, labels), 1)
+    return linear_sum_assignment(-shared)[1].astype(other.dtype)[other]

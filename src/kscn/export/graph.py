@@ -101,7 +101,7 @@ def _features(model: Any) -> nn.Module:
 def _module(step: FeatureMap) -> nn.Module:
     """One step of features as a module."""
     if isinstance(step, ScaledFeatures):
-        return step.scaling_
+        return step.module()
     if isinstance(step, VotedFeatures):
         return step.votes_
     assert isinstance(step, PCAFeatures)

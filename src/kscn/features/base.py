@@ -148,7 +148,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         if reset:
             self._check_params()
             self.sample_shape_ = source.shape
-        elif source.shape != self.sample_shape_:
+        elif _without_channel(source.shape) != _without_channel(self.sample_shape_):
             if len(source.shape) == len(self.sample_shape_) == 1:
                 raise InputError(
                     f"X has {source.shape[0]} features, but {type(self).__name__} is expecting "
@@ -159,6 +159,11 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
                 f"samples of shape {self.sample_shape_}; give samples of that shape."
             )
         return source
+
+
+def _without_channel(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a grey image with or without its only channel."""
+    return shape[1:] if len(shape) == 3 and shape[0] == 1 else shape
 
 
 class FeatureSource(OnDevice):

@@ -46,12 +46,23 @@ class ScaledFeatures(FeatureMap):
     That is one number for all features, so directions keep their relative sizes, and squares are
     far from the ends of float32.
 
+    Parameters
+    ----------
+    largest_side : int, optional
+        Images with a longer side are made smaller, by the mean over square blocks of pixels.
+
     Attributes
     ----------
     scaling_ : InputScaling
     """
 
     scaling_: InputScaling
+    _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {
+        "largest_side": (Integer(8), None)
+    }
+
+    def __init__(self, largest_side: int | None = None) -> None:
+        self.largest_side = largest_side
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find mean and deviation of the samples X, which are read once."""
@@ -66,15 +77,31 @@ class ScaledFeatures(FeatureMap):
 
     def _prepare(self, scaling: InputScaling) -> Self:
         self.scaling_ = scaling.to(self.device)
+        self._params_of_fit = self.get_params()
+        shape, block = self.sample_shape_, 1
+        if self.largest_side is not None and len(shape) > 1:
+            block = _block_side(shape, self.largest_side)
         self._n_features_out = self.n_features_in_
+        self._module: nn.Module = self.scaling_
+        if block > 1:
+            images = (math.prod(shape[:-2]), *shape[-2:])
+            means = nn.AvgPool2d(block, ceil_mode=True, count_include_pad=False)
+            self._module = nn.Sequential(
+                self.scaling_, nn.Unflatten(1, images), means, nn.Flatten()
+            )
+            self._n_features_out = math.prod((*shape[:-2], *_reduced(shape, block)))
         return self
+
+    def module(self) -> nn.Module:
+        """What leads from samples (n, d) to features, as a module."""
+        return self._module
 
     def _input_dtype(self, stored: np.dtype) -> np.dtype:
         # Integers too are scaled in float64, whatever their size.
         return np.dtype("f4" if stored.kind == "f" and stored.itemsize <= 4 else "f8")
 
     def _apply(self, samples: Tensor) -> Tensor:
-        return self.scaling_(samples.reshape(len(samples), -1))
+        return self._module(samples.reshape(len(samples), -1))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -82,9 +109,9 @@ class ScaledFeatures(FeatureMap):
         return tags
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
-        """The shape of samples; shift and factor."""
+        """Settings and the shape of samples; shift and factor."""
         arrays = {name: tensor.cpu().numpy() for name, tensor in self.scaling_.state_dict().items()}
-        return {"shape": list(self.sample_shape_)}, arrays
+        return {"params": self._params_of_fit, "shape": list(self.sample_shape_)}, arrays
 
     def _restore(self, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> None:
         self.sample_shape_ = shape_of(config, "shape")
@@ -151,9 +178,8 @@ class ScatteringFeatures(FeatureMap):
                 f"X has samples of shape {shape}; scattering needs images, so give an array of "
                 "shape (n, height, width) or (n, channels, height, width)."
             )
-        longest = max(shape[-2:])
-        self._block = math.ceil(longest / min(longest, self.largest_side or longest))
-        self._reduced = tuple(math.ceil(side / self._block) for side in shape[-2:])
+        self._block = _block_side(shape, self.largest_side or max(shape[-2:]))
+        self._reduced = _reduced(shape, self._block)
         if isinstance(self.J, str):
             side = min(self._reduced)
             self._fit_size(max(2 if side >= 8 else 1, round(math.log2(side / 4))))
@@ -188,7 +214,7 @@ class ScatteringFeatures(FeatureMap):
     def _apply(self, samples: Tensor) -> Tensor:
         y, x = np.subtract(self._padded, self._reduced).tolist()
         images, exponents = _at_unit_scale(samples)
-        if self._block > 1:  # blocks at the edge that are not full have a mean as well
+        if self._block > 1:
             images = nn.functional.avg_pool2d(
                 images, self._block, ceil_mode=True, count_include_pad=False
             )
@@ -207,6 +233,17 @@ class ScatteringFeatures(FeatureMap):
     def _restore(self, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> None:
         self.sample_shape_ = shape_of(config, "shape")
         self._prepare()
+
+
+def _block_side(shape: tuple[int, ...], largest_side: int) -> int:
+    """The side of square blocks whose means make an image no longer than `largest_side`."""
+    longest = max(shape[-2:])
+    return math.ceil(longest / min(longest, largest_side))
+
+
+def _reduced(shape: tuple[int, ...], block: int) -> tuple[int, ...]:
+    """Height and width of the means; blocks at the edge that are not full have one as well."""
+    return tuple(math.ceil(side / block) for side in shape[-2:])
 
 
 def _at_unit_scale(samples: Tensor) -> tuple[Tensor, Tensor]:

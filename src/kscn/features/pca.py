@@ -32,8 +32,9 @@ class Rules:
     rows: int = 256
     # Columns of the covariance computed together; what lies below them is known by symmetry.
     strip: int = 512
-    # Samples of fewer bytes than this, and fewer than features, are taken into memory at once.
-    few_bytes: int = 2**29
+    # Samples of fewer bytes than this, at most half as many as features, are taken into memory at
+    # once: 6,000 samples of 40,000 features are.
+    few_bytes: int = 2**31
     most_features: int = 16384  # beyond, the covariance takes more than 2 GiB
     # Of more than so many features, up to one direction in so few are found by some rounds of
     # subspace iteration with a share of directions more than are wanted (Halko, Martinsson, Tropp
@@ -116,7 +117,7 @@ class PCAFeatures(FeatureMap):
         if d > COMPONENTS.most_features and not few:
             raise InputError(
                 f"X has {d} features, whose covariance would take {8 * d**2 / 2**30:.0f} GiB; give "
-                f"at most {COMPONENTS.most_features}, for example smaller images or more scales J."
+                f"at most {COMPONENTS.most_features}, for example smaller images or fewer columns."
             )
         if n < 2:
             raise InputError(f"n_samples={n}: a variance needs at least 2 samples.")
@@ -155,7 +156,7 @@ class PCAFeatures(FeatureMap):
         check_finite(rows, "X")
         rows = rows.reshape(len(rows), -1).astype(np.float64)
         mean = rows.mean(axis=0) if self.centre else np.zeros(rows.shape[1])
-        rows = rows - mean
+        rows -= mean
         products = rows @ rows.T / (len(rows) - 1)
         if not np.isfinite(products).all():
             raise _too_large("X")

@@ -49,7 +49,8 @@ def maps_of(shape: tuple[int, int], J: int, L: int) -> tuple[int, tuple[int, int
         raise InputError(f"shape={shape!r} must be the height and width of the images.")
     told = f"images of {sizes[0]} x {sizes[1]} pixels"
     if min(sizes) < 2 ** min(J, 62):
-        raise InputError(f"{told} are smaller than 2**{J}; lower J={J} or enlarge the images.")
+        other = f"lower J={J} or enlarge them" if J > 1 else "give them as vectors (n, d)"
+        raise InputError(f"{told} are smaller than 2**{J}; {other}.")
     height, width = _padded(shape, J)
     numbers = 4 * (height**2 + width**2) + height * width * L * J * (J + 1) // 2
     if numbers > RULES.most_numbers:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
@@ -81,14 +83,23 @@ def seeded_eigsh(
     return eigsh(operator, count, which=which, **settings)
 
 
+@contextmanager
+def empty_clusters_allowed() -> Iterator[None]:
+    """Let k-means find fewer clusters than it was asked for, without a warning.
+
+    For functions that deal with empty clusters themselves. Filters of warnings are those of the
+    whole process: they are set around threads, not in them.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
 def spectral_clusters(vectors: NDArray, k: int, seed: int = 0) -> NDArray:
     """k clusters of the rows of an embedding (n, m), which are brought to unit length first."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     rows = vectors / np.where(length > 0, length, 1.0)
-    with warnings.catch_warnings():
-        # Fewer different rows than clusters leave some empty, which whoever asked deals with.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return KMeans(k, n_init=RULES.starts, random_state=seed).fit_predict(rows)
+    return KMeans(k, n_init=RULES.starts, random_state=seed).fit_predict(rows)
 
 
 def graph_clusters(graph: sparse.csr_array, k: int, seed: int = 0) -> NDArray:

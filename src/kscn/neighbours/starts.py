@@ -16,7 +16,7 @@ from torch import Tensor
 
 from kscn.neighbours.graph import Neighbours, graph_size, nearest, similarity_graph
 from kscn.neighbours.local import affordable, local_subspace_clusters
-from kscn.neighbours.spectral import graph_clusters
+from kscn.neighbours.spectral import empty_clusters_allowed, graph_clusters
 from kscn.subspaces import ScatterSums, Subspaces
 from kscn.subspaces.search import Problem, candidate_labels, initial_candidates, sweep
 
@@ -38,6 +38,7 @@ class Rules:
 RULES = Rules()
 
 
+@empty_clusters_allowed()
 def graph_starts(problem: Problem, kind: str) -> Subspaces:
     """A start (1, k, d, p) of the kind "neighbours" or "ensemble" for a search, on some samples."""
     seed = int(torch.randint(2**31, (1,), generator=problem.generator))

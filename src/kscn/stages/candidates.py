@@ -1,10 +1,10 @@
 """Candidates: cheap clusterings of a sample, by several methods in several spaces.
 
-*Spaces* are descriptions of the same samples. Groups may lie around points (distances), near
-subspaces through the origin (lines), near subspaces through the mean at unit norm (components), or
-differ only in directions of little variance (whitened). Images have all of these twice, of their
-pixels and of their scattering coefficients. All are computed from the principal components of a
-sample.
+*Spaces* are descriptions of the same samples. Groups may lie near subspaces through the mean at
+unit norm (components), or differ only in directions of little variance (whitened). Images have
+these two kinds twice, of their pixels and of their scattering coefficients. Vectors have two more:
+groups may lie around points (distances) or near subspaces through the origin (lines). All are
+computed from the principal components of a sample.
 
 In every space: spectral clustering of the neighbour graph, by distance and by angle; k-means; and
 k-subspaces; for few vectors, spectral clustering of local subspaces. Of several spaces together:
@@ -49,6 +49,7 @@ class Rules:
     # What an image shows as a whole survives at this size, and scattering takes a sixteenth of the
     # time that it takes at twice of it (177 images a second of one core at 64, 11 at 112).
     largest_side: int = 64
+    most_pixels: int = 2**12  # numbers of an image that is described by its pixels
     # Components at unit norm, and numbers of components that are whitened.
     plain: int = 150
     whitened: tuple[int, ...] = (30, 60, 300)
@@ -103,11 +104,25 @@ def image_spaces(images: NDArray, device: torch.device) -> Described:
     """Spaces of the pixels and of the scattering coefficients of images (m, [c,] h, w)."""
     found, described = [], {}
     scattering = ScatteringFeatures(largest_side=RULES.largest_side)
-    for name, first in (("scattering", scattering), ("pixels", ScaledFeatures())):
+    pixels = ScaledFeatures(largest_side=_pixel_side(images.shape[1:]))
+    for name, first in (("scattering", scattering), ("pixels", pixels)):
         first.to(device).fit(images)
         described[first] = first.transform(images)
         found += _component_spaces(name, first, described[first], device)
     return found, described
+
+
+def _pixel_side(shape: tuple[int, ...]) -> int | None:
+    """The longer side of images ([c,] h, w) after the reduction of their pixels, if they need one.
+
+    Larger images say the same at a lower resolution, and components of all their pixels would take
+    too long.
+    """
+    *channels, height, width = shape
+    block = 1
+    while math.prod(channels) * -(-height // block) * -(-width // block) > RULES.most_pixels:
+        block += 1
+    return None if block == 1 else max(8, -(-max(height, width) // block))
 
 
 def vector_spaces(vectors: NDArray, device: torch.device) -> Described:

@@ -124,7 +124,7 @@ class Refine(Stage):
         model.network = averaged.requires_grad_(False)
         model.eval()
         self.found = refinement.numbered()[:3]
-        if self.estimator.refine is not True:
+        if not self.estimator._refines:
             features = fit.group.holding(wide.to(fit.device).source(fit.source))
             if not better(features, self.found[1], start.labels, self.estimator.n_clusters, fit):
                 self._take_back(start, fit)

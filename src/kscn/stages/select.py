@@ -19,6 +19,7 @@ from torch import Tensor
 from kscn.neighbours import Neighbours, View, consensus, self_consistency
 from kscn.neighbours.consistency import Consistency, margin, neighbour_consistency
 from kscn.neighbours.heldout import HELD_OUT, energies, random_rank, unexplained
+from kscn.neighbours.spectral import empty_clusters_allowed
 from kscn.parallel import side_by_side
 from kscn.stages.candidates import LAYOUT, Candidate, Space, candidates, laid_out, neighbours_of
 from kscn.stages.grow import GROWTH, dimensions
@@ -84,6 +85,7 @@ class Selection:
         return self.best.candidate.labels
 
 
+@empty_clusters_allowed()
 def select(
     spaces: Sequence[Space],
     rows: NDArray,
