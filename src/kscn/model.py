@@ -79,7 +79,7 @@ class SubspaceModel(nn.Module):
         return Subspaces(self.bases, (self.offsets - self.shift).to(self.bases.dtype))
 
     def set_subspaces(self, found: Subspaces, shift: Tensor | None = None) -> None:
-        """Take over what a fit found, on the CPU: a fitted model holds no memory of a device."""
+        """Take over what a fit found, on the CPU; the other parts stay where the fit has them."""
         self.bases = found.bases.cpu()
         self.shift = None if shift is None else shift.cpu()
         if found.offsets is not None and self.shift is not None:

@@ -54,14 +54,14 @@ class KSCNPlus(SubspaceClusterer):
     1. *Candidates.* A sample is described in several ways (pixels and wavelet scattering of images;
        vectors by distances, by angles, whitened) and clustered by several methods in each:
        spectral clustering of the neighbour graph and a layout of it, k-means, k-subspaces. Each
-       candidate is measured by how well its members find back to their cluster out of fold, what
-       the good ones have in common is one more, and the best is taken.
+       candidate has a self-consistency, which needs no labels (see `confidence_`); the consensus of
+       the good ones is one more candidate, and the best is taken.
     2. *Start.* Where subspaces describe the clusters they grow and label all samples, every sample
        by subspaces that it had no part in; elsewhere the nearest of the sample vote.
     3. *Refinement* (images). An encoder learns to put altered views of an image into the subspace
        of the image, from the clearest images first. Then it learns what it and the subspaces of
        the features, fitted to its clusters, hold together. Its clusters replace those of the start
-       if their members find back as well.
+       unless they are clearly less self-consistent.
 
     Time is linear in the number of samples, and samples are read in batches.
 
@@ -77,7 +77,7 @@ class KSCNPlus(SubspaceClusterer):
         Runs of k-subspaces per space and dimension.
     refine : bool or "auto", default="auto"
         Whether to refine; "auto" does for images of which there are 100 per cluster, and keeps the
-        result only if its members find back to their cluster as well as before.
+        result unless it is clearly less self-consistent than before.
     epochs : int or "auto", default="auto"
         Of the refinement; "auto" takes more for fewer samples.
     augment : "elastic", "affine", dict or callable, default="elastic"
@@ -113,9 +113,9 @@ class KSCNPlus(SubspaceClusterer):
     features_ : FeatureChain
         From samples to the features of the start.
     confidence_ : float
-        How well members of the clusters chosen find back to them, from 0 to 1: in the two
-        spaces in which most neighbours agree, the share that Gaussians of other folds send back
-        times the share of neighbours that are of the same cluster.
+        Self-consistency of the clusters chosen, from 0 to 1: the share of members that Gaussians
+        fitted to other folds assign to their own cluster, times the share of nearest neighbours
+        in the same cluster, both in the two spaces in which most neighbours agree.
     chosen_ : str
         Which candidate was taken, in words.
     selection_ : Selection

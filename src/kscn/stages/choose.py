@@ -1,7 +1,7 @@
 """The first stage of a `KSCNPlus` fit: clusters of a sample, chosen among many, for all samples.
 
-The sample is clustered by several methods in several spaces, and what its members find back to best
-is taken (`kscn.stages.select`). If subspaces describe it, they grow on more samples and label
+The sample is clustered by several methods in several spaces, and the most self-consistent result is
+taken (`kscn.stages.select`). If subspaces describe it, they grow on more samples and label
 everything. If not, the nearest of the sample vote.
 """
 

@@ -204,7 +204,7 @@ class Refine(Stage):
 
 
 def better(features: Source, new: NDArray, old: NDArray, k: int, fit: Fit) -> bool:
-    """Whether members of new clusters find back at least as well as those of the old ones."""
+    """Whether new clusters are as self-consistent as the old ones, up to the bias against them."""
     rows = drawn_rows(len(new), CHOICE.sample, fit.seed)
     z = sample(features, rows, fit.device, fit.group).float()
     view = View(z, nearest(z, CONSISTENCY.asked).index)

@@ -1,4 +1,4 @@
-"""One clustering out of many candidates, by how well samples find back to their cluster.
+"""The most self-consistent of many candidate clusterings.
 
 Candidates are weighted by their self-consistency (`kscn.neighbours.consistency`), and what they
 have in common is one more candidate. The best of them all are then assigned anew by subspaces that
@@ -94,7 +94,7 @@ def select(
     seed: int,
     on_record: Callable[[dict[str, Any]], object] = lambda _: None,
 ) -> Selection:
-    """The clustering of the sample whose members find back best."""
+    """The most self-consistent clustering of the sample."""
     device = spaces[0].z.device
     near = list(side_by_side(lambda space: neighbours_of(space, k), spaces, device))
     judges = [(s, View(s.z, n.index)) for s, n in zip(spaces, near, strict=True) if s.judges]
