@@ -42,6 +42,14 @@ def tried(model):
     return model.selection_.tried
 
 
+def many_columns():
+    """Thousands of correlated columns, and one in other units."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((40, 1)) + rng.standard_normal((40, 4000))
+    x[:, 7] *= 1e4
+    return x
+
+
 @pytest.mark.parametrize(
     ("x", "expected"),
     [
@@ -49,10 +57,11 @@ def tried(model):
         (load_iris().data, False),  # all of them centimetres
         (PCA(10).fit_transform(load_wine().data), False),  # rotated: no column has a unit
         (np.random.default_rng(0).standard_normal((50, 6)), False),
+        (many_columns(), True),
         (np.ones((20, 5)), False),
         (np.zeros((4, 1)), False),
     ],
-    ids=["wine", "iris", "components", "noise", "constant", "one column"],
+    ids=["wine", "iris", "components", "noise", "many", "constant", "one column"],
 )
 def test_columns_of_one_unit_are_left_as_they_are(x, expected):
     assert different_units(x) is expected

@@ -60,6 +60,7 @@ class Rules:
     few_columns: float = 2.0
     apart: float = 6.0
     correlated: float = 0.01
+    compared: int = 1000  # columns at most whose correlations are computed
     # Neighbours in a graph, as shares of the root of the members of a usual cluster.
     neighbours: tuple[float, ...] = (0.5, 0.9)
     # More coordinates than clusters, as a share of k, damped by this power of their eigenvalues:
@@ -169,7 +170,8 @@ def different_units(vectors: NDArray) -> bool:
         return False
     if variance.sum() ** 2 >= RULES.few_columns * (variance**2).sum():
         return False
-    squared = np.corrcoef(varying, rowvar=False) ** 2
+    every = math.ceil(len(variance) / RULES.compared)
+    squared = np.corrcoef(varying[:, ::every], rowvar=False) ** 2
     chance = 1 / len(varying)  # of the square of a correlation
     return float(squared[~np.eye(len(squared), dtype=bool)].mean()) > RULES.correlated + chance
 
