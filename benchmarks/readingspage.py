@@ -27,6 +27,10 @@ Written by `python benchmarks/paper_readings.py --page` from `results/paper_read
 edit. Scores are ACC / NMI in per cent. The paper has {paper}.
 """
 
+STILL_TO_BE_MADE = """\
+The runs are still to be made, by `python benchmarks/paper_readings.py`: no cell is measured yet.
+"""
+
 FACTORS_TEXT = """\
 ## The readings
 
@@ -62,7 +66,8 @@ def _introduction(cells: Cells) -> str:
     samples = " or ".join(f"{count:,}" for count in sorted(counts))
     told = [f"{acc:.2f} / {nmi:.2f} on {TITLES[name]}" for name, (acc, nmi) in PAPER.items()]
     whole = "the 10,000 test" if counts == {10_000} else f"the first {samples} test"
-    return INTRODUCTION.format(samples=whole, paper=" and ".join(told))
+    introduction = INTRODUCTION.format(samples=whole, paper=" and ".join(told))
+    return introduction if cells else f"{introduction}\n{STILL_TO_BE_MADE}"
 
 
 def _factors() -> str:
