@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from kscn.errors import TrainingError
 from kscn.model import SubspaceModel
@@ -204,8 +204,8 @@ class Trainer:
         if averaged[0].is_floating_point():  # counters among the buffers have no average
             # Not the argument, which is on the device.
             passed = float(self.averaged.n_averaged)
-            share = 1 - min(self.average, (1 + passed) / (10 + passed))
-            torch._foreach_lerp_(averaged, current, share)
+            kept = min(self.average, (1 + passed) / (10 + passed))
+            get_ema_multi_avg_fn(kept)(averaged, current, _)
 
     def _samples(self, own: int) -> float:
         """Samples of this step in all processes, from our `own`; only the last has to be asked."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_feature_names
+from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from kscn.constraints import check_parameters
@@ -26,7 +26,8 @@ def open_samples(estimator: Any, X: Any, reset: bool) -> Source:
     """X as a source, with scikit-learn's bookkeeping of feature names and their number."""
     name = type(estimator).__name__
     source = as_source(X)
-    _check_feature_names(estimator, X, reset=reset)
+    # Names only: samples may have any shape, and be read from a file.
+    validate_data(estimator, X, reset=reset, skip_check_array=True, ensure_2d=False)
     features = int(np.prod(source.shape))
     if reset:
         estimator.n_features_in_ = features
