@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -106,8 +104,7 @@ class KSCNPlus(SubspaceClusterer):
     labels_ : ndarray of shape (n,)
         Cluster of each sample, largest cluster first.
     start_labels_ : ndarray of shape (n,)
-        Clusters before the refinement, each with the number of the one in `labels_` with which it
-        shares most members.
+        Clusters before the refinement, each with the number that it has in `labels_`.
     subspaces_ : ndarray of shape (k, d, p)
         Orthonormal bases, in the latent of the encoder or, without refinement, of the features.
     features_ : FeatureChain
@@ -197,7 +194,7 @@ class KSCNPlus(SubspaceClusterer):
         stages = self.stages(place(source)[1])
         fit.run(stages)
         self._keep(*stages[-1].found)
-        self.start_labels_ = _numbered_like(self.labels_, stages[0].found[1], self.n_clusters)
+        self.start_labels_ = stages[-1].start_labels
         return self
 
     def stages(self, n_samples: int) -> list[Choose | Refine]:
@@ -292,10 +289,3 @@ class KSCNPlus(SubspaceClusterer):
                 fitted.get("image_encoder", model.params.get("image_encoder"))
             ),
         }
-
-
-def _numbered_like(labels: NDArray, other: NDArray, k: int) -> NDArray:
-    """`other` with each of its k clusters numbered like that of `labels` which it shares most."""
-    shared = np.zeros((k, k), dtype=np.int64)
-    np.add.at(shared, (other, labels), 1)
-    return linear_sum_assignment(-shared)[1].astype(other.dtype)[other]

@@ -150,6 +150,11 @@ class Choose(Stage):
         self.start = Start(bases, labels, state.facts["inertia"], state.tensors.get("doubt"))
 
     @property
+    def start_labels(self) -> NDArray:
+        """Those of the start, which nothing has refined."""
+        return self.found[1]
+
+    @property
     def found(self) -> tuple[Subspaces, NDArray, float]:
         """Subspaces, labels and inertia."""
         assert self.start is not None

@@ -37,7 +37,7 @@ from kscn.runtime.checkpoint import State
 from kscn.runtime.device import placed, seeded
 from kscn.runtime.folds import drawn
 from kscn.runtime.group import ALONE, Group, place, send_module
-from kscn.runtime.labels import in_order
+from kscn.runtime.labels import Numbered, in_order
 from kscn.stages.alternate import Alternation, Epoch
 from kscn.stages.choose import (
     CHOICE,
@@ -123,7 +123,7 @@ class Refine(Stage):
         averaged, model.latent = refinement.trainer.encoding
         model.network = averaged.requires_grad_(False)
         model.eval()
-        self.found = refinement.numbered()[:3]
+        self._keep(refinement.numbered())
         if not self.estimator._refines:
             features = fit.group.holding(wide.to(fit.device).source(fit.source))
             if not better(features, self.found[1], start.labels, self.estimator.n_clusters, fit):
@@ -146,7 +146,15 @@ class Refine(Stage):
         features = held_features(model.features.to(fit.device), fit.source, fit.group)
         blocks = Blocks(features, torch.float32, fit.device)
         subspaces = start.subspaces.to(torch.float32, fit.device)
-        self.found = in_order(blocks, subspaces, fit.group)[:3]
+        self._keep(in_order(blocks, subspaces, fit.group))
+
+    def _keep(self, numbered: Numbered) -> None:
+        self.found, self.order = numbered[:3], numbered.order
+
+    @property
+    def start_labels(self) -> NDArray:
+        """Labels before the refinement, in the numbers that clusters have after it."""
+        return self.order.argsort().numpy().astype(np.int32)[self._start[0].labels]
 
     def _refinement(self, fit: Fit, epochs: int) -> Refinement:
         """The refinement where it begins."""
