@@ -1,7 +1,7 @@
 """Fits made short, for tests of what happens before and after them.
 
 `kscn` makes a `KSCN` that is fitted in a moment. `choices` shortens the choice of `KSCNPlus`, which
-weighs some sixty candidates in up to eight spaces: that takes seconds even for a hundred samples.
+weighs some thirty candidates in up to eight spaces: that takes seconds even for a hundred samples.
 Every kind of space, candidate and judgement stays, once and in few dimensions. What the choice
 itself finds is tested in `estimators/test_plus.py`, and the search for a start in
 `subspaces/test_search.py`, at full length.
@@ -9,7 +9,7 @@ itself finds is tested in `estimators/test_plus.py`, and the search for a start 
 
 from dataclasses import replace
 
-SHORT = {"neighbours": (0.5,), "dims": (5,), "kmeans_starts": 1, "plain": 20, "whitened": (15,)}
+SHORT = {"dim": 5, "kmeans_starts": 1, "plain": 20, "whitened": (15,)}
 
 
 def choices(change=setattr):
@@ -17,6 +17,22 @@ def choices(change=setattr):
     from kscn.stages import candidates  # and torch with it, which not all tests need
 
     change(candidates, "RULES", replace(candidates.RULES, **SHORT))
+
+
+def moons(n):
+    """Two arcs that reach into each other: neighbours tell them apart, and no subspaces do."""
+    from sklearn.datasets import make_moons
+
+    x, y = make_moons(n, noise=0.05, random_state=0)
+    return x.astype("f4"), y
+
+
+def samples(change=setattr, sample=80, most=160):
+    """Make candidates from few samples, and layouts of so few more, in every choice from now on."""
+    from kscn.stages import choose, select
+
+    change(choose, "CHOICE", replace(choose.CHOICE, sample=sample, most=most))
+    change(select, "RULES", replace(select.RULES, laid_out=sample))
 
 
 def searches():

@@ -78,6 +78,10 @@ def test_noise_ends_alike_in_two_processes(results):
         assert subspace_angles(a, b).max() < 1e-4
 
 
+def test_a_layout_of_more_samples_is_the_same_in_two_processes(results):
+    np.testing.assert_array_equal(results[2]["more.labels"], results[1]["more.labels"])
+
+
 @pytest.mark.parametrize("case", ["separation", "svd", "grassmann", "plus"])
 def test_all_processes_hold_the_same_network(results, case):
     first, second = results[2][f"{case}.weights"]

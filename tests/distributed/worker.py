@@ -171,6 +171,15 @@ def noise():
     found["noise.labels"], found["noise.bases"] = model.labels_, model.subspaces_
 
 
+def more():
+    """Two arcs, of which more are laid out than candidates are made from."""
+    samples, _ = short.moons(201)
+    model = KSCNPlus(2, starts=1, random_state=0).fit(samples)
+    assert model.chosen_ == "layout, 160 samples (best spaces)", model.chosen_
+    np.testing.assert_array_equal(model.predict(samples), model.labels_)
+    found["more.labels"] = model.labels_
+
+
 def refusals():
     """What cannot be shared out is refused in all processes alike."""
     for call in (
@@ -196,6 +205,8 @@ def everything(change=setattr):
     short.choices(change)
     noise()
     plus()
+    short.samples(change)
+    more()
     if current_group().size > 1:
         refusals()
     return found

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import make_blobs, make_circles
 
 from kscn.data import make_union_of_subspaces
 from kscn.metrics import clustering_accuracy
@@ -44,3 +45,27 @@ def test_layouts_of_joint_graphs_are_tried_where_there_are_enough_samples():
     fewer = [type(s)(s.name, s.features, s.wide, s.z[:500], s.lines, s.judges) for s in spaces]
     found = select(fewer, np.arange(500), 4, 2, 0)
     assert all(one.candidate.kind != LAYOUT for one in found.tried)
+
+
+def blobs(seed):
+    return make_blobs(600, centers=4, random_state=seed)
+
+
+def circles(seed):
+    return make_circles(600, noise=0.04, factor=0.5, random_state=seed)
+
+
+def crossing_lines(seed):
+    rng = np.random.default_rng(seed)
+    y, along = rng.integers(2, size=600), rng.normal(size=(600, 1))
+    ways = np.array([[1.0, 0.2], [-0.3, 1.0]])
+    return along * ways[y] + 0.02 * rng.normal(size=(600, 2)), y
+
+
+@pytest.mark.parametrize("draw", [blobs, circles, crossing_lines])
+@pytest.mark.parametrize("seed", [1, 3])
+def test_groups_in_the_plane_are_found(draw, seed):
+    x, y = draw(seed)
+    spaces, _ = vector_spaces(x, torch.device("cpu"))
+    found = select(spaces, np.arange(len(x)), len(np.unique(y)), 2, 0)
+    assert clustering_accuracy(y, found.labels) > 0.95

@@ -38,7 +38,7 @@ from kscn.neighbours import (
 from kscn.neighbours.consistency import CONSISTENCY
 from kscn.neighbours.graph import graph_size
 from kscn.neighbours.local import affordable
-from kscn.neighbours.spectral import spectral_clusters, spectral_embedding
+from kscn.neighbours.spectral import graph_clusters
 from kscn.subspaces.search import Problem, initial_candidates, sweep
 
 
@@ -54,6 +54,8 @@ class Rules:
     plain: int = 150
     whitened: tuple[int, ...] = (30, 60, 300)
     samples_per_component: int = 4  # whitening with fewer describes chance
+    # Dimensions up to which directions are too few to judge by: on a circle every arc is a group.
+    too_few: int = 3
     small_mean: float = 0.01  # share of the mean square below which a mean makes no difference
     # Columns have different units if distances go by fewer than this many of them in effect, and
     # their deviations differ by this factor, and they are correlated: principal components are not.
@@ -61,16 +63,13 @@ class Rules:
     apart: float = 6.0
     correlated: float = 0.01
     compared: int = 1000  # columns at most whose correlations are computed
-    # Neighbours in a graph, as shares of the root of the members of a usual cluster.
-    neighbours: tuple[float, ...] = (0.5, 0.9)
-    # More coordinates than clusters, as a share of k, damped by this power of their eigenvalues:
-    # the second reading of a graph, in which a small group far away does not take a whole
-    # coordinate.
-    more: float = 0.5
-    damped: int = 4
+    # Neighbours in a graph, as a share of the root of the members of a usual cluster. A second
+    # graph of 0.9 and a second reading of each changed no result but by chance, for twice the time.
+    neighbours: float = 0.5
     same: float = 0.95  # share of neighbours by angle that are those by distance: one graph does
-    # Dimensions of subspaces, if clusters have so many members for each, up to a part of the space.
-    dims: tuple[int, ...] = (5, 15)
+    # Dimension of subspaces, if clusters have so many members for each, up to a part of the space.
+    # Smaller ones as well changed no result of 25.
+    dim: int = 15
     members_per_dim: int = 15
     part: int = 3
     sweeps: int = 15
@@ -145,7 +144,7 @@ def vector_spaces(vectors: NDArray, device: torch.device) -> Described:
         last = PCAFeatures(widest, **params).to(device).fit(rows)
         chain = FeatureChain.of_fitted([first, last])
         z = torch.from_numpy(last.transform(rows)).float().to(device)
-        return Space(f"{kind}, {name}", chain, chain, z, lines)
+        return Space(f"{kind}, {name}", chain, chain, z, lines, not lines or _tells(z))
 
     found.append(space("distances", scaled, at_scale, False, unit_norm=False, constant=1.0))
     # The same factor, but no shift: subspaces through the origin stay subspaces.
@@ -189,7 +188,7 @@ def _component_spaces(
         last = _reduced(every, **params)
         chain = FeatureChain.of_fitted([first, last])
         z = last.of_components(known).to(device)
-        return Space(f"{name}, {what}", chain, wide, z, judges=judges)
+        return Space(f"{name}, {what}", chain, wide, z, judges=judges and _tells(z))
 
     found = [space("components", True, n_components=min(RULES.plain, widest))]
     room = max(2, len(described) // RULES.samples_per_component)
@@ -199,6 +198,11 @@ def _component_spaces(
         judges = count == counts[-1] or count != RULES.whitened[0]
         found.append(space(f"{count} whitened", judges, n_components=count, whiten=True))
     return found
+
+
+def _tells(z: Tensor) -> bool:
+    """Whether rows z (m, d) at unit norm keep enough of the samples to judge clusterings by."""
+    return z.shape[1] > RULES.too_few
 
 
 def _most_components(wanted: int, described: NDArray) -> int:
@@ -232,33 +236,28 @@ class Candidate:
         return self.method.split(",")[0]
 
 
-def neighbours_of(space: Space, k: int) -> Neighbours:
-    """As many neighbours as graphs and questions need."""
-    return nearest_distinct(space.z, max(CONSISTENCY.asked, *_graph_sizes(len(space.z), k)))
-
-
-def _graph_sizes(n: int, k: int) -> list[int]:
-    """Numbers of neighbours per sample of the graphs to try."""
-    return list(dict.fromkeys(graph_size(n, k, share) for share in RULES.neighbours))
+def neighbours_of(z: Tensor, k: int) -> Neighbours:
+    """As many neighbours as graphs, layouts and questions need."""
+    return nearest_distinct(z, max(CONSISTENCY.asked, graph_size(len(z), k)))
 
 
 def candidates(
     space: Space, near: Neighbours, k: int, starts: int, seed: int
 ) -> Iterator[Candidate]:
     """All candidates of one space."""
-    sizes = _graph_sizes(len(space.z), k)
-    for size in sizes:
-        yield from _spectral(space, near, k, size, "distance", seed)
+    size = graph_size(len(space.z), k, RULES.neighbours)
+    yield _spectral(space, near, k, size, "distance", seed)
     if space.lines:
-        angles = nearest(space.z, sizes[-1], "absolute cosine")
-        same = angles.index == near.index[:, : sizes[-1]]
+        angles = nearest(space.z, size, "absolute cosine")
+        same = angles.index == near.index[:, :size]
         if float(same.float().mean()) < RULES.same:
-            yield from _spectral(space, angles, k, sizes[0], "absolute cosine", seed)
+            yield _spectral(space, angles, k, size, "absolute cosine", seed)
     rows = space.z.cpu().numpy()
     means = KMeans(k, n_init=RULES.kmeans_starts, random_state=seed).fit_predict(rows)
     yield Candidate(means, space.name, "k-means")
     if space.lines:
-        yield from _k_subspaces(space, k, starts, seed)
+        if space.z.shape[1] > 1:
+            yield _k_subspaces(space, k, starts, seed)
     elif affordable(len(rows), rows.shape[1], k, RULES.local_dim, affine=True):
         labels = local_subspace_clusters(space.z, k, RULES.local_dim, affine=True, seed=seed)
         yield Candidate(labels, space.name, f"local subspaces, dimension {RULES.local_dim}")
@@ -274,28 +273,20 @@ def laid_out(
 
 def _spectral(
     space: Space, near: Neighbours, k: int, size: int, metric: str, seed: int
-) -> Iterator[Candidate]:
-    graph = similarity_graph(near, size, metric)
-    values, vectors = spectral_embedding(graph, k + math.ceil(RULES.more * k), seed)
-    told = f"graph, {size} nearest by {metric}"
-    yield Candidate(spectral_clusters(vectors[:, :k], k, seed), space.name, told)
-    if metric == "distance":
-        damped = vectors * np.maximum(values, 0) ** RULES.damped
-        yield Candidate(spectral_clusters(damped, k, seed), space.name, f"{told}, damped")
+) -> Candidate:
+    labels = graph_clusters(similarity_graph(near, size, metric), k, seed)
+    return Candidate(labels, space.name, f"graph, {size} nearest by {metric}")
 
 
-def _k_subspaces(space: Space, k: int, starts: int, seed: int) -> Iterator[Candidate]:
+def _k_subspaces(space: Space, k: int, starts: int, seed: int) -> Candidate:
     m, d = space.z.shape
-    room = max(1, min(d // RULES.part, m // (RULES.members_per_dim * k)))
-    for dim in dict.fromkeys(min(dim, room) for dim in RULES.dims):
-        if dim >= d:
-            continue
-        generator = torch.Generator().manual_seed(seed)
-        dims = torch.full((k,), dim)
-        problem = Problem(space.z, None, dims, affine=False, trim=0.0, generator=generator)
-        drawn = initial_candidates(problem, "k-means", starts)
-        ended, objective = sweep(problem, drawn, RULES.sweeps)
-        bases = ended.bases[int(objective.argmin())]
-        energy = torch.einsum("md,kdp->mkp", space.z, bases).square().sum(dim=2)
-        labels = energy.argmax(dim=1).cpu().numpy()
-        yield Candidate(labels, space.name, f"k-subspaces, dimension {dim}")
+    dim = max(1, min(RULES.dim, d // RULES.part, m // (RULES.members_per_dim * k)))
+    generator = torch.Generator().manual_seed(seed)
+    dims = torch.full((k,), dim)
+    problem = Problem(space.z, None, dims, affine=False, trim=0.0, generator=generator)
+    drawn = initial_candidates(problem, "k-means", starts)
+    ended, objective = sweep(problem, drawn, RULES.sweeps)
+    bases = ended.bases[int(objective.argmin())]
+    energy = torch.einsum("md,kdp->mkp", space.z, bases).square().sum(dim=2)
+    labels = energy.argmax(dim=1).cpu().numpy()
+    return Candidate(labels, space.name, f"k-subspaces, dimension {dim}")

@@ -2,13 +2,14 @@
 
 The sample is clustered by several methods in several spaces, and the most self-consistent result is
 taken (`kscn.stages.select`). If subspaces describe it, they grow on more samples and label
-everything. If not, the nearest of the sample vote.
+everything. If not, more samples are laid out (`kscn.stages.enlarge`), and the nearest vote.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,8 @@ from kscn.runtime.blocks import Blocks, held, working_dtype
 from kscn.runtime.checkpoint import State, prefixed, shared
 from kscn.runtime.group import Group, own_rows, place
 from kscn.runtime.labels import canonical_order, in_order
-from kscn.stages.candidates import image_spaces, vector_spaces
+from kscn.stages.candidates import Space, image_spaces, vector_spaces
+from kscn.stages.enlarge import enlarged
 from kscn.stages.grow import GROWTH, dimensions, fold_of, grow, residuals_across
 from kscn.stages.run import Fit, Stage
 from kscn.stages.select import Selection, select
@@ -117,7 +119,7 @@ class Choose(Stage):
         estimator.subspace_dim_ = sent.facts["subspace_dim"]
         known = described.get(selection.best.space.wide.steps[0])
         whole = known is not None and len(rows) == place(source)[1] and group.size == 1
-        return Found(
+        found = Found(
             rows,
             sent.tensors["labels"].numpy(),
             _chain(sent, "features"),
@@ -125,6 +127,35 @@ class Choose(Stage):
             sent.facts["subspace_dim"],
             as_source(known, name=source.name) if whole else None,
         )
+        laid_out = [space for space in spaces if space.name in sent.facts["agreeing"]]
+        return found if found.subspace_dim or not laid_out else self._enlarged(found, laid_out, fit)
+
+    def _enlarged(self, found: Found, spaces: Sequence[Space], fit: Fit) -> Found:
+        """The clusters of more samples, if there are more, by a layout of these spaces."""
+        estimator, source, group = self.estimator, fit.source, fit.group
+        n, k = place(source)[1], estimator.n_clusters
+        firsts = dict.fromkeys(space.features.steps[0] for space in spaces)
+        widest = max(first._n_features_out for first in firsts)
+        rows = drawn_rows(n, min(CHOICE.most, CHOICE.keep_bytes // (4 * widest)), fit.seed)
+        if len(rows) <= len(found.rows):
+            return found
+        described = {
+            first: as_source(sample(group.holding(first.source(source)), rows, fit.device, group))
+            for first in firsts
+        }
+        steps = [(space.features.rest(), described[space.features.steps[0]]) for space in spaces]
+        z = [held(rest.source(those), fit.device) for rest, those in steps]
+        larger = enlarged(z, np.searchsorted(rows, found.rows), found.labels, k, fit.seed)
+        facts = {"value": None if larger is None else larger.value}
+        labels = found.labels if larger is None else larger.labels
+        state = shared(group, State(facts, {"labels": torch.from_numpy(labels).long()}))
+        assert state is not None
+        if state.facts["value"] is None:
+            return found
+        value, method, where = state.facts["value"], f"layout, {len(rows)} samples", "best spaces"
+        estimator.confidence_, estimator.chosen_ = value, f"{method} ({where})"
+        estimator.tried_ |= {"space": where, "method": method, "consistency": round(value, 4)}
+        return replace(found, rows=rows, labels=state.tensors["labels"].numpy())
 
     def state_dict(self) -> State | None:
         """The features and the clusters, once they are there."""
@@ -293,6 +324,7 @@ def _state_of(selection: Selection) -> State:
         "subspace_dim": best.subspace_dim,
         "confidence": best.value,
         "chosen": f"{best.candidate.method} ({best.candidate.space})",
+        "agreeing": [space.name for space in selection.agreeing],
     }
     state = State(facts, {"labels": torch.from_numpy(selection.labels).long()})
     return _with_chains(state, {"features": best.space.features, "wide": best.space.wide})

@@ -78,6 +78,7 @@ class Selection:
     best: Scored
     tried: list[Scored]
     rows: NDArray  # numbers of the samples that all this is about
+    agreeing: Sequence[Space] = ()  # in which most neighbours agree, if they were laid out
 
     @property
     def labels(self) -> NDArray:
@@ -96,7 +97,7 @@ def select(
 ) -> Selection:
     """The most self-consistent clustering of the sample."""
     device = spaces[0].z.device
-    near = list(side_by_side(lambda space: neighbours_of(space, k), spaces, device))
+    near = list(side_by_side(lambda space: neighbours_of(space.z, k), spaces, device))
     judges = [(s, View(s.z, n.index)) for s, n in zip(spaces, near, strict=True) if s.judges]
     views = [view for _, view in judges]
 
@@ -126,6 +127,7 @@ def select(
         found = [entry.candidate.labels for entry in tried]
         return consensus(found, [entry.value for entry in tried], k, seed)
 
+    agreeing: list[int] = []
     if len(rows) >= RULES.laid_out:
         agreeing = _agreeing(near, in_common(), k)
         groups = {f"{RULES.agreeing} best spaces": agreeing, "all spaces": range(len(near))}
@@ -141,7 +143,8 @@ def select(
     tried += list(side_by_side(anew, _finalists(tried), device))
     tried.sort(key=lambda entry: -entry.value)
     best = _taken(tried, len(rows))
-    return Selection(_flattest(spaces, tried, best, k, seed), tried, rows)
+    taken = _flattest(spaces, tried, best, k, seed)
+    return Selection(taken, tried, rows, [spaces[number] for number in agreeing])
 
 
 def _taken(tried: Sequence[Scored], n: int) -> Scored:
@@ -176,7 +179,10 @@ def _flattest(
         labels = _tensor(entry.candidate.labels, z.device)
         return unexplained(z, labels, k, fold, flat) + RULES.rounding
 
-    usual = left(best)
+    # The fewer dimensions there are besides, the more of them flat clusters hold by chance.
+    columns = place.z.shape[1] - 1  # one is constant
+    room = 1 - torch.arange(1, flat + 1, device=z.device) / columns
+    usual = room * left(best)
     shares = [float((left(entry) / usual).min()) for entry in tried]
     least = shares.index(min(shares))
     if shares[least] >= RULES.flatter:

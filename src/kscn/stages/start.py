@@ -309,7 +309,12 @@ class SubspaceStage(Stage):
 
         result = self.loop.run(self.max_iter, self.tol, on_iteration)
         self.loop = None  # bookkeeping per sample, before the final assignment makes its own
-        self.found = in_order(self.blocks, result.subspaces, fit.group, weights=weights)
+        found, shift = result.subspaces, self.blocks.shift
+        if found.offsets is not None and shift is not None:
+            # Rounded as a model rounds them, which holds them in the coordinates of the samples.
+            offsets = (found.offsets + shift) - shift
+            found = Subspaces(found.bases, offsets.to(found.bases.dtype))
+        self.found = in_order(self.blocks, found, fit.group, weights=weights)
         self.sums = result.sums.reordered(self.found.order)
 
     def start(self, fit: Fit) -> tuple[Subspaces, Pool]:
