@@ -25,7 +25,6 @@ from kscn.stages.lloyd import Iteration, Lloyd
 from kscn.stages.run import Fit, Stage
 from kscn.subspaces import ScatterSums, Subspaces, keep_nearest
 from kscn.subspaces.axes import Coordinates
-from kscn.subspaces.dimension import energy_dims
 from kscn.subspaces.search import Problem, find_start
 
 
@@ -123,7 +122,7 @@ class StartSearch:
         pooled = Coordinates.leading((pool.z / scale).float(), self.n_clusters * self._usual_dim)
         z, dims = pooled.z, self._dims(pooled, generator)
         picked = None if weights is None else weights[pool.rows].to(z)
-        problem = Problem(z, picked, dims, self.affine, self.trim, generator)
+        problem = Problem(z, picked, dims, self.affine, self.trim, generator, blocks.dim)
         if not isinstance(self.init, str):
             return self._given(blocks, problem.dims, weights)
 
@@ -193,7 +192,7 @@ class StartSearch:
         """
         varying, constants = pooled.varying()
         sums = self._sums(varying.z, members)
-        dims, known = energy_dims(varying.spectra(sums, members)), sums.weight > 1
+        dims, known = varying.dims(sums, members), sums.weight > 1
         usual = float(dims[known].double().quantile(0.5)) if known.any() else 1.0
         dims = torch.where(known, dims, round(usual))
         least, most = (max(1, round(usual * by)) for by in (1 / RULES.spread, RULES.spread))
