@@ -156,11 +156,11 @@ class Lloyd:
 
     def state_dict(self) -> State:
         """Everything that further iterations depend on; sums are made anew of the labels."""
-        facts = {"iteration": self.number, "rescues": self.rescues, "exact": self.exact}
-        facts["objective"] = self.previous
+        facts: dict[str, float] = {"iteration": self.number, "rescues": self.rescues}
+        facts |= {"exact": self.exact, "objective": self.previous}
         tensors = {"bases": self.subspaces.bases, "labels": self.group.gather(self.labels)}
         if self.sums.frame is not None and not self.exact:
-            tensors["frame"] = self.sums.frame
+            tensors["frame"] = self.sums.frame.clone()  # which the next update writes to
         if self.subspaces.offsets is not None:
             tensors["offsets"] = self.subspaces.offsets
         tensors["rescue"] = self.generator.get_state()
