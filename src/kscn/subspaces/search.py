@@ -80,8 +80,7 @@ class Problem:
     affine: bool
     trim: float
     generator: torch.Generator  # of the CPU: a seed means the same wherever z is
-    # Columns of the samples, if z has fewer of them. More search than the samples themselves would
-    # be granted lowers the objective and with it, on COIL-20, the accuracy.
+    # Columns that the effort goes by, if not z's: on COIL-20 more of it cost accuracy.
     width: int | None = None
 
     def __post_init__(self) -> None:
