@@ -1,7 +1,7 @@
 """Speed and memory of the linear engine, as ratios within one run: results/linear.json.
 
     python benchmarks/linear.py            everything (about ten minutes on two cores; run it alone)
-    python benchmarks/linear.py pass fit   only these parts
+    python benchmarks/linear.py pass fit   only these parts, of pass, fit, wide and growth
 
 `fit` needs MNIST (kscn data get mnist, or KSCN_DATA).
 """
@@ -22,7 +22,7 @@ import record
 import torch
 from sklearn.cluster import KMeans
 
-from kscn import KSubspaces, data
+from kscn import KSubspaces, data, metrics
 from kscn.data import as_source
 from kscn.runtime.blocks import Blocks
 from kscn.stages.lloyd import Lloyd
@@ -134,6 +134,33 @@ def whole_fit() -> dict[str, Any]:
     return out
 
 
+def wide_fit() -> list[dict[str, Any]]:
+    """CPU seconds of default fits of samples with many columns, beside those of k-means.
+
+    With little noise and with so much that the samples have no leading directions.
+    """
+    rows = []
+    for noise in (0.01, 0.1):
+        X, y, _ = data.make_union_of_subspaces(4000, 10, 784, 10, noise=noise, random_state=0)
+        seconds: dict[str, list[float]] = {"k-subspaces": [], "k-means": []}
+        for seed in range(3):
+            for name, model in {
+                "k-subspaces": KSubspaces(10, random_state=seed),
+                "k-means": KMeans(10, n_init=10, random_state=seed),
+            }.items():
+                began = time.process_time()
+                model.fit(X)
+                seconds[name].append(time.process_time() - began)
+                if isinstance(model, KSubspaces):
+                    accuracy = metrics.clustering_accuracy(y, model.labels_)
+        fit, means = (float(np.median(seconds[name])) for name in ("k-subspaces", "k-means"))
+        shape = {"n": len(X), "d": X.shape[1], "k": 10, "noise": noise}
+        rows.append({**shape, "cpu_seconds": fit, "kmeans_n_init_10_cpu_seconds": means})
+        rows[-1] |= {"against_kmeans": fit / means, "accuracy": accuracy}
+        print(rows[-1], flush=True)
+    return rows
+
+
 def growth(folder: Path) -> list[dict[str, Any]]:
     """Time per sample of five iterations at 0.1, 1 and 10 million samples on disk, and memory."""
     rows = []
@@ -187,7 +214,7 @@ def main() -> None:
     if sys.argv[1:2] == ["--child"]:
         child(sys.argv[2])
         return
-    parts = sys.argv[1:] or ["pass", "fit", "growth"]
+    parts = sys.argv[1:] or ["pass", "fit", "wide", "growth"]
     peak = matmul_peak()
     figures: dict[str, Any] = {"matmul_peak_gflops": peak}
     if "pass" in parts:
@@ -195,10 +222,12 @@ def main() -> None:
         print(json.dumps(figures["pass"]))
     if "fit" in parts:
         figures["fit"] = whole_fit()
+    if "wide" in parts:
+        figures["wide"] = wide_fit()
     if "growth" in parts:
         with tempfile.TemporaryDirectory() as folder:
             figures["growth"] = growth(Path(folder))
-    name = "linear" if len(parts) == 3 else "linear_" + "_".join(parts)
+    name = "linear" if len(parts) == 4 else "linear_" + "_".join(parts)
     record.write(name, {"parts": parts, "threads": torch.get_num_threads()}, figures)
 
 

@@ -24,7 +24,7 @@ def results(torchrun, tmp_path_factory):
     return {1: alone, 2: np.load(path)}
 
 
-@pytest.mark.parametrize("case", ["plain", "trim", "affine", "auto", "labels"])
+@pytest.mark.parametrize("case", ["plain", "trim", "affine", "auto", "labels", "wide"])
 def test_k_subspaces_is_the_same_in_one_process_and_two(results, case):
     one, many = results[1], results[2]
     np.testing.assert_array_equal(many[f"{case}.labels"], one[f"{case}.labels"])

@@ -53,11 +53,17 @@ def linear():
         "affine": {"affine": True},
         "auto": {"subspace_dim": "auto"},
         "labels": {"init": labels},
+        "wide": {},
     }
+    # So many columns that updates are rough at first.
+    many = data.make_union_of_subspaces(401, 4, 300, 3, noise=0.1, random_state=0)[0]
     for name, settings in cases.items():
         model = KSubspaces(
             4, **{"subspace_dim": 3, "n_init": 1, "tol": 0.0, "random_state": 0} | settings
-        ).fit(samples, sample_weight=weights if name == "plain" else None)
+        ).fit(
+            many if name == "wide" else samples,
+            sample_weight=weights if name == "plain" else None,
+        )
         found[f"{name}.bases"], found[f"{name}.labels"] = model.subspaces_, model.labels_
         found[f"{name}.inertia"] = model.inertia_
 

@@ -246,3 +246,57 @@ def test_values_that_are_not_numbers_are_found_wherever_they_are(value, words):
     X[-1, -1] = value
     with pytest.raises(InputError, match=f"Input X contains {words}"):
         run(loop_over(X, start))
+
+
+# Wide samples: rough updates first ---------------------------------------------------------------
+
+
+def wide(affine=False, **options):
+    """A loop over samples of many columns, from a start that is far from the end."""
+    d = lloyd_module.RULES.narrow + 44
+    X, _, _ = make_union_of_subspaces(
+        500, K, d, P, noise=0.1, affine=affine, random_state=0, dtype=np.float64
+    )
+    generator = torch.Generator().manual_seed(0)
+    bases = torch.linalg.qr(torch.randn(K, d, P, generator=generator, dtype=torch.float64)).Q
+    points = torch.zeros(K, d, dtype=torch.float64) if affine else None
+    return loop_over(X, Subspaces(bases, points), **options)
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_rough_updates_descend_and_exact_ones_end_the_loop(affine):
+    loop = wide(affine)
+    assert not loop.exact
+    result = run(loop)
+    assert loop.exact
+    objective = np.array([i.objective for i in result.iterations])
+    assert (np.diff(objective) <= 1e-9 * objective[0]).all()
+    assert result.iterations[-1].changed == 0
+    best = result.sums.reordered(torch.arange(K)).subspaces(loop.dims)
+    assert principal_angles(result.subspaces.bases, best.bases).max() < 1e-6
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_rough_updates_of_the_accelerated_and_the_plain_loop_are_the_same(affine):
+    fast, plain = wide(affine), wide(affine, accelerate=False)
+    a, b = run(fast), run(plain)
+    assert [i.changed for i in a.iterations] == [i.changed for i in b.iterations]
+    assert torch.equal(fast.labels, plain.labels)
+
+
+@pytest.mark.parametrize("done", [1, 3])
+def test_a_loop_with_rough_updates_goes_on_to_the_same_result(done):
+    whole = wide()
+    uncut = run(whole)
+    assert len(uncut.iterations) > done + 2
+    states = []
+    first = wide()
+    first.safe_points.reached = lambda: states.append(first.state_dict())
+    run(first, max_iter=done)
+    second = wide()
+    second.load_state_dict(states[-1])
+    assert second.exact == states[-1].facts["exact"]
+    rest = run(second)
+    assert [i.changed for i in rest.iterations] == [i.changed for i in uncut.iterations[done:]]
+    assert torch.equal(second.labels, whole.labels)
+    assert principal_angles(rest.subspaces.bases, uncut.subspaces.bases).max() < 1e-9

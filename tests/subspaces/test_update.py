@@ -259,7 +259,7 @@ def test_the_answer_depends_on_the_matrix_and_not_on_the_start(kind, scale):
         "far from it": frame[..., -COUNT:].contiguous(),
     }
     for name, start in starts.items():
-        found = leading_eigenvectors(scatter, COUNT, start, P)
+        found = leading_eigenvectors(scatter, COUNT, start, torch.tensor([P, P]))
         assert found.shape == (2, HIGH, COUNT)
         assert Subspaces(found[..., :P]).fault(1e-10) is None, name
         assert principal_angles(found[..., :P], exact).max() < 1e-6, name
@@ -269,14 +269,14 @@ def test_a_start_is_not_written_to():
     scatter, frame = spectral(soft())
     start = frame[..., :COUNT].contiguous()
     kept = start.clone()
-    leading_eigenvectors(scatter, COUNT, start, P)
+    leading_eigenvectors(scatter, COUNT, start, torch.tensor([P, P]))
     assert torch.equal(start, kept)
 
 
 @pytest.mark.parametrize("scatter", [torch.zeros(HIGH, HIGH), torch.eye(HIGH)])
 def test_degenerate_matrices_give_valid_bases(scatter):
     start = random_bases(1, HIGH, COUNT)
-    found = leading_eigenvectors(scatter.double()[None], COUNT, start, P)
+    found = leading_eigenvectors(scatter.double()[None], COUNT, start, torch.tensor([P]))
     assert Subspaces(found[..., :P]).fault(1e-10) is None
 
 

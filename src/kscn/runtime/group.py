@@ -166,7 +166,7 @@ class Group:
         out.dim, out.frame = own.dim, before.frame
         out.weight, out.second = self.sum(own.weight), self.sum(own.second)
         out.first = None if own.first is None else self.sum(own.first)
-        out.changed = self.sum(own.changed.int()) > 0
+        out.changed = (self.sum(own.changed.int()) > 0) | before.changed
         own.changed.zero_()
         return out
 

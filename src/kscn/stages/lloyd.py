@@ -39,6 +39,9 @@ class Rules:
     gather_below: float = 0.7
     # Rows that change cluster are collected up to this many before their products are taken.
     moves_together: int = 16384
+    # Samples of more columns than this are iterated with rough updates first: eigenvectors to nine
+    # digits would take most of the time, and before the last iterations nobody needs them.
+    narrow: int = 256
     rescues: int = 10  # how often empty clusters get a new place before they are left empty
 
 
@@ -105,6 +108,7 @@ class Lloyd:
         self.summed = False  # whether the sums hold all samples
         self.number = 0  # iterations done
         self.previous = np.inf  # objective of the last one
+        self.exact = blocks.dim <= RULES.narrow  # whether updates are
         # With trimming, -1 for a sample beyond the cut.
         self.counted = self.labels.clone() if trim > 0 else self.labels
         self.distance = torch.empty(n if trim > 0 else 0, device=blocks.device)
@@ -133,23 +137,30 @@ class Lloyd:
                 rescued = self._rescue()
                 objective = self._update()
                 iterations.append(Iteration(self.number, objective, moved / n, evaluated / n))
-                stop = on_iteration(iterations[-1]) is True
+                stop, still = on_iteration(iterations[-1]) is True, False
                 if not rescued:
-                    stop |= moved == 0
                     fallen = self.previous - objective
-                    stop |= bool(np.isfinite(self.previous)) and fallen < tol * self.previous
-                if self.group.any(stop):
+                    still = bool(np.isfinite(self.previous)) and fallen < tol * self.previous
+                    still |= moved == 0
+                if self.group.any(stop or (still and self.exact)):
                     break
+                self.exact = self.group.any(self.exact or still)
                 self.previous = np.inf if rescued else objective
                 self.safe_points.reached()
+            if not self.exact:
+                self.exact = True
+                self._update()
         return LloydResult(self.subspaces, self.sums, iterations)
 
     # Checkpoints --------------------------------------------------------------------------------
 
     def state_dict(self) -> State:
         """Everything that further iterations depend on; sums are made anew of the labels."""
-        facts = {"iteration": self.number, "rescues": self.rescues, "objective": self.previous}
+        facts: dict[str, float] = {"iteration": self.number, "rescues": self.rescues}
+        facts |= {"exact": self.exact, "objective": self.previous}
         tensors = {"bases": self.subspaces.bases, "labels": self.group.gather(self.labels)}
+        if self.sums.frame is not None and not self.exact:
+            tensors["frame"] = self.sums.frame.clone()  # which the next update writes to
         if self.subspaces.offsets is not None:
             tensors["offsets"] = self.subspaces.offsets
         tensors["rescue"] = self.generator.get_state()
@@ -160,7 +171,10 @@ class Lloyd:
     def load_state_dict(self, state: State) -> None:
         """Go on from `state`."""
         self.number, self.rescues = state.facts["iteration"], state.facts["rescues"]
+        self.exact = state.facts["exact"]
         self.previous = state.facts.get("objective", np.inf)
+        if "frame" in state.tensors:
+            self.sums.frame = state.tensors["frame"].to(self.blocks.device)
         found = Subspaces(state.tensors["bases"], state.tensors.get("offsets"))
         self.subspaces = found.to(self.subspaces.bases.dtype, self.subspaces.bases.device)
         first, _ = place(self.blocks.source)
@@ -175,7 +189,8 @@ class Lloyd:
         if first and self.affine:
             self.unit = float(self.pool.square().sum(dim=1).mean())
         if not self.accelerate:
-            self.own = self.sums = self._empty_sums()
+            frame, self.own = self.sums.frame, self._empty_sums()
+            self.sums, self.sums.frame = self.own, frame
         moved: Tensor | int = 0
         evaluated = 0
         active, finite = self._active(), FiniteCheck(self.blocks.source.name)
@@ -286,7 +301,7 @@ class Lloyd:
         return True
 
     def _update(self) -> float:
-        self._turn_to(self.sums.subspaces(self.dims, self.subspaces))
+        self._turn_to(self.sums.subspaces(self.dims, self.subspaces, self.exact))
         return self.sums.objective(self.subspaces.bases)
 
     def _turn_to(self, updated: Subspaces) -> None:

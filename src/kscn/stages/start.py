@@ -24,7 +24,7 @@ from kscn.stages import validation as check
 from kscn.stages.lloyd import Iteration, Lloyd
 from kscn.stages.run import Fit, Stage
 from kscn.subspaces import ScatterSums, Subspaces, keep_nearest
-from kscn.subspaces.dimension import energy_dims
+from kscn.subspaces.axes import Coordinates
 from kscn.subspaces.search import Problem, find_start
 
 
@@ -87,8 +87,7 @@ class StartSearch:
         """The subsample that the search works on; `blocks` are not shifted yet."""
         _, n = place(blocks.source)
         k, name = self.n_clusters, blocks.source.name
-        auto = isinstance(self.subspace_dim, str)
-        p = RULES.usual_dim if auto else int(np.max(self.subspace_dim))
+        p = self._usual_dim
         fair = max(RULES.pool, RULES.per_cluster * k, RULES.per_dim * k * p)
         affordable = max(4 * k, int(RULES.sweep_cost / (4 * blocks.dim * k * p)))
         size = min(n, fair, affordable)
@@ -120,9 +119,10 @@ class StartSearch:
         # The search may run in float32 whatever the data: it only has to find the right valley.
         # Scaling to unit mean square keeps it clear of overflow.
         scale = float(pool.z.square().sum(dim=1).mean().sqrt()) or 1.0
-        z = (pool.z / scale).float()
+        pooled = Coordinates.leading((pool.z / scale).float(), self.n_clusters * self._usual_dim)
+        z, dims = pooled.z, self._dims(pooled, generator)
         picked = None if weights is None else weights[pool.rows].to(z)
-        problem = Problem(z, picked, self._dims(z, generator), self.affine, self.trim, generator)
+        problem = Problem(z, picked, dims, self.affine, self.trim, generator, blocks.dim)
         if not isinstance(self.init, str):
             return self._given(blocks, problem.dims, weights)
 
@@ -138,11 +138,18 @@ class StartSearch:
         found = find_start(problem, drawn, self.n_init, in_units_of_the_data, given)
         found = self.group.agree_on(found)
         if isinstance(self.subspace_dim, str):
-            found = self._adapt_dims(z, found)
+            found = self._adapt_dims(pooled, found)
+        found = pooled.back(found)
         offsets = None if found.offsets is None else found.offsets * scale
         return Subspaces(found.bases, offsets)
 
-    def _dims(self, z: Tensor, generator: torch.Generator) -> Tensor:
+    @property
+    def _usual_dim(self) -> int:
+        if isinstance(self.subspace_dim, str):
+            return RULES.usual_dim
+        return int(np.max(self.subspace_dim))
+
+    def _dims(self, pooled: Coordinates, generator: torch.Generator) -> Tensor:
         """Dimensions to search for, shape (k,).
 
         "auto" reads them off the clusters of the neighbour graph, which are purer than any that
@@ -152,54 +159,49 @@ class StartSearch:
         if not isinstance(self.subspace_dim, str):
             dims = torch.as_tensor(np.broadcast_to(self.subspace_dim, (k,)).copy())
             return dims.long()
+        z = pooled.z
         if k == 1:
-            return self._own_dims(z, torch.zeros(len(z), dtype=torch.long, device=z.device)).cpu()
+            everyone = torch.zeros(len(z), dtype=torch.long, device=z.device)
+            return self._own_dims(pooled, everyone).cpu()
         from kscn.neighbours.starts import graph_rows, neighbour_clusters
 
-        part = z[torch.randperm(len(z), generator=generator)[: graph_rows(k)].to(z.device)]
+        part = pooled[torch.randperm(len(z), generator=generator)[: graph_rows(k)].to(z.device)]
         usual = None
         for _ in range(2):
-            labels = neighbour_clusters(part, k, usual, affine=self.affine, seed=self.seed % 2**31)
+            labels = neighbour_clusters(
+                part.z, k, usual, affine=self.affine, seed=self.seed % 2**31
+            )
             dims = self._own_dims(part, torch.from_numpy(labels).long().to(z.device)).cpu()
             usual = int(dims.median())
         return dims
 
-    def _adapt_dims(self, z: Tensor, found: Subspaces) -> Subspaces:
+    def _adapt_dims(self, pooled: Coordinates, found: Subspaces) -> Subspaces:
         """Give each subspace the dimension that the spectrum of its members speaks for."""
-        labels, distance = found.assign(z)
+        labels, distance = found.assign(pooled.z)
         members = trimmed(labels, distance, self.trim, found.n_clusters)
-        sums = self._sums(z, members)
-        dims = self._own_dims(z, members)
+        sums = self._sums(pooled.z, members)
+        dims = self._own_dims(pooled, members)
         dims = torch.where(sums.weight > found.dims, dims, found.dims)  # too few members to tell
         return sums.subspaces(dims).to(torch.float32)
 
-    def _own_dims(self, z: Tensor, members: Tensor) -> Tensor:
-        """The dimension (k,) that the spectrum of each cluster's members speaks for."""
-        varying, more = self._without_constants(z)
-        sums = self._sums(varying, members)
-        dims, known = energy_dims(sums.spectra()), sums.weight > 1
+    def _own_dims(self, pooled: Coordinates, members: Tensor) -> Tensor:
+        """The dimension (k,) that the spectrum of each cluster's members speaks for.
+
+        Constants say nothing about clusters, but their energy would hide that of all else. A linear
+        subspace needs one dimension for them; an affine one has them in its offset.
+        """
+        varying, constants = pooled.varying()
+        sums = self._sums(varying.z, members)
+        dims, known = varying.dims(sums, members), sums.weight > 1
         usual = float(dims[known].double().quantile(0.5)) if known.any() else 1.0
         dims = torch.where(known, dims, round(usual))
-        return (
-            dims.clamp(max(1, round(usual / RULES.spread)), max(1, round(usual * RULES.spread)))
-            + more
-        )
+        least, most = (max(1, round(usual * by)) for by in (1 / RULES.spread, RULES.spread))
+        return dims.clamp(least, most) + int(constants and not self.affine)
 
     def _sums(self, z: Tensor, members: Tensor) -> ScatterSums:
         sums = ScatterSums(self.n_clusters, z.shape[1], self.affine, z.device)
         sums.add(z, members)
         return sums
-
-    def _without_constants(self, z: Tensor) -> tuple[Tensor, int]:
-        """The columns in which samples differ, and how many dimensions the others take.
-
-        Constants say nothing about clusters, but their energy would hide that of all else. A linear
-        subspace needs one dimension for them; an affine one has them in its offset.
-        """
-        varying = (z != z[0]).any(dim=0)
-        if varying.all() or varying.sum() < 2:
-            return z, 0
-        return z[:, varying], int(not self.affine and bool(z[0, ~varying].any()))
 
     def _given(self, blocks: Blocks, dims: Tensor, weights: Tensor | None) -> Subspaces:
         """The start that `init` holds as labels or bases."""

@@ -25,8 +25,11 @@ class Rules:
 DIMENSION = Rules()
 
 
-def energy_dims(spectra: Tensor) -> Tensor:
+def energy_dims(spectra: Tensor, missed: Tensor | float = 0.0, directions: int = 0) -> Tensor:
     """The dimension that each descending spectrum (k, d) speaks for, between 1 and d - 1.
+
+    Of a longer spectrum these may be the leading values, if the energy `missed` (k,) by them is
+    given, and the number of `directions` that it is spread over.
 
     Noise spreads evenly over the directions outside the subspace, so the end of the subspace shows
     as a drop between neighbouring eigenvalues. The largest drop by a factor of 3 or more,
@@ -37,13 +40,15 @@ def energy_dims(spectra: Tensor) -> Tensor:
     """
     spectra = spectra.double()
     d = spectra.shape[1]
-    total = spectra.sum(dim=1, keepdim=True).clamp(min=1e-300)
+    inside = spectra.sum(dim=1, keepdim=True).clamp(min=1e-300)
+    total = inside + torch.as_tensor(missed).to(inside).reshape(-1, 1)
     held = spectra.cumsum(dim=1) / total  # (k, d): with 1, 2, ... directions
     floor = 1e-9 * total
     drop = (spectra[:, :-1] + floor) / (spectra[:, 1:] + floor)  # after p directions, p < d
     # The first p that holds 99 % is still in the window: noise-free data drops right there.
-    before = torch.cat([torch.zeros_like(held[:, :1]), held[:, :-2]], dim=1)
-    rest = torch.arange(d - 1, 0, -1, device=spectra.device)  # directions after p
+    # Of the energy inside, since the last of the leading values end in a drop of no meaning.
+    before = torch.cat([torch.zeros_like(held[:, :1]), held[:, :-2]], dim=1) * (total / inside)
+    rest = torch.arange(d - 1, 0, -1, device=spectra.device) + directions  # after p
     level = (total - spectra.cumsum(dim=1)[:, :-1]) / rest
     even = spectra[:, 1:] <= DIMENSION.clear_drop * level
     noise = even & (held[:, :-1] >= DIMENSION.least_above_noise)

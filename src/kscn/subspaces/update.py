@@ -29,6 +29,7 @@ class Rules:
     # Higher degrees let the top direction drown the others in rounding before they are separated.
     filter_degree: int = 8
     filter_cycles: int = 4  # what has not converged by then is decomposed in full
+    shift: float = 1e-6  # share of the largest eigenvalue by which a rough step moves all of them
     fresh: int = 4  # columns drawn anew in a cycle: all others may be orthogonal to a direction
     # Share of a wanted direction that the other columns held before: where it is less, the fresh
     # ones brought it in, and there may be more where it is from.
@@ -133,12 +134,19 @@ class ScatterSums:
 
     def centred(self, which: Tensor | slice = slice(None)) -> Tensor:
         """Scatter about the mean for affine subspaces, about the origin for linear ones."""
+        if isinstance(which, Tensor) and len(which) == len(self.second):
+            which = slice(None)  # all of them, in order: a view instead of a copy
         if self.first is None:
             return self.second[which]
         return self.second[which] - self.first[which, :, None] * self._means()[which, None, :]
 
-    def subspaces(self, dims: Tensor, current: Subspaces | None = None) -> Subspaces:
+    def subspaces(
+        self, dims: Tensor, current: Subspaces | None = None, exact: bool = True
+    ) -> Subspaces:
         """The best subspaces of dimensions `dims` (k,) for these sums.
+
+        Not `exact` ones are a step from `current` towards them, at a fraction of the cost; the next
+        call goes on from there, and it updates all of them.
 
         Clusters whose sums have not changed since the last call, or that have no members, keep
         their `current` subspace; those with fewer members than dimensions keep what these members
@@ -149,16 +157,22 @@ class ScatterSums:
         if current is not None:
             occupied = (self.weight > 1e-12 * self.weight.sum()).cpu()
             which = (self.changed & occupied).nonzero().flatten()
-        start = None if self.frame is None else self.frame[which]
-        frame = leading_eigenvectors(self.centred(which), min(p + RULES.guard, self.dim), start, p)
+        count = min(p + RULES.guard, self.dim)
+        if self.frame is None and current is not None and not exact:
+            self.frame = _completed(current.bases.double(), count)
+        start, scatter = None if self.frame is None else self.frame[which], self.centred(which)
+        if exact or start is None:
+            frame = leading_eigenvectors(scatter, count, start, dims[which])
+            self.changed.zero_()
+        else:
+            frame = _power_step(scatter, start)
         if self.frame is None and len(which) == len(dims):
             self.frame = frame
         elif self.frame is not None:
             self.frame[which] = frame
-        self.changed.zero_()
         fresh = frame[..., :p]
-        if current is not None:
-            fresh = _where_told(self.centred(which), fresh, current.bases[which])
+        if current is not None and exact:
+            fresh = _where_told(scatter, fresh, current.bases[which])
         used = torch.arange(p, device=dims.device) < dims[which, None]  # (k, p)
         fresh = fresh * used[:, None, :].to(fresh.device)
         found = Subspaces.through(None if self.first is None else self._means()[which], fresh)
@@ -194,25 +208,27 @@ class ScatterSums:
 
 
 def leading_eigenvectors(
-    scatter: Tensor, count: int, start: Tensor | None = None, wanted: int | None = None
+    scatter: Tensor, count: int, start: Tensor | None = None, wanted: Tensor | None = None
 ) -> Tensor:
     """Top eigenvectors of symmetric positive semidefinite (k, d, d), largest first: (k, d, count).
 
     A full decomposition costs d^3. From a `start` (k, d, count) near the answer, Chebyshev-filtered
     subspace iteration is several times cheaper: a polynomial of the matrix that is small on the
     lower part of the spectrum and large on the upper blows the unwanted directions away. The first
-    `wanted` vectors are iterated to nine digits, so the result depends on the matrix and not on
-    the start; what has not converged after a few cycles is decomposed in full.
+    `wanted` (k,) vectors of each are iterated to nine digits, so these depend on the matrix and not
+    on the start; what has not converged after a few cycles is decomposed in full.
     """
     d = scatter.shape[-1]
     if start is None or d <= max(RULES.small_dim, 3 * count):
         return torch.linalg.eigh(scatter).eigenvectors[..., -count:].flip(-1)
     vectors = start.clone()
+    wanted = torch.full((len(scatter),), count) if wanted is None else wanted
     todo = torch.arange(len(scatter))
     for _ in range(RULES.filter_cycles):
         if len(todo) == 0:
             return vectors
-        vectors[todo], error = _filter_cycle(scatter[todo], vectors[todo], wanted or count)
+        part = scatter if len(todo) == len(scatter) else scatter[todo]
+        vectors[todo], error = _filter_cycle(part, vectors[todo], wanted[todo])
         todo = todo[(error > RULES.converged).cpu()]
     if len(todo):
         vectors[todo] = torch.linalg.eigh(scatter[todo]).eigenvectors[..., -count:].flip(-1)
@@ -236,8 +252,31 @@ def leading_directions(scatter: Tensor, dim: int) -> Tensor:
     return torch.linalg.qr(vectors).Q
 
 
-def _filter_cycle(scatter: Tensor, vectors: Tensor, wanted: int) -> tuple[Tensor, Tensor]:
-    """One filter and Rayleigh-Ritz step; also the relative residual of the wanted vectors."""
+def _completed(bases: Tensor, count: int) -> Tensor:
+    """Bases (k, d, p) with `count` columns: random ones in the place of those that are zero."""
+    _, d, p = bases.shape
+    generator = torch.Generator().manual_seed(0)
+    spare = torch.randn(d, count, generator=generator, dtype=bases.dtype) / d**0.5
+    bases = torch.nn.functional.pad(bases, (0, count - p))
+    found = torch.where((bases != 0).any(dim=1, keepdim=True), bases, spare.to(bases.device))
+    return torch.linalg.qr(found).Q
+
+
+def _power_step(scatter: Tensor, vectors: Tensor) -> Tensor:
+    """orth(A V), with V rotated so that its best directions come first: one product with A.
+
+    A is positive semidefinite, so that its leading columns hold no less energy than before. A small
+    shift lets directions that hold nothing stay as they are.
+    """
+    image = scatter @ vectors
+    small = vectors.mT @ image
+    values, rotation = torch.linalg.eigh((small + small.mT) / 2)
+    shift = RULES.shift * values[..., -1].clamp(min=1e-300)[..., None, None]
+    return torch.linalg.qr((image + shift * vectors) @ rotation.flip(-1)).Q
+
+
+def _filter_cycle(scatter: Tensor, vectors: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """One filter and Rayleigh-Ritz step; also the relative residual of the `wanted` (k,) first."""
     # The last columns are drawn anew (always the same): a direction to which all the others happen
     # to be orthogonal would stay invisible to them for ever.
     generator = torch.Generator().manual_seed(0)
@@ -262,12 +301,14 @@ def _filter_cycle(scatter: Tensor, vectors: Tensor, wanted: int) -> tuple[Tensor
     values, rotation = torch.linalg.eigh((small + small.mT) / 2)
     values, rotation = values.flip(-1), rotation.flip(-1)
     found = space @ rotation
-    residual = image @ rotation[..., :wanted] - found[..., :wanted] * values[..., None, :wanted]
-    error = torch.linalg.vector_norm(residual, dim=-2).amax(dim=-1)
-    error = error / values[..., 0].clamp(min=1e-300)
+    p = int(wanted.max())
+    residual = image @ rotation[..., :p] - found[..., :p] * values[..., None, :p]
+    error = torch.linalg.vector_norm(residual, dim=-2) / values[..., :1].clamp(min=1e-300)
     # A wanted direction that only the fresh columns brought in: there may be more where it is from.
-    known = (vectors[..., :-new].mT @ found[..., :wanted]).square().sum(dim=-2).amin(dim=-1)
-    return found, torch.where(known < RULES.known, torch.inf, error)
+    known = (vectors[..., :-new].mT @ found[..., :p]).square().sum(dim=-2)
+    error = torch.where(known < RULES.known, torch.inf, error)
+    among = torch.arange(p, device=error.device) < wanted.to(error.device)[:, None]
+    return found, torch.where(among, error, 0.0).amax(dim=-1)
 
 
 def _where_told(scatter: Tensor, fresh: Tensor, current: Tensor) -> Tensor:
