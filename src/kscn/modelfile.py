@@ -22,6 +22,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,12 @@ def _modest_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
+@cache
+def _versions() -> dict[str, str]:
+    """Of what writes models; found once, since checkpoints are written often."""
+    return {name: version(name) for name in ("kscn", "torch", "numpy")}
+
+
 def _write_files(
     directory: Path, kind: str, params: dict[str, Any], arrays: dict[str, NDArray]
 ) -> None:
@@ -159,7 +166,7 @@ def _write_files(
         "format_version": FORMAT_VERSION,
         "kind": kind,
         "params": params,
-        "versions": {name: version(name) for name in ("kscn", "torch", "numpy")},
+        "versions": _versions(),
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "tensors_bytes": len(content),
         "tensors_sha256": hashlib.sha256(content).hexdigest(),

@@ -3,6 +3,7 @@
 import fits
 import numpy as np
 import pytest
+import torch
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -29,3 +30,10 @@ def test_baselines_end_as_on_the_cpu(name, simgpu):
 def test_images_grow_and_are_refined(fitted):
     model, _ = fitted(fits.plus_on_images)
     assert {"search", "fit"} <= {record["stage"] for record in model.history_}
+
+
+def test_a_fit_on_the_cpu_leaves_the_generators_of_other_devices_alone(simgpu):
+    device = torch.get_device_module(simgpu)
+    before = device.get_rng_state()
+    fits.svd_on_vectors("cpu")
+    assert torch.equal(device.get_rng_state(), before)

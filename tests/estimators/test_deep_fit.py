@@ -22,11 +22,12 @@ from kscn.stages import alternate, latent
 from kscn.subspaces import principal_angles
 
 N = 120
+DIGITS = load_digits().images
 pytestmark = pytest.mark.filterwarnings("ignore:.*clusters ended up empty")
 
 
 def digits(n=N):
-    return load_digits().images[:n].astype(np.float32)
+    return DIGITS[:n].astype(np.float32)
 
 
 quick = short.kscn

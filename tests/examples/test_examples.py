@@ -21,10 +21,26 @@ CALLS = {
 }
 
 
+# `python -m kscn` of an example, without another process and its imports.
+IN_PROCESS = """
+import subprocess, sys
+from kscn.cli import cli
+others = subprocess.run
+
+def run(command, **how):
+    if command[:3] != [sys.executable, "-m", "kscn"]:
+        return others(command, **how)
+    assert how == {"check": True}
+    cli.main(command[3:], standalone_mode=False)
+
+subprocess.run = run
+"""
+
+
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
 def test_example_runs(name, tmp_path):
     args, words = CALLS[name]
-    process = warm.Started(EXAMPLES / name, args, cwd=tmp_path)
+    process = warm.Started(EXAMPLES / name, args, before=IN_PROCESS, cwd=tmp_path)
     output, errors = process.communicate()
     assert process.returncode == 0, errors
     assert words in output

@@ -74,7 +74,7 @@ def test_all_digits_get_the_labels_residuals_and_posteriors_of_the_model(images,
 
 def test_principal_components_of_vectors_are_in_the_graph(images):
     vectors = images.reshape(len(images), -1).astype(np.float32)
-    model = KSCNPlus(10, starts=2, random_state=0).fit(vectors)
+    model = KSCNPlus(10, starts=2, random_state=0).fit(vectors[::3])
     content = onnx_bytes(model, (64,))
     label, residuals, probabilities = run(content, vectors)
     np.testing.assert_array_equal(label, model.predict(vectors))

@@ -44,7 +44,8 @@ def seeded(seed: int, device: torch.device = CPU) -> Iterator[None]:
     on_cpu = device.type == "cpu"
     numbers, kind = ([], "cuda") if on_cpu else ([device.index or 0], device.type)
     with torch.random.fork_rng(devices=numbers, device_type=kind):
-        torch.manual_seed(seed)
+        # On the CPU not torch.manual_seed: it seeds other devices as well, which would stay seeded.
+        (torch.default_generator.manual_seed if on_cpu else torch.manual_seed)(seed)
         yield
 
 
