@@ -22,9 +22,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup
 	@$(BIN)/kscn demo
 
-# One worker more than cores: many tests wait for processes that they started. Bytecode is kept,
+# One worker per core: with one more, they take each other's time. Bytecode is kept,
 # whatever the environment says: it saves as much as many a test takes.
-WORKERS = $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
+WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() or 1)')
 test: setup
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow"
 

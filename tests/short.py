@@ -27,7 +27,7 @@ def moons(n):
     return x.astype("f4"), y
 
 
-def samples(change=setattr, sample=80, most=160):
+def samples(change=setattr, sample=100, most=300):
     """Make candidates from few samples, and layouts of so few more, in every choice from now on."""
     from kscn.stages import choose, select
 

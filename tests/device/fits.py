@@ -143,7 +143,7 @@ def plus_on_vectors(device):
 
 def plus_on_more_vectors(device):
     """A layout of more samples than candidates are made from, and votes for the others."""
-    samples, _ = short.moons(201)
+    samples, _ = short.moons(351)
     with pytest.MonkeyPatch.context() as patch:
         short.samples(patch.setattr)
         return KSCNPlus(2, starts=1, device=device, random_state=0).fit(samples), samples

@@ -179,9 +179,9 @@ def noise():
 
 def more():
     """Two arcs, of which more are laid out than candidates are made from."""
-    samples, _ = short.moons(201)
+    samples, _ = short.moons(351)
     model = KSCNPlus(2, starts=1, random_state=0).fit(samples)
-    assert model.chosen_ == "layout, 160 samples (best spaces)", model.chosen_
+    assert model.chosen_ == "layout, 300 samples (best spaces)", model.chosen_
     np.testing.assert_array_equal(model.predict(samples), model.labels_)
     found["more.labels"] = model.labels_
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -209,8 +207,8 @@ class ScatteringFeatures(FeatureMap):
     def scattering_(self) -> Scattering2D:
         """The transform in use, made when it is first needed: its filters take time and memory."""
         if self._scattering is None:
-            made = _transform(self._padded, self.J_, self._params_of_fit["L"])
-            self._scattering = copy.deepcopy(made).to(self.device)
+            made = Scattering2D(self._padded, self.J_, self._params_of_fit["L"])
+            self._scattering = made.to(self.device)
         return self._scattering
 
     def _apply(self, samples: Tensor) -> Tensor:
@@ -235,12 +233,6 @@ class ScatteringFeatures(FeatureMap):
     def _restore(self, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> None:
         self.sample_shape_ = shape_of(config, "shape")
         self._prepare()
-
-
-@lru_cache(maxsize=1)
-def _transform(shape: tuple[int, int], J: int, L: int) -> Scattering2D:
-    """The last one is kept: a fit, and whoever loads its model, makes the same one again."""
-    return Scattering2D(shape, J, L)
 
 
 def _block_side(shape: tuple[int, ...], largest_side: int) -> int:
