@@ -40,7 +40,7 @@ def test_layouts_of_joint_graphs_are_tried_where_there_are_enough_samples():
     spaces, _ = vector_spaces(x, torch.device("cpu"))
     found = select(spaces, np.arange(len(x)), 4, 2, 0)
     places = [one.candidate.space for one in found.tried if one.candidate.method == LAYOUT]
-    assert sorted(places) == ["3 best spaces", "all spaces"]
+    assert sorted(places) == ["3 best spaces", "two best kinds"]
     assert clustering_accuracy(y, found.labels) > 0.97
     fewer = [type(s)(s.name, s.features, s.wide, s.z[:500], s.lines, s.judges) for s in spaces]
     found = select(fewer, np.arange(500), 4, 2, 0)

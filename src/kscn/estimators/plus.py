@@ -55,7 +55,8 @@ class KSCNPlus(SubspaceClusterer):
        candidate has a self-consistency, which needs no labels (see `confidence_`); the consensus of
        the good ones is one more candidate, and the best is taken.
     2. *Start.* Where subspaces describe the clusters they grow and label all samples, every sample
-       by subspaces that it had no part in; elsewhere the nearest of the sample vote.
+       by subspaces that it had no part in; elsewhere a larger sample is laid out by its neighbour
+       graph, and the nearest vote for all others.
     3. *Refinement* (images). An encoder learns to put altered views of an image into the subspace
        of the image, from the clearest images first. Then it learns what it and the subspaces of
        the features, fitted to its clusters, hold together. Its clusters replace those of the start

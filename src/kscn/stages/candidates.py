@@ -79,6 +79,7 @@ class Rules:
 
 RULES = Rules()
 LAYOUT = "layout"
+WHITENED = "whitened"
 
 
 # Spaces -------------------------------------------------------------------------------------------
@@ -196,7 +197,7 @@ def _component_spaces(
     for count in counts:
         # The smallest says much the same as the next.
         judges = count == counts[-1] or count != RULES.whitened[0]
-        found.append(space(f"{count} whitened", judges, n_components=count, whiten=True))
+        found.append(space(f"{count} {WHITENED}", judges, n_components=count, whiten=True))
     return found
 
 

@@ -127,7 +127,7 @@ class Choose(Stage):
             sent.facts["subspace_dim"],
             as_source(known, name=source.name) if whole else None,
         )
-        laid_out = [space for space in spaces if space.name in sent.facts["agreeing"]]
+        laid_out = [space for space in spaces if space.name in sent.facts["laid_out"]]
         return found if found.subspace_dim or not laid_out else self._enlarged(found, laid_out, fit)
 
     def _enlarged(self, found: Found, spaces: Sequence[Space], fit: Fit) -> Found:
@@ -324,7 +324,7 @@ def _state_of(selection: Selection) -> State:
         "subspace_dim": best.subspace_dim,
         "confidence": best.value,
         "chosen": f"{best.candidate.method} ({best.candidate.space})",
-        "agreeing": [space.name for space in selection.agreeing],
+        "laid_out": [space.name for space in selection.laid_out],
     }
     state = State(facts, {"labels": torch.from_numpy(selection.labels).long()})
     return _with_chains(state, {"features": best.space.features, "wide": best.space.wide})

@@ -21,7 +21,15 @@ from kscn.neighbours.consistency import Consistency, margin, neighbour_consisten
 from kscn.neighbours.heldout import HELD_OUT, energies, random_rank, unexplained
 from kscn.neighbours.spectral import empty_clusters_allowed
 from kscn.parallel import side_by_side
-from kscn.stages.candidates import LAYOUT, Candidate, Space, candidates, laid_out, neighbours_of
+from kscn.stages.candidates import (
+    LAYOUT,
+    WHITENED,
+    Candidate,
+    Space,
+    candidates,
+    laid_out,
+    neighbours_of,
+)
 from kscn.stages.grow import GROWTH, dimensions
 
 CONSENSUS = "consensus"
@@ -34,9 +42,10 @@ class Rules:
     # Single candidates that go to the last round beside the consensus: the best of each kind, and
     # so many of k-subspaces.
     finalists: int = 2
-    # Joint graphs are laid out of all spaces, and of the few in which most neighbours agree with
-    # what the other candidates have in common. Layouts of fewer samples take longer than all the
-    # rest and were no better than the spectrum of the graph on any of seven small sets.
+    # Joint graphs are laid out of the few spaces in which most neighbours agree with what the other
+    # candidates have in common, and of the first whitened one with the first of the others, which
+    # say different things. Layouts of fewer samples take longer than all the rest and were no
+    # better than the spectrum of the graph on any of seven small sets.
     agreeing: int = 3
     laid_out: int = 1000
     passes: int = 2  # assignments at every dimension of the last round
@@ -78,7 +87,7 @@ class Selection:
     best: Scored
     tried: list[Scored]
     rows: NDArray  # numbers of the samples that all this is about
-    agreeing: Sequence[Space] = ()  # in which most neighbours agree, if they were laid out
+    laid_out: Sequence[Space] = ()  # those of the more self-consistent layout, if there is one
 
     @property
     def labels(self) -> NDArray:
@@ -127,11 +136,16 @@ def select(
         found = [entry.candidate.labels for entry in tried]
         return consensus(found, [entry.value for entry in tried], k, seed)
 
-    agreeing: list[int] = []
+    laid: Sequence[Space] = ()
     if len(rows) >= RULES.laid_out:
-        agreeing = _agreeing(near, in_common(), k)
-        groups = {f"{RULES.agreeing} best spaces": agreeing, "all spaces": range(len(near))}
-        tried += side_by_side(scored, laid_out(near, groups, k, seed), device)
+        order = _by_agreement(near, in_common(), k)
+        whitened = [spaces[number].name.endswith(WHITENED) for number in order]
+        two = [order[whitened.index(wanted)] for wanted in (False, True)]
+        groups = {f"{RULES.agreeing} best spaces": order[: RULES.agreeing], "two best kinds": two}
+        layouts = list(side_by_side(scored, laid_out(near, groups, k, seed), device))
+        tried += layouts
+        best_layout = max(layouts, key=lambda entry: entry.value)
+        laid = [spaces[number] for number in groups[best_layout.candidate.space]]
     tried.append(scored(Candidate(in_common(), "all", CONSENSUS)))
 
     def anew(entry: Scored) -> Scored:
@@ -144,7 +158,7 @@ def select(
     tried.sort(key=lambda entry: -entry.value)
     best = _taken(tried, len(rows))
     taken = _flattest(spaces, tried, best, k, seed)
-    return Selection(taken, tried, rows, [spaces[number] for number in agreeing])
+    return Selection(taken, tried, rows, laid)
 
 
 def _taken(tried: Sequence[Scored], n: int) -> Scored:
@@ -191,11 +205,11 @@ def _flattest(
     return replace(tried[least], candidate=replace(found, method=f"{found.method}, flattest"))
 
 
-def _agreeing(near: Sequence[Neighbours], labels: NDArray, k: int) -> list[int]:
-    """Numbers of the spaces in which most neighbours are of the same cluster."""
+def _by_agreement(near: Sequence[Neighbours], labels: NDArray, k: int) -> list[int]:
+    """Numbers of the spaces, first the one in which most neighbours are of the same cluster."""
     now = _tensor(labels, near[0].index.device)
     share = [neighbour_consistency(one.index, now, k) for one in near]
-    return sorted(range(len(near)), key=lambda number: -share[number])[: RULES.agreeing]
+    return sorted(range(len(near)), key=lambda number: -share[number])
 
 
 def _finalists(tried: Sequence[Scored]) -> list[Scored]:
