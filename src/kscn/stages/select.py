@@ -136,16 +136,12 @@ def select(
         found = [entry.candidate.labels for entry in tried]
         return consensus(found, [entry.value for entry in tried], k, seed)
 
-    laid: Sequence[Space] = ()
+    laid: Sequence[int] = ()
     if len(rows) >= RULES.laid_out:
-        order = _by_agreement(near, in_common(), k)
-        whitened = [spaces[number].name.endswith(WHITENED) for number in order]
-        two = [order[whitened.index(wanted)] for wanted in (False, True)]
-        groups = {f"{RULES.agreeing} best spaces": order[: RULES.agreeing], "two best kinds": two}
+        groups = _complementary(spaces, near, in_common(), k)
         layouts = list(side_by_side(scored, laid_out(near, groups, k, seed), device))
+        laid = groups[max(layouts, key=lambda entry: entry.value).candidate.space]
         tried += layouts
-        best_layout = max(layouts, key=lambda entry: entry.value)
-        laid = [spaces[number] for number in groups[best_layout.candidate.space]]
     tried.append(scored(Candidate(in_common(), "all", CONSENSUS)))
 
     def anew(entry: Scored) -> Scored:
@@ -158,7 +154,7 @@ def select(
     tried.sort(key=lambda entry: -entry.value)
     best = _taken(tried, len(rows))
     taken = _flattest(spaces, tried, best, k, seed)
-    return Selection(taken, tried, rows, laid)
+    return Selection(taken, tried, rows, [spaces[number] for number in laid])
 
 
 def _taken(tried: Sequence[Scored], n: int) -> Scored:
@@ -205,11 +201,19 @@ def _flattest(
     return replace(tried[least], candidate=replace(found, method=f"{found.method}, flattest"))
 
 
-def _by_agreement(near: Sequence[Neighbours], labels: NDArray, k: int) -> list[int]:
-    """Numbers of the spaces, first the one in which most neighbours are of the same cluster."""
+def _complementary(
+    spaces: Sequence[Space], near: Sequence[Neighbours], labels: NDArray, k: int
+) -> dict[str, list[int]]:
+    """Groups of spaces to lay out together, by their numbers.
+
+    Spaces go by the share of neighbours in them that are of the same of these clusters.
+    """
     now = _tensor(labels, near[0].index.device)
     share = [neighbour_consistency(one.index, now, k) for one in near]
-    return sorted(range(len(near)), key=lambda number: -share[number])
+    order = sorted(range(len(near)), key=lambda number: -share[number])
+    whitened = [spaces[number].name.endswith(WHITENED) for number in order]
+    two = [order[whitened.index(wanted)] for wanted in (False, True)]
+    return {f"{RULES.agreeing} best spaces": order[: RULES.agreeing], "two best kinds": two}
 
 
 def _finalists(tried: Sequence[Scored]) -> list[Scored]:
