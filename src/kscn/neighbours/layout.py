@@ -85,10 +85,9 @@ def layout_clusters(
     # Threads gain a tenth on a quiet machine; on a busy one they wait for each other in every one
     # of thousands of small steps, and it takes thirty times as long.
     with one_thread():
-        laid = layouts([graph.tocsr() for graph in joint], seed)
-    for places in laid:
-        inside = np.clip(places, *np.quantile(places, [RULES.ends, 1 - RULES.ends], axis=0))
-        found.append(KMeans(k, n_init=RULES.starts, random_state=seed).fit_predict(inside))
+        for places in layouts([graph.tocsr() for graph in joint], seed):
+            inside = np.clip(places, *np.quantile(places, [RULES.ends, 1 - RULES.ends], axis=0))
+            found.append(KMeans(k, n_init=RULES.starts, random_state=seed).fit_predict(inside))
     return found
 
 
