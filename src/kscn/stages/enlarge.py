@@ -2,9 +2,10 @@
 
 Dozens of candidates are only affordable for some thousand samples, and their clusters reach the
 others by votes. But neighbours are nearer among more samples, so that a graph of more of them tells
-groups apart that run into each other in a thin one. Where clusters go by neighbours, the spaces
-that agree with them best are therefore laid out together once more, for as many samples as a graph
-should have. That is taken unless it is clearly less self-consistent than the votes.
+groups apart that run into each other in a thin one. Where clusters go by neighbours, and a layout
+of the first sample is as good as what was taken, its spaces are therefore laid out once more, for
+as many samples as a graph should have. That is taken unless it is clearly less self-consistent than
+the votes.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ and where they are not it shows in the measure. What has the highest self-consis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -87,7 +87,7 @@ class Selection:
     best: Scored
     tried: list[Scored]
     rows: NDArray  # numbers of the samples that all this is about
-    laid_out: Sequence[Space] = ()  # those of the more self-consistent layout, if there is one
+    laid_out: Sequence[Space] = ()  # those of a layout that is as good up to chance, if one is
 
     @property
     def labels(self) -> NDArray:
@@ -136,12 +136,10 @@ def select(
         found = [entry.candidate.labels for entry in tried]
         return consensus(found, [entry.value for entry in tried], k, seed)
 
-    laid: Sequence[int] = ()
+    groups: dict[str, list[int]] = {}
     if len(rows) >= RULES.laid_out:
         groups = _complementary(spaces, near, in_common(), k)
-        layouts = list(side_by_side(scored, laid_out(near, groups, k, seed), device))
-        laid = groups[max(layouts, key=lambda entry: entry.value).candidate.space]
-        tried += layouts
+        tried += side_by_side(scored, laid_out(near, groups, k, seed), device)
     tried.append(scored(Candidate(in_common(), "all", CONSENSUS)))
 
     def anew(entry: Scored) -> Scored:
@@ -154,7 +152,7 @@ def select(
     tried.sort(key=lambda entry: -entry.value)
     best = _taken(tried, len(rows))
     taken = _flattest(spaces, tried, best, k, seed)
-    return Selection(taken, tried, rows, [spaces[number] for number in laid])
+    return Selection(taken, tried, rows, [spaces[number] for number in _as_good(tried, groups)])
 
 
 def _taken(tried: Sequence[Scored], n: int) -> Scored:
@@ -214,6 +212,14 @@ def _complementary(
     whitened = [spaces[number].name.endswith(WHITENED) for number in order]
     two = [order[whitened.index(wanted)] for wanted in (False, True)]
     return {f"{RULES.agreeing} best spaces": order[: RULES.agreeing], "two best kinds": two}
+
+
+def _as_good(tried: Sequence[Scored], groups: Mapping[str, list[int]]) -> Sequence[int]:
+    """The first group whose layout is as good, up to chance, as the best of what was tried."""
+    best, n = tried[0].value, len(tried[0].candidate.labels)
+    good = [one.candidate for one in tried if one.value >= best - margin(best, n)]
+    names = {candidate.space for candidate in good if candidate.method == LAYOUT}
+    return next((group for name, group in groups.items() if name in names), ())
 
 
 def _finalists(tried: Sequence[Scored]) -> list[Scored]:
