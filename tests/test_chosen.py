@@ -64,7 +64,7 @@ def test_of_older_runs_nothing_is_told(old):
 
 def test_flat_clusters_are_named_as_the_reason():
     flat = result(0.8, 0.9)
-    flat["chosen"]["method"] = "graph, 4 nearest by distance, flattest"
+    flat["chosen"]["method"] = "graph, 4 nearest by distance, shortest code"
     told = chosen.told(flat)
-    assert told["chosen"] == "graph, 4 nearest by distance, by far the flattest clusters"
-    assert told["because"].endswith("low-dimensional subspaces describe what was chosen far better")
+    assert told["chosen"] == "graph, 4 nearest by distance, flat clusters with the shortest code"
+    assert told["because"].endswith("leave hardly anything of what was chosen")

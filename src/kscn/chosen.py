@@ -23,7 +23,7 @@ _LOW = (
 _WORDS = {
     "consensus": "what all candidates have in common",
     "settled": "assigned anew by subspaces",
-    "flattest": "by far the flattest clusters",
+    "shortest code": "flat clusters with the shortest code",
 }
 _ALL = "all"
 # Candidates that a summary keeps, of several dozen.
@@ -120,8 +120,8 @@ def _reason(choice: Mapping[str, Any]) -> str:
     if rival is None:
         return text
     text += f"; best of another kind {rival['consistency']:.3f}, {called(rival)}"
-    if choice["method"].endswith("flattest"):
-        text += "; but low-dimensional subspaces describe what was chosen far better"
+    if choice["method"].endswith("shortest code"):
+        text += "; but low-dimensional subspaces leave hardly anything of what was chosen"
     elif rival["consistency"] >= own:
-        text += "; up to chance they are equal, and what all have in common or subspaces go first"
+        text += "; up to chance they are equal, and what several have in common goes first"
     return text

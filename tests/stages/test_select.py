@@ -26,24 +26,26 @@ def test_what_several_have_in_common_is_taken_where_it_is_as_good_up_to_chance(
 ):
     best = 0.8
     below = entry(best - share * margin(best, N), method)
-    assert _taken([entry(best), below], N).common == common
+    assert _taken([entry(best), below], N, False).common == common
 
 
-def test_subspaces_are_taken_before_others_that_are_as_good():
+def test_subspaces_are_taken_before_others_that_are_as_good_where_labels_are_carried_on():
     near = 0.8 - 0.5 * margin(0.8, N)
-    assert _taken([entry(0.8), entry(near, dim=3), entry(near)], N).subspace_dim == 3
-    assert _taken([entry(0.8), entry(near, dim=3), entry(near, CONSENSUS)], N).common
+    one, subspaces, common = entry(0.8), entry(near, dim=3), entry(near, CONSENSUS)
+    assert _taken([one, subspaces], N, True) is subspaces
+    assert _taken([one, subspaces], N, False) is one
+    assert _taken([one, subspaces, common], N, True) is common
 
 
 def test_layouts_of_joint_graphs_are_tried_where_there_are_enough_samples():
     x, y, _ = make_union_of_subspaces(1000, 4, 12, 3, random_state=0)
     spaces, _ = vector_spaces(x, torch.device("cpu"))
-    found = select(spaces, np.arange(len(x)), 4, 2, 0)
+    found = select(spaces, np.arange(len(x)), len(x), 4, 2, 0)
     places = [one.candidate.space for one in found.tried if one.candidate.method == LAYOUT]
     assert sorted(places) == ["3 best spaces", "two best kinds"]
     assert clustering_accuracy(y, found.labels) > 0.97
     fewer = [type(s)(s.name, s.features, s.wide, s.z[:500], s.lines, s.judges) for s in spaces]
-    found = select(fewer, np.arange(500), 4, 2, 0)
+    found = select(fewer, np.arange(500), 500, 4, 2, 0)
     assert all(one.candidate.kind != LAYOUT for one in found.tried)
 
 
@@ -67,5 +69,24 @@ def crossing_lines(seed):
 def test_groups_in_the_plane_are_found(draw, seed):
     x, y = draw(seed)
     spaces, _ = vector_spaces(x, torch.device("cpu"))
-    found = select(spaces, np.arange(len(x)), len(np.unique(y)), 2, 0)
+    found = select(spaces, np.arange(len(x)), len(x), len(np.unique(y)), 2, 0)
     assert clustering_accuracy(y, found.labels) > 0.95
+
+
+def crossing_bodies(seed):
+    """Two planes in ten dimensions, with two clumps each; the nearest clump is of the other."""
+    rng = np.random.default_rng(seed)
+    ways = np.linalg.qr(rng.normal(size=(10, 4)))[0].T.reshape(2, 2, 10)
+    y, end = rng.integers(2, size=(2, 400))
+    places = rng.normal(scale=[1.0, 0.5], size=(400, 2)) + np.stack([6 * end, 0 * end], axis=1)
+    shift = np.array([np.zeros(10), 6 * ways[0, 0] + 0.5 * ways[1, 1]])
+    return np.einsum("np,npd->nd", places, ways[y]) + shift[y] + 0.002 * rng.normal(size=10), y
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_flat_clusters_are_told_from_compact_ones(seed):
+    x, y = crossing_bodies(seed)
+    spaces, _ = vector_spaces(x, torch.device("cpu"))
+    found = select(spaces, np.arange(len(x)), len(x), 2, 2, 0)
+    assert clustering_accuracy(y, found.labels) > 0.97
+    assert found.best.candidate.method.endswith("shortest code")

@@ -111,14 +111,15 @@ class Choose(Stage):
         most = min(CHOICE.most, max(CHOICE.sample, CHOICE.per_cluster * k))
         rows, samples = _raw_sample(source, most, fit.seed, group)
         spaces, described = (image_spaces if image else vector_spaces)(samples, fit.device)
-        selection = select(spaces, rows, k, estimator.starts, fit.seed, fit.progress)
+        n = place(source)[1]
+        selection = select(spaces, rows, n, k, estimator.starts, fit.seed, fit.progress)
         sent = shared(group, _state_of(selection) if group.rank == 0 else None)
         assert sent is not None
         estimator.selection_, estimator.tried_ = selection, summary(selection)
         estimator.confidence_, estimator.chosen_ = sent.facts["confidence"], sent.facts["chosen"]
         estimator.subspace_dim_ = sent.facts["subspace_dim"]
         known = described.get(selection.best.space.wide.steps[0])
-        whole = known is not None and len(rows) == place(source)[1] and group.size == 1
+        whole = known is not None and len(rows) == n and group.size == 1
         found = Found(
             rows,
             sent.tensors["labels"].numpy(),
