@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import scipy.linalg
 import torch
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 from torch import Tensor, nn
 
 from kscn.constraints import Alternative, Integer, Number
@@ -17,6 +17,8 @@ from kscn.data import Source
 from kscn.errors import InputError
 from kscn.features.base import FeatureMap, blocks, check_finite, working_dtype
 from kscn.modelparts import check_array, number, shape_of
+from kscn.parallel import one_thread
+from kscn.subspaces.decompositions import eigh, orthonormal
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -164,7 +166,8 @@ class PCAFeatures(FeatureMap):
         variance, shares = _leading(products, k, self.device)
         vectors = rows.T @ shares
         # What carries no variance has no direction of its own; QR finds it an orthogonal one.
-        return mean, variance, np.linalg.qr(vectors[:, ::-1])[0][:, ::-1]
+        with one_thread():
+            return mean, variance, np.linalg.qr(vectors[:, ::-1])[0][:, ::-1]
 
     def _prepare(self) -> Self:
         """Mean and matrix for `_apply`, rows filled up to a multiple of 64 bytes."""
@@ -254,16 +257,17 @@ def _leading(matrix: NDArray, k: int, device: torch.device) -> tuple[NDArray, ND
     """
     d = len(matrix)
     if d <= COMPONENTS.many or k * COMPONENTS.few > d:
-        last = [d - k, d - 1]
-        return eigh(matrix, lower=False, subset_by_index=last, overwrite_a=True, check_finite=False)
+        some = {"subset_by_index": [d - k, d - 1], "overwrite_a": True, "check_finite": False}
+        with one_thread():  # several wait for each other on a busy machine
+            return scipy.linalg.eigh(matrix, lower=False, **some)
     scale = float(np.trace(matrix)) or 1.0  # float32 has fewer powers of ten
     upper = torch.from_numpy(matrix).div_(scale).float().to(device).triu_()
     whole = upper + upper.triu(1).mT
     generator = torch.Generator().manual_seed(0)
     space = torch.randn(d, round((1 + COMPONENTS.more) * k), generator=generator).to(device)
     for _ in range(COMPONENTS.rounds):
-        space = torch.linalg.qr(whole @ space).Q
-    values, turn = torch.linalg.eigh(space.mT @ (whole @ space))
+        space = orthonormal(whole @ space)
+    values, turn = eigh(space.mT @ (whole @ space))
     found = space @ turn[:, -k:]
     return scale * values[-k:].double().cpu().numpy(), found.double().cpu().numpy()
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from kscn.subspaces import leading_directions
+from kscn.subspaces.decompositions import eigh
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def unexplained(z: Tensor, labels: Tensor, k: int, fold: Tensor, most: int) -> T
     Each sample is described by the subspace of its cluster's members outside its fold.
     """
     mean, covariance, _ = _gaussians(z, labels, k, fold, prior=0)
-    bases = torch.linalg.eigh(covariance).eigenvectors.flip(-1)[..., :most]
+    bases = eigh(covariance)[1].flip(-1)[..., :most]
     apart = z - mean[labels, fold]
     inside = torch.einsum("nd,ndp->np", apart, bases[labels, fold]).square().sum(dim=0)
     left = apart.square().sum() - inside.cumsum(dim=0)

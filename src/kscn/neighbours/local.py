@@ -17,6 +17,7 @@ from torch import Tensor
 
 from kscn.neighbours.graph import Neighbours, nearest, similarity_graph
 from kscn.neighbours.spectral import graph_clusters
+from kscn.subspaces.decompositions import eigh
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def whitened(z: Tensor, count: int) -> Tensor:
     coordinates where the samples span fewer.
     """
     exact = z.double()
-    values, vectors = torch.linalg.eigh(exact.mT @ exact)
+    values, vectors = eigh(exact.mT @ exact)
     spread = values.clamp(min=0).sqrt().flip(0)[:count]
     spanned = max(1, int((spread > RULES.flat * spread[0]).sum()))
     spread = torch.where(spread > 0, spread, 1.0)[:spanned]

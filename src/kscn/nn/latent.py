@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from kscn.subspaces.decompositions import eigh
+
 
 class IdentityLatent(nn.Identity):
     """The autoencoder's latent as it is: the paper's choice."""
@@ -36,7 +38,7 @@ class WhitenedLatent(nn.Module):
 
         At most as many directions are kept as carry variance.
         """
-        values, vectors = torch.linalg.eigh(covariance.double())
+        values, vectors = eigh(covariance.double())
         carried = int((values > values[-1].clamp_min(1e-300) * 1e-10).sum())
         kept = max(1, min(n_components, carried))
         weight = (vectors[:, -kept:] / values[-kept:].clamp_min(1e-300).sqrt()).flip(1).T

@@ -21,7 +21,7 @@ from kscn.neighbours.coding import coding_length
 from kscn.neighbours.consistency import Consistency, margin, neighbour_consistency
 from kscn.neighbours.heldout import HELD_OUT, energies, random_rank, unexplained
 from kscn.neighbours.spectral import empty_clusters_allowed
-from kscn.parallel import side_by_side
+from kscn.parallel import one_thread, side_by_side
 from kscn.stages.candidates import (
     LAYOUT,
     WHITENED,
@@ -138,15 +138,18 @@ def select(
             }
         )
 
-    def in_common() -> NDArray:
+    def in_common() -> Candidate:
         found = [entry.candidate.labels for entry in tried]
-        return consensus(found, [entry.value for entry in tried], k, seed)
+        labels = consensus(found, [entry.value for entry in tried], k, seed)
+        return Candidate(labels, "all", CONSENSUS)
 
     groups: dict[str, list[int]] = {}
     if len(rows) >= RULES.laid_out:
-        groups = _complementary(spaces, near, in_common(), k)
+        with one_thread():  # for one short piece of work
+            groups = _complementary(spaces, near, in_common().labels, k)
         tried += side_by_side(scored, laid_out(near, groups, k, seed), device)
-    tried.append(scored(Candidate(in_common(), "all", CONSENSUS)))
+    with one_thread():
+        tried.append(scored(in_common()))
 
     def anew(entry: Scored) -> Scored:
         space, candidate = _where(spaces, entry), entry.candidate

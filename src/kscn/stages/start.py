@@ -25,6 +25,7 @@ from kscn.stages.lloyd import Iteration, Lloyd
 from kscn.stages.run import Fit, Stage
 from kscn.subspaces import ScatterSums, Subspaces, keep_nearest
 from kscn.subspaces.axes import Coordinates
+from kscn.subspaces.decompositions import orthonormal
 from kscn.subspaces.search import Problem, find_start
 
 
@@ -231,7 +232,7 @@ class StartSearch:
         if not given.isfinite().all():
             raise InputError("init holds NaN or infinity; bases must be finite.")
         used = torch.arange(given.shape[2]) < dims[:, None]
-        bases = torch.linalg.qr(given.double()).Q * used[:, None]
+        bases = orthonormal(given.double()) * used[:, None]
         if not self.affine:
             return Subspaces(bases)
         return Subspaces(bases, torch.zeros(bases.shape[:2], dtype=torch.float64))

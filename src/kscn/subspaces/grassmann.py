@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from kscn.subspaces.decompositions import eigvalsh, orthonormal
+
 
 def principal_angles(a: Tensor, b: Tensor) -> Tensor:
     """Angles between the spans of a (..., d, p) and b (..., d, q), ascending, in radians.
@@ -35,7 +37,7 @@ def largest_turn(a: Tensor, b: Tensor) -> Tensor:
     """Sine of the largest angle between equally large subspaces: |P_a - P_b| in the 2-norm."""
     a, b = a.double(), b.double()
     away = b - a @ (a.mT @ b)
-    return torch.linalg.eigvalsh(away.mT @ away)[..., -1].clamp(0, 1).sqrt()
+    return eigvalsh(away.mT @ away)[..., -1].clamp(0, 1).sqrt()
 
 
 def tangent(base: Tensor, gradient: Tensor) -> Tensor:
@@ -45,7 +47,7 @@ def tangent(base: Tensor, gradient: Tensor) -> Tensor:
 
 def retract(base: Tensor, step: Tensor) -> Tensor:
     """Move along a tangent step and come back to the manifold by QR."""
-    return torch.linalg.qr(base + step).Q
+    return orthonormal(base + step)
 
 
 def geodesic(base: Tensor, direction: Tensor, time: float = 1.0) -> Tensor:
@@ -54,7 +56,7 @@ def geodesic(base: Tensor, direction: Tensor, time: float = 1.0) -> Tensor:
     angle = time * s[..., None, :]
     turned = (base @ vh.mT) * torch.cos(angle) + u * torch.sin(angle)
     # The formula is orthonormal in exact arithmetic only; QR removes what rounding adds up.
-    return torch.linalg.qr(turned @ vh).Q
+    return orthonormal(turned @ vh)
 
 
 def residual_gradient(bases: Tensor, z: Tensor, labels: Tensor) -> Tensor:

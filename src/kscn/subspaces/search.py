@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from kscn.subspaces.bases import Subspaces
+from kscn.subspaces.decompositions import orthonormal
 from kscn.subspaces.seeding import (
     LABEL_STARTS,
     draw_rows,
@@ -372,7 +373,7 @@ def _power_step(
         moved = moved - mean[..., None] * masked.sum(dim=3)[:, :, None, :]
     if current is not None:
         moved = moved + 1e-6 * current * problem.norms.mean()
-    return torch.linalg.qr(moved).Q * used[:, :, None]
+    return orthonormal(moved) * used[:, :, None]
 
 
 def candidate_labels(problem: Problem, candidates: Subspaces) -> Tensor:

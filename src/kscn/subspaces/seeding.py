@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from kscn.subspaces.bases import Subspaces
+from kscn.subspaces.decompositions import orthonormal
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def _power_steps(group: Tensor, spare: Tensor) -> tuple[Tensor, Tensor]:
     bases = group[:, :p].mT
     bases = torch.nn.functional.pad(bases, (0, p - bases.shape[2])) + spare
     for _ in range(RULES.local_steps):
-        bases = torch.linalg.qr(bases).Q
+        bases = orthonormal(bases)
         bases = group.mT @ (group @ bases) + spare
     bases, triangle = torch.linalg.qr(bases)
     return bases, triangle.diagonal(dim1=1, dim2=2).abs()

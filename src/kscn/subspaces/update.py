@@ -15,6 +15,7 @@ from torch import Tensor
 
 from kscn.errors import InputError
 from kscn.subspaces.bases import Subspaces
+from kscn.subspaces.decompositions import eigh, eigvalsh, orthonormal
 
 GIB = 2**30
 
@@ -204,7 +205,7 @@ class ScatterSums:
 
     def spectra(self) -> Tensor:
         """Eigenvalues of every cluster's scatter, descending, shape (k, d)."""
-        return torch.linalg.eigvalsh(self.centred()).flip(-1).clamp(min=0)
+        return eigvalsh(self.centred()).flip(-1).clamp(min=0)
 
 
 def leading_eigenvectors(
@@ -220,7 +221,7 @@ def leading_eigenvectors(
     """
     d = scatter.shape[-1]
     if start is None or d <= max(RULES.small_dim, 3 * count):
-        return torch.linalg.eigh(scatter).eigenvectors[..., -count:].flip(-1)
+        return eigh(scatter)[1][..., -count:].flip(-1)
     vectors = start.clone()
     wanted = torch.full((len(scatter),), count) if wanted is None else wanted
     todo = torch.arange(len(scatter))
@@ -231,7 +232,7 @@ def leading_eigenvectors(
         vectors[todo], error = _filter_cycle(part, vectors[todo], wanted[todo])
         todo = todo[(error > RULES.converged).cpu()]
     if len(todo):
-        vectors[todo] = torch.linalg.eigh(scatter[todo]).eigenvectors[..., -count:].flip(-1)
+        vectors[todo] = eigh(scatter[todo])[1][..., -count:].flip(-1)
     return vectors
 
 
@@ -243,13 +244,13 @@ def leading_directions(scatter: Tensor, dim: int) -> Tensor:
     """
     d = scatter.shape[-1]
     if d <= RULES.small_dim:
-        return torch.linalg.eigh(scatter).eigenvectors[..., -dim:]
+        return eigh(scatter)[1][..., -dim:]
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(d, dim, generator=generator, dtype=scatter.dtype).to(scatter.device)
     vectors = scatter @ start
     for _ in range(RULES.rough_rounds - 1):
-        vectors = scatter @ torch.linalg.qr(vectors).Q
-    return torch.linalg.qr(vectors).Q
+        vectors = scatter @ orthonormal(vectors)
+    return orthonormal(vectors)
 
 
 def _completed(bases: Tensor, count: int) -> Tensor:
@@ -259,7 +260,7 @@ def _completed(bases: Tensor, count: int) -> Tensor:
     spare = torch.randn(d, count, generator=generator, dtype=bases.dtype) / d**0.5
     bases = torch.nn.functional.pad(bases, (0, count - p))
     found = torch.where((bases != 0).any(dim=1, keepdim=True), bases, spare.to(bases.device))
-    return torch.linalg.qr(found).Q
+    return orthonormal(found)
 
 
 def _power_step(scatter: Tensor, vectors: Tensor) -> Tensor:
@@ -270,9 +271,9 @@ def _power_step(scatter: Tensor, vectors: Tensor) -> Tensor:
     """
     image = scatter @ vectors
     small = vectors.mT @ image
-    values, rotation = torch.linalg.eigh((small + small.mT) / 2)
+    values, rotation = eigh((small + small.mT) / 2)
     shift = RULES.shift * values[..., -1].clamp(min=1e-300)[..., None, None]
-    return torch.linalg.qr((image + shift * vectors) @ rotation.flip(-1)).Q
+    return orthonormal((image + shift * vectors) @ rotation.flip(-1))
 
 
 def _filter_cycle(scatter: Tensor, vectors: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
@@ -295,10 +296,10 @@ def _filter_cycle(scatter: Tensor, vectors: Tensor, wanted: Tensor) -> tuple[Ten
         following = 1 / (2 / first - sigma)
         step = 2 * (scatter @ now - half * now) * (following / half) - sigma * following * before
         before, now, sigma = now, step, following
-    space = torch.linalg.qr(now).Q
+    space = orthonormal(now)
     image = scatter @ space
     small = space.mT @ image
-    values, rotation = torch.linalg.eigh((small + small.mT) / 2)
+    values, rotation = eigh((small + small.mT) / 2)
     values, rotation = values.flip(-1), rotation.flip(-1)
     found = space @ rotation
     p = int(wanted.max())

@@ -1,0 +1,58 @@
+"""Decompositions of matrices on the CPU, by one thread each.
+
+LAPACK shares out one decomposition among threads in thousands of small steps. On a quiet machine
+that gains a third; on a busy one the threads wait for each other in every step, and it takes 10 to
+180 times as long. Whole matrices side by side gain more and do not wait. What is found does not
+depend on the number of threads either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+LARGE = 128  # columns from which on a decomposition takes longer than to start a thread
+
+
+def eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues (..., d), rising, and eigenvectors (..., d, d) of symmetric matrices."""
+    *batch, d, _ = matrices.shape
+    threads = torch.get_num_threads()
+    with _one_thread(matrices):
+        if len(batch) == 0 or d < LARGE or threads == 1 or matrices.device.type != "cpu":
+            values, vectors = torch.linalg.eigh(matrices)
+            return values, vectors
+        parts = matrices.flatten(end_dim=-3).chunk(threads)
+        with ThreadPoolExecutor(len(parts)) as pool:
+            found = list(pool.map(torch.linalg.eigh, parts))
+    values, vectors = (torch.cat(part) for part in zip(*found, strict=True))
+    return values.view(*batch, d), vectors.view(matrices.shape)
+
+
+def eigvalsh(matrices: Tensor) -> Tensor:
+    """Eigenvalues (..., d) of symmetric matrices, rising."""
+    with _one_thread(matrices):
+        return torch.linalg.eigvalsh(matrices)
+
+
+def orthonormal(matrices: Tensor) -> Tensor:
+    """An orthonormal basis (..., d, p) of the columns of (..., d, p): the Q of QR."""
+    with _one_thread(matrices):
+        return torch.linalg.qr(matrices).Q
+
+
+@contextmanager
+def _one_thread(matrices: Tensor) -> Iterator[None]:
+    threads = torch.get_num_threads()
+    if threads == 1 or matrices.device.type != "cpu":
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
