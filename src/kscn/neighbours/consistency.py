@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sparse
 import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
@@ -115,10 +116,13 @@ def consensus(
     best = max(values)
     width = max(margin(best, len(candidates[0])), 1e-9)
     share = np.exp((np.asarray(values) - best) / width)
-    pieces = [
-        np.sqrt(weight) * np.eye(k, dtype=np.float32)[labels]
-        for labels, weight in zip(candidates, share, strict=True)
-        if weight > CONSISTENCY.faint
-    ]
-    described = np.concatenate(pieces, axis=1)
+    kept = share > CONSISTENCY.faint
+    counted = np.stack(candidates, axis=1)[:, kept]
+    # Indicator vectors, sparse: of many clusters nearly all entries are zero. k-means takes 32-bit
+    # numbers of columns only.
+    n, count = counted.shape
+    columns = (counted + k * np.arange(count)).astype(np.int32).ravel()
+    begin = count * np.arange(n + 1, dtype=np.int32)
+    weights = np.tile(np.sqrt(share[kept]).astype(np.float32), n)
+    described = sparse.csr_array((weights, columns, begin), shape=(n, count * k))
     return KMeans(k, n_init=CONSISTENCY.starts, random_state=seed).fit_predict(described)
