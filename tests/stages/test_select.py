@@ -7,7 +7,7 @@ from sklearn.datasets import make_blobs, make_circles
 
 from kscn.data import make_union_of_subspaces
 from kscn.metrics import clustering_accuracy
-from kscn.neighbours.consistency import Consistency, margin
+from kscn.neighbours.consistency import CONSISTENCY, Consistency, margin
 from kscn.stages.candidates import LAYOUT, Candidate, vector_spaces
 from kscn.stages.select import CONSENSUS, Scored, _taken, select
 
@@ -29,12 +29,17 @@ def test_what_several_have_in_common_is_taken_where_it_is_as_good_up_to_chance(
     assert _taken([entry(best), below], N, False).common == common
 
 
-def test_subspaces_are_taken_before_others_that_are_as_good_where_labels_are_carried_on():
-    near = 0.8 - 0.5 * margin(0.8, N)
-    one, subspaces, common = entry(0.8), entry(near, dim=3), entry(near, CONSENSUS)
-    assert _taken([one, subspaces], N, True) is subspaces
-    assert _taken([one, subspaces], N, False) is one
-    assert _taken([one, subspaces, common], N, True) is common
+@pytest.mark.parametrize("errors, others", [(0.9, False), (1.1, True), (2.9, True)])
+def test_subspaces_are_taken_before_others_that_are_as_good(errors, others):
+    best = entry(0.8)
+    subspaces = entry(0.8 - errors / CONSISTENCY.errors * margin(0.8, N), dim=3)
+    assert _taken([best, subspaces], N, others) is subspaces
+    assert _taken([best, subspaces, entry(subspaces.value, CONSENSUS)], N, others).common
+
+
+def test_labels_of_the_sample_itself_are_not_given_up_for_subspaces():
+    best, subspaces = entry(0.8), entry(0.8 - 0.5 * margin(0.8, N), dim=3)
+    assert _taken([best, subspaces], N, False) is best
 
 
 def test_layouts_of_joint_graphs_are_tried_where_there_are_enough_samples():

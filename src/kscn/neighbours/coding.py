@@ -8,6 +8,8 @@ be compact: samples far apart along a subspace cost little, one sample off it co
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -30,7 +32,7 @@ def coding_length(z: Tensor, labels: Tensor, k: int, distance: float) -> float:
             continue
         mean = members.mean(dim=0)
         apart = members - mean
-        spread = torch.linalg.slogdet(one + d / (distance**2 * m) * (apart.mT @ apart)).logabsdet
-        length += (m + d) / 2 * spread + d / 2 * (mean.square().sum() / distance**2).log1p()
-        length -= m * torch.log(z.new_tensor(m / n))
+        root = torch.linalg.cholesky_ex(one + d / (distance**2 * m) * (apart.mT @ apart)).L
+        length += (m + d) * root.diagonal().log().sum()
+        length += d / 2 * (mean.square().sum() / distance**2).log1p() - m * math.log(m / n)
     return float(length)

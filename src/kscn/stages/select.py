@@ -18,7 +18,7 @@ from torch import Tensor
 
 from kscn.neighbours import Neighbours, View, consensus, self_consistency
 from kscn.neighbours.coding import coding_length
-from kscn.neighbours.consistency import Consistency, margin, neighbour_consistency
+from kscn.neighbours.consistency import CONSISTENCY, Consistency, margin, neighbour_consistency
 from kscn.neighbours.heldout import HELD_OUT, energies, random_rank, unexplained
 from kscn.neighbours.spectral import empty_clusters_allowed
 from kscn.parallel import one_thread, side_by_side
@@ -60,6 +60,7 @@ class Rules:
     # What coded samples may be off by, as a share of their root mean square length. With 0.001 to
     # 0.03 the error on these sequences is 1.1 to 1.8 %.
     distance: float = 0.01
+    rounding: float = 1e-6  # nats per sample by which codes of the same clusters may differ
 
 
 RULES = Rules()
@@ -138,18 +139,12 @@ def select(
             }
         )
 
-    def in_common() -> Candidate:
-        found = [entry.candidate.labels for entry in tried]
-        labels = consensus(found, [entry.value for entry in tried], k, seed)
-        return Candidate(labels, "all", CONSENSUS)
-
     groups: dict[str, list[int]] = {}
     if len(rows) >= RULES.laid_out:
-        with one_thread():  # for one short piece of work
-            groups = _complementary(spaces, near, in_common().labels, k)
+        groups = _complementary(spaces, near, _in_common(tried, k, seed).labels, k)
         tried += side_by_side(scored, laid_out(near, groups, k, seed), device)
     with one_thread():
-        tried.append(scored(in_common()))
+        tried.append(scored(_in_common(tried, k, seed)))
 
     def anew(entry: Scored) -> Scored:
         space, candidate = _where(spaces, entry), entry.candidate
@@ -164,17 +159,29 @@ def select(
     return Selection(taken, tried, rows, [spaces[number] for number in _as_good(tried, groups)])
 
 
+def _in_common(tried: Sequence[Scored], k: int, seed: int) -> Candidate:
+    """What the candidates agree on best."""
+    found = [entry.candidate.labels for entry in tried]
+    with one_thread():
+        labels = consensus(found, [entry.value for entry in tried], k, seed)
+    return Candidate(labels, "all", CONSENSUS)
+
+
 def _taken(tried: Sequence[Scored], n: int, others: bool) -> Scored:
     """The highest value of n samples, unless what several have in common is as good up to chance.
 
     The consensus of all candidates and layouts of joint graphs are less of an accident than a
-    clustering of one space. Subspaces carry on to other samples best: where there are `others`,
-    they go first among equals.
+    clustering of one space. Subspaces say more of clusters than labels do, and carry on best to
+    other samples: they go first where they are as good within one standard error, and where there
+    are `others` also within all that may be chance.
     """
     best = tried[0]
-    least = best.value - margin(best.value, n)
-    good = [entry for entry in tried if entry.value >= least]
-    return max(good, key=lambda e: (e.common, others and e.subspace_dim > 0, e.value))
+    chance = margin(best.value, n)
+    good = [entry for entry in tried if entry.value >= best.value - chance]
+    first = max(good, key=lambda entry: (entry.common, entry.value))
+    least = first.value - (chance if others else chance / CONSISTENCY.errors)
+    equals = [entry for entry in good if entry.common == first.common and entry.value >= least]
+    return max(equals, key=lambda entry: (entry.subspace_dim > 0, entry.value))
 
 
 def _shortest_code(
@@ -200,6 +207,8 @@ def _shortest_code(
         return coding_length(z, _tensor(entry.candidate.labels, z.device), k, distance)
 
     shortest = min(tried, key=length)
+    if length(best) - length(shortest) < RULES.rounding * len(z):  # the same clusters
+        return best
     fold = random_rank(len(z), seed, z.device) % HELD_OUT.folds
 
     def left(entry: Scored) -> Tensor:
