@@ -95,3 +95,11 @@ def test_flat_clusters_are_told_from_compact_ones(seed):
     found = select(spaces, np.arange(len(x)), len(x), 2, 2, 0)
     assert clustering_accuracy(y, found.labels) > 0.97
     assert found.best.candidate.method.endswith("shortest code")
+
+
+def test_one_sample_far_away_does_not_make_the_others_flat():
+    x, _, _ = make_union_of_subspaces(300, 3, 8, 2, noise=0.05, random_state=0)
+    x[0] = 1e5
+    spaces, _ = vector_spaces(x, torch.device("cpu"))
+    found = select(spaces, np.arange(len(x)), len(x), 3, 2, 0)
+    assert not found.best.candidate.method.endswith("shortest code")

@@ -200,7 +200,8 @@ def _shortest_code(
         return best
     z = place.z[:, : min(RULES.leading, columns)]
     distance = RULES.distance * float(z.square().sum(dim=1).mean().sqrt())
-    if not distance:
+    usual = (z - z.median(dim=0).values).square().sum(dim=1).median().sqrt()
+    if float(usual) <= distance:  # a few samples far away are nearly all of the variance
         return best
 
     def length(entry: Scored) -> float:
