@@ -13,6 +13,7 @@ from kscn.neighbours import (
     membership_graph,
     nearest,
 )
+from kscn.neighbours.layout import _good_ends
 
 
 def strips(each=200, seed=0):
@@ -129,3 +130,47 @@ def test_a_description_of_chance_among_others_does_no_harm():
     together, by_chance = layout_clusters(several, [range(3), [2]], 3)
     assert clustering_accuracy(y, together) > 0.97
     assert clustering_accuracy(y, by_chance) < 0.6
+
+
+def triangle(side, third, each=40):
+    """Three tight groups: two of them `side` apart, the last one `third` from both."""
+    height = np.sqrt(third**2 - side**2 / 4)
+    corners = np.array([[0.0, 0.0], [side, 0.0], [side / 2, height]])
+    y = np.repeat(np.arange(3), each)
+    return corners[y] + 1e-3 * np.random.default_rng(0).normal(size=(3 * each, 2)), y
+
+
+def merged(labels, y):
+    """Which pairs of the three groups are one cluster."""
+    first = [labels[y == c][0] for c in range(3)]
+    return [pair for pair in ((0, 1), (0, 2), (1, 2)) if first[pair[0]] == first[pair[1]]]
+
+
+def test_all_ends_of_k_means_that_are_as_good_are_found_once_each():
+    # Merging two groups leaves side^2 / 4 of each member's square: 1 and 1.02^2 are within 5 %.
+    x, y = triangle(1.0, 1.02)
+    ends = _good_ends(x, 2, 0)
+    found = [merged(labels, y) for labels in ends]
+    assert found[0] == [(0, 1)]  # the lowest first
+    # Both others have the same sum, so either of them stands for the two.
+    assert len(found) == 2 and found[1] in ([(0, 2)], [(1, 2)])
+
+
+def test_an_end_of_k_means_that_is_clearly_higher_is_none():
+    x, y = triangle(1.0, 1.1)  # 1.21 times the lowest sum
+    assert [merged(labels, y) for labels in _good_ends(x, 2, 0)] == [[(0, 1)]]
+
+
+def test_the_measure_takes_one_of_the_ends_that_are_as_good():
+    z, y = blobs(k=4, n=400)
+    near, asked = nearest(z, 10), []
+
+    def worst(labels):
+        """The worse clusters match the groups, the better: any measure decides."""
+        asked.append(labels)
+        return -clustering_accuracy(y, labels)
+
+    (lowest,) = layout_clusters([near], [[0]], 3)
+    (taken,) = layout_clusters([near], [[0]], 3, measure=worst)
+    np.testing.assert_array_equal(asked[0], lowest)
+    assert worst(taken) == max(worst(labels) for labels in asked[:-1])

@@ -9,8 +9,9 @@ k-means finds them where coordinates of the graph's spectrum do not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sparse
@@ -52,16 +53,30 @@ class Rules:
     # Share of the points at either end of a coordinate that are brought in before k-means: a point
     # that was pushed far away is no cluster.
     ends: float = 0.01
-    starts: int = 3  # of that k-means
+    # Runs of that k-means, points that all of them may have together, and the share above the
+    # lowest sum of squares within which another end of it is as good. Cells of blood have ends
+    # within 3 % whose NMI is 72 or 77; of eight runs one in three misses the latter, of 20 none.
+    starts: int = 20
+    points: int = 120_000
+    fewest_starts: int = 4
+    as_good: float = 0.05
+    different: float = 1e-3  # share by which the sums of two ends differ that are not the same
 
 
 RULES = Rules()
 
 
 def layout_clusters(
-    described: Sequence[Neighbours], groups: Sequence[Sequence[int]], k: int, seed: int = 0
+    described: Sequence[Neighbours],
+    groups: Sequence[Sequence[int]],
+    k: int,
+    seed: int = 0,
+    measure: Callable[[NDArray], float] = lambda _: 0.0,
 ) -> list[NDArray]:
     """k clusters (n,) of each of several layouts of the same samples.
+
+    k-means ends in several places whose sums of squares hardly differ, and rounding decides which
+    is the lowest. So the sum only says which of them are good, and `measure` takes one.
 
     Parameters
     ----------
@@ -74,6 +89,8 @@ def layout_clusters(
         How many clusters to find.
     seed : int
         Of everything that is drawn.
+    measure : callable, optional
+        How good labels (n,) are, the higher the better. By default the lowest sum is taken.
     """
     graphs = []
     for neighbours in described:
@@ -87,8 +104,19 @@ def layout_clusters(
     with one_thread():
         for places in layouts([graph.tocsr() for graph in joint], seed):
             inside = np.clip(places, *np.quantile(places, [RULES.ends, 1 - RULES.ends], axis=0))
-            found.append(KMeans(k, n_init=RULES.starts, random_state=seed).fit_predict(inside))
+            found.append(max(_good_ends(inside, k, seed), key=measure))
     return found
+
+
+def _good_ends(places: NDArray, k: int, seed: int) -> list[NDArray]:
+    """Labels (n,) of the ends of k-means that are nearly as low as the lowest, which is first."""
+    draws = np.random.RandomState(seed)
+    count = max(RULES.fewest_starts, min(RULES.starts, RULES.points // len(places)))
+    runs = [KMeans(k, n_init=1, random_state=draws).fit(places) for _ in range(count)]
+    runs.sort(key=lambda run: run.inertia_)
+    good = [run for run in runs if run.inertia_ <= (1 + RULES.as_good) * runs[0].inertia_]
+    above = [1.0, *(b.inertia_ - (1 + RULES.different) * a.inertia_ for a, b in pairwise(good))]
+    return [run.labels_ for run, more in zip(good, above, strict=True) if more > 0]
 
 
 def membership_graph(neighbours: Neighbours, count: int) -> sparse.csr_array:

@@ -16,7 +16,7 @@ handwritten digits, graphs on single cells, points on flowers), so all are tried
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -265,10 +265,14 @@ def candidates(
 
 
 def laid_out(
-    near: Sequence[Neighbours], groups: Mapping[str, Sequence[int]], k: int, seed: int
+    near: Sequence[Neighbours],
+    groups: Mapping[str, Sequence[int]],
+    k: int,
+    seed: int,
+    measure: Callable[[NDArray], float],
 ) -> list[Candidate]:
     """Clusters of layouts of the joint neighbour graphs of named groups of spaces."""
-    found = layout_clusters(near, list(groups.values()), k, seed)
+    found = layout_clusters(near, list(groups.values()), k, seed, measure)
     return [Candidate(labels, name, LAYOUT) for labels, name in zip(found, groups, strict=True)]
 
 

@@ -62,7 +62,11 @@ def enlarged(
 
     votes = Votes(z[rows], torch.from_numpy(labels).long().to(z.device), k, asked(len(rows), k))
     voted = torch.cat([votes(block).argmax(dim=1) for block in z.split(COMPONENTS.rows)])
-    (laid,) = layout_clusters(near, [range(len(near))], k, seed)
-    found = torch.from_numpy(laid).long().to(z.device)
-    before, after = (self_consistency(views, own, k, seed).value for own in (voted, found))
+
+    def measured(found: NDArray) -> float:
+        own = torch.from_numpy(found).long().to(z.device)
+        return self_consistency(views, own, k, seed).value
+
+    (laid,) = layout_clusters(near, [range(len(near))], k, seed, measured)
+    before, after = measured(voted.cpu().numpy()), measured(laid)
     return Enlarged(laid, after) if after >= before - margin(before, len(rows)) else None

@@ -117,8 +117,11 @@ def select(
     judges = [(s, View(s.z, n.index)) for s, n in zip(spaces, near, strict=True) if s.judges]
     views = [view for _, view in judges]
 
+    def measured(labels: NDArray) -> Consistency:
+        return self_consistency(views, _tensor(labels, device), k, seed)
+
     def scored(one: Candidate, dim: int = 0, place: Space | None = None) -> Scored:
-        found = self_consistency(views, _tensor(one.labels, device), k, seed)
+        found = measured(one.labels)
         where = max(found.views, key=lambda number: found.views[number])
         return Scored(one, found, place or judges[where][0], dim)
 
@@ -142,7 +145,8 @@ def select(
     groups: dict[str, list[int]] = {}
     if len(rows) >= RULES.laid_out:
         groups = _complementary(spaces, near, _in_common(tried, k, seed).labels, k)
-        tried += side_by_side(scored, laid_out(near, groups, k, seed), device)
+        layouts = laid_out(near, groups, k, seed, lambda labels: measured(labels).value)
+        tried += side_by_side(scored, layouts, device)
     with one_thread():
         tried.append(scored(_in_common(tried, k, seed)))
 
