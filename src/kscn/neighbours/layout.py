@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from torch import Tensor
 
+from kscn.neighbours.consistency import margin
 from kscn.neighbours.graph import Neighbours
 from kscn.neighbours.spectral import spectral_embedding
 from kscn.parallel import one_thread
@@ -76,7 +77,8 @@ def layout_clusters(
     """k clusters (n,) of each of several layouts of the same samples.
 
     k-means ends in several places whose sums of squares hardly differ, and rounding decides which
-    is the lowest. So the sum only says which of them are good, and `measure` takes one.
+    is the lowest. So the sum only says which of them are good, and one of these is taken that has a
+    clearly higher `measure` than the lowest.
 
     Parameters
     ----------
@@ -90,7 +92,7 @@ def layout_clusters(
     seed : int
         Of everything that is drawn.
     measure : callable, optional
-        How good labels (n,) are, the higher the better. By default the lowest sum is taken.
+        How good labels (n,) are, from 0 to 1. By default the lowest sum is taken.
     """
     graphs = []
     for neighbours in described:
@@ -104,8 +106,16 @@ def layout_clusters(
     with one_thread():
         for places in layouts([graph.tocsr() for graph in joint], seed):
             inside = np.clip(places, *np.quantile(places, [RULES.ends, 1 - RULES.ends], axis=0))
-            found.append(max(_good_ends(inside, k, seed), key=measure))
+            found.append(_taken(_good_ends(inside, k, seed), measure))
     return found
+
+
+def _taken(ends: Sequence[NDArray], measure: Callable[[NDArray], float]) -> NDArray:
+    """The first of these labels, unless others have a value that is higher by more than chance."""
+    values = [measure(labels) for labels in ends]
+    best = int(np.argmax(values))
+    clearly = values[best] > values[0] + margin(values[best], len(ends[0]))
+    return ends[best] if clearly else ends[0]
 
 
 def _good_ends(places: NDArray, k: int, seed: int) -> list[NDArray]:
