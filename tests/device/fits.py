@@ -128,9 +128,15 @@ def separated_images(device):
     return _deep(device, images("float32"), autoencoder_params=SMALL, **settings)
 
 
+def scattered_start(device):
+    """Subspaces begin with clusters that were found in scattering coefficients."""
+    return _deep(device, images(), autoencoder_params=SMALL, init="scattering")
+
+
 DEEP = [
     svd_on_images,
     grassmann_on_images,
+    scattered_start,
     svd_on_vectors,
     grassmann_on_vectors,
     separated_images,

@@ -264,7 +264,7 @@ def test_every_way_to_say_the_augmentation(augment):
 # Starts -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("init", ["k-subspaces", "k-means", "dsc", "labels"])
+@pytest.mark.parametrize("init", ["k-subspaces", "scattering", "k-means", "dsc", "labels"])
 @pytest.mark.parametrize("update", ["svd", "grassmann"])
 def test_every_start_with_every_update(init, update):
     if init == "dsc" and importlib.util.find_spec("kscn.baselines.dsc_net") is None:

@@ -117,6 +117,11 @@ def test_callbacks_must_be_functions():
             quick(callbacks=callbacks).fit(digits())
 
 
+def test_scattering_of_what_are_no_images_is_refused_before_training():
+    model = quick(init="scattering", autoencoder="sae", autoencoder_params=None)
+    assert "scattering needs images" in refused(model, digits().reshape(N, -1))
+
+
 @pytest.mark.parametrize(
     "init",
     [

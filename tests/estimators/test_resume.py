@@ -105,7 +105,11 @@ TUNED = {
     "init_dim": 4,
 }
 GRASSMANN = {"update": "grassmann", "update_every": 2, "trim": 0.0}
-VARIANTS = {"paper": {}, "tuned": TUNED, "grassmann": TUNED | GRASSMANN}
+VARIANTS = {
+    "paper": {},
+    "tuned": TUNED | {"init": "scattering"},
+    "grassmann": TUNED | GRASSMANN,
+}
 
 
 @pytest.fixture(scope="module")

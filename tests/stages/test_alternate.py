@@ -278,6 +278,24 @@ def test_the_run_ends_at_the_tolerance_and_when_told_to():
     assert run(alternation(Same(), X), 0) == []
 
 
+def test_clusters_found_elsewhere_are_kept_for_most_epochs():
+    X, _ = union()
+    labels = torch.arange(len(X)) % K  # which no subspace describes
+    given = alternation(Same(), X, loss="separation", found=labels)
+    expected = np.stack([np.linalg.svd(X[labels == i].T)[0][:, :P] for i in range(K)])
+    targets = []
+
+    def look(epoch):
+        targets.append(given.targets)
+        if epoch.number < 4:  # each cluster has its own subspace, not only any of them
+            torch.testing.assert_close(
+                projectors(given.subspaces.bases), projectors(expected), rtol=0, atol=1e-4
+            )
+
+    given.run(5, -1.0, look)
+    assert [torch.equal(learned, labels) for learned in targets] == [True] * 4 + [False]
+
+
 def test_trimmed_samples_teach_the_separation_loss_nothing():
     X, _ = union(noise=0.5)
     given = alternation(network(), X, start(6), loss="separation", trim=0.2)

@@ -30,7 +30,7 @@ from kscn.runtime.latents import block_rows, each_alone, evaluating
 from kscn.runtime.minibatches import Minibatches
 from kscn.stages import validation as check
 from kscn.stages.alternate import Alternate
-from kscn.stages.latent import FindStart, check_dims
+from kscn.stages.latent import FindStart, check_dims, check_start
 from kscn.stages.pretrain import Pretrain
 from kscn.stages.run import Fit, Stage
 
@@ -79,12 +79,13 @@ class KSCN(SubspaceClusterer):
         which is copied.
     augment : None, "affine", "noise", dict or callable, default="auto"
         Random changes of the input that should not change its cluster.
-    init : {"k-subspaces", "drawn", "neighbours", "ensemble", "k-means", "dsc"} or array of \
-            labels, default="auto"
+    init : {"k-subspaces", "drawn", "neighbours", "ensemble", "scattering", "k-means", "dsc"} or \
+            array of labels, default="auto"
         Where subspaces start: k-subspaces searched on the latents, from drawn starts and from
         their neighbour graph, or only from one of these, or only from an ensemble of short runs
-        (see `KSubspaces`); k-means on them, DSC-Net's self-expression on 2,000 of them, or given
-        labels.
+        (see `KSubspaces`), or from drawn ones on whitened scattering coefficients of the images
+        instead of latents; k-means on the latents, DSC-Net's self-expression on 2,000 of them, or
+        given labels.
     pretrain_epochs : int, default="auto"
         Epochs of the autoencoder alone.
     epochs : int, default="auto"
@@ -306,6 +307,7 @@ class KSCN(SubspaceClusterer):
         batches = self.model_.batches(source, fit.device, size)
         code_dim = network.checked_run(built, batches.read(0, min(2, len(batches))))
         check_dims(use, self.n_clusters, code_dim)  # before hours of pretraining
+        check_start(use, source)
         pretrained = self._flat_params().get("pretrained")
         if pretrained is not None:
             what = f"pretrained={os.fspath(pretrained)!r}"

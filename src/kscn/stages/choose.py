@@ -109,7 +109,7 @@ class Choose(Stage):
         estimator, source, group = self.estimator, fit.source, fit.group
         k, image = estimator.n_clusters, len(estimator.model_.shape) == 3
         most = min(CHOICE.most, max(CHOICE.sample, CHOICE.per_cluster * k))
-        rows, samples = _raw_sample(source, most, fit.seed, group)
+        rows, samples = raw_sample(source, most, fit.seed, group)
         spaces, described = (image_spaces if image else vector_spaces)(samples, fit.device)
         n = place(source)[1]
         selection = select(spaces, rows, n, k, estimator.starts, fit.seed, fit.progress)
@@ -284,7 +284,7 @@ def sample(source: Source, rows: NDArray, device: torch.device, group: Group) ->
     return group.gather(blocks.take(own_rows(source, rows)))
 
 
-def _raw_sample(source: Source, most: int, seed: int, group: Group) -> tuple[NDArray, NDArray]:
+def raw_sample(source: Source, most: int, seed: int, group: Group) -> tuple[NDArray, NDArray]:
     """At most so many samples as they are stored: their numbers, and them (m, *shape)."""
     rows = drawn_rows(place(source)[1], most, seed)
     own = source.take(own_rows(source, rows))
