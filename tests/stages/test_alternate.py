@@ -296,6 +296,17 @@ def test_clusters_found_elsewhere_are_kept_for_most_epochs():
     assert [torch.equal(learned, labels) for learned in targets] == [True] * 4 + [False]
 
 
+def test_a_fit_that_goes_on_does_not_return_to_clusters_found_elsewhere():
+    X, _ = union()
+    labels = torch.arange(len(X)) % K
+    first = alternation(Same(), X, loss="separation", found=labels)
+    run(first, 4)
+    second = alternation(Same(), X, loss="separation", found=labels)
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(second.subspaces.bases, first.subspaces.bases)
+    assert torch.equal(second.labels, first.labels)
+
+
 def test_trimmed_samples_teach_the_separation_loss_nothing():
     X, _ = union(noise=0.5)
     given = alternation(network(), X, start(6), loss="separation", trim=0.2)

@@ -117,7 +117,7 @@ class Alternation:
         """Assign all samples to the subspaces to begin with; or load a state instead."""
         with self._sound():
             self.latents = encode(self.trainer.batches, self.encoder)
-            if self.found is not None:
+            if self.found is not None and self.trainer.epochs_done == 0:
                 self.subspaces = self.before = self._of_clusters(self.found)
             self._assign()
 
