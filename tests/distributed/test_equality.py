@@ -40,7 +40,7 @@ def test_a_step_on_all_samples_is_that_of_one_process(results):
         np.testing.assert_allclose(results[2][name], results[1][name], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("case", ["svd", "grassmann"])
+@pytest.mark.parametrize("case", ["svd", "grassmann", "scattering"])
 def test_a_deep_fit_is_as_good_in_two_processes(results, case):
     one, two = (
         metrics.clustering_accuracy(results[n]["true"], results[n][f"{case}.labels"])
@@ -82,7 +82,7 @@ def test_a_layout_of_more_samples_is_the_same_in_two_processes(results):
     np.testing.assert_array_equal(results[2]["more.labels"], results[1]["more.labels"])
 
 
-@pytest.mark.parametrize("case", ["separation", "svd", "grassmann", "plus"])
+@pytest.mark.parametrize("case", ["separation", "svd", "grassmann", "scattering", "plus"])
 def test_all_processes_hold_the_same_network(results, case):
     first, second = results[2][f"{case}.weights"]
     np.testing.assert_array_equal(first, second)

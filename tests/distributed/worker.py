@@ -81,11 +81,12 @@ def images():
 
 
 def deep():
-    """Network and subspaces together, in three variants."""
+    """Network and subspaces together, in four variants."""
     samples, found["true"] = images()
     cases = {
         "separation": {"latent": "whitened", "latent_dim": 8, "loss": "separation", "balance": 1.0},
         "grassmann": {"update": "grassmann", "update_every": 3, "trim": 0.0, "init": "k-means"},
+        "scattering": {"init": "scattering"},
         "svd": {},
     }
     for name, settings in cases.items():
