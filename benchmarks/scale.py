@@ -130,7 +130,7 @@ def deep(group: Group) -> Callable[[], object]:
     from kscn.nn import ConvAutoencoder, InputScaling, RandomAffine, WhitenedLatent
     from kscn.runtime.group import current_group
     from kscn.runtime.minibatches import Minibatches
-    from kscn.stages.alternate import Alternation
+    from kscn.stages.alternation import Alternation
     from kscn.stages.pretrain import Trainer
     from kscn.subspaces import Subspaces
 

@@ -18,7 +18,7 @@ from kscn.errors import InputError, TrainingError
 from kscn.metrics import clustering_accuracy
 from kscn.nn import ConvAutoencoder, DenseAutoencoder, RandomAffine
 from kscn.runtime import latents
-from kscn.stages import alternate, latent
+from kscn.stages import alternation, latent
 from kscn.subspaces import principal_angles
 
 N = 120
@@ -522,7 +522,7 @@ def test_latents_that_are_done_with_are_given_back_at_once(monkeypatch):
         return source
 
     monkeypatch.setattr(latent, "encode", watched)
-    monkeypatch.setattr(alternate, "encode", watched)
+    monkeypatch.setattr(alternation, "encode", watched)
     alive = []
 
     def tell(_, record):

@@ -38,7 +38,7 @@ from kscn.runtime.device import placed, seeded
 from kscn.runtime.folds import drawn
 from kscn.runtime.group import ALONE, Group, place, send_module
 from kscn.runtime.labels import Numbered, in_order
-from kscn.stages.alternate import Alternation, Epoch
+from kscn.stages.alternation import Alternation, Epoch
 from kscn.stages.choose import (
     CHOICE,
     Choose,

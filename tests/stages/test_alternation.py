@@ -14,8 +14,8 @@ from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling, NoAugmentati
 from kscn.runtime import latents as latents_module
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.minibatches import Minibatches
-from kscn.stages import alternate
-from kscn.stages.alternate import Alternation, assign
+from kscn.stages import alternation as module
+from kscn.stages.alternation import Alternation, assign
 from kscn.stages.losses import ResidualLoss
 from kscn.stages.pretrain import Trainer
 from kscn.subspaces import ScatterSums, Subspaces, principal_angles
@@ -174,8 +174,8 @@ def test_an_empty_cluster_gets_a_new_subspace_and_members(update):
 def test_an_epoch_gathers_the_gradient_of_all_samples_and_takes_one_step(
     weight, together, monkeypatch
 ):
-    rules = dataclasses.replace(alternate.ALTERNATION, together=together)
-    monkeypatch.setattr(alternate, "ALTERNATION", rules)
+    rules = dataclasses.replace(module.ALTERNATION, together=together)
+    monkeypatch.setattr(module, "ALTERNATION", rules)
     X, _ = union(noise=0.5)
     given = alternation(Same(), X, update="grassmann", weight=weight)
     before = given.subspaces
