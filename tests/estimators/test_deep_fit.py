@@ -276,6 +276,14 @@ def test_every_start_with_every_update(init, update):
     np.testing.assert_array_equal(model.predict(X), model.labels_)
 
 
+def test_a_start_in_scattering_coefficients_has_room_for_large_subspaces():
+    images = np.random.default_rng(0).random((120, 16, 16)).astype(np.float32)
+    wide = {"channels": [16, 32], "kernels": [3, 3]}
+    more = {"latent": "whitened", "latent_dim": 110, "init_dim": 90, "subspace_dim": 3}
+    model = quick(init="scattering", autoencoder_params=wide, **more).fit(images)
+    np.testing.assert_array_equal(model.predict(images), model.labels_)
+
+
 @pytest.mark.parametrize("init", ["k-subspaces", "neighbours", "ensemble", "labels"])
 @pytest.mark.parametrize("update", ["svd", "grassmann"])
 def test_subspaces_that_are_there_are_found(init, update):

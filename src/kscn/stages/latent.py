@@ -147,7 +147,7 @@ class FindStart(NetworkStage):
         elif init == "dsc":
             labels = _dsc(latents, k, dim, fit)
         elif init == "scattering":
-            described = _scattered(fit)
+            described = _scattered(fit, int(np.max(dim if wide is None else wide)))
             streamed = not in_memory(place(fit.source)[1], described.shape[0], group)
             labels = self._searched(described, "k-means", streamed, fit).labels
             self.labels = torch.from_numpy(labels).long()
@@ -215,12 +215,15 @@ def _scattering_of(images: NDArray) -> ScatteringFeatures:
     return ScatteringFeatures(largest_side=SPACES.largest_side).fit(images)
 
 
-def _scattered(fit: Fit) -> Source:
-    """Whitened scattering coefficients of the images of this process, at unit norm."""
+def _scattered(fit: Fit, dim: int) -> Source:
+    """Whitened scattering coefficients of the images of this process, at unit norm.
+
+    They have more directions than subspaces of `dim` dimensions fill.
+    """
     _, some = raw_sample(fit.source, START.described, fit.seed, fit.group)
     scattering = _scattering_of(some).to(fit.device)
     described = scattering.transform(some)
-    wanted = min(START.components, *(length - 1 for length in described.shape))
+    wanted = min(max(START.components, dim + 1), *(length - 1 for length in described.shape))
     whitened = PCAFeatures(wanted, whiten=True).to(fit.device).fit(described)
     chain = FeatureChain.of_fitted([scattering, whitened])
     return held_features(chain, fit.source, fit.group)
