@@ -32,7 +32,8 @@ def small(monkeypatch, planes):
 
 
 @pytest.fixture
-def preset(tmp_path):
+def preset(tmp_path, monkeypatch):
+    monkeypatch.setenv("KSCN_CACHE", str(tmp_path / "cache"))  # of pretrained networks
     path = tmp_path / "tiny.toml"
     path.write_text(
         "[vectors]\nautoencoder_params = { hidden = [8], latent_dim = 4 }\nsubspace_dim = 2\n"

@@ -36,6 +36,13 @@ def open_images(name):
     return make_dataset(as_source(images), labels, name)
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """Where runs of this test keep pretrained networks, and find none of another."""
+    monkeypatch.setenv("KSCN_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "pretrained"
+
+
 @pytest.fixture
 def preset(tmp_path):
     path = tmp_path / "tiny.toml"

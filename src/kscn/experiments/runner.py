@@ -221,7 +221,7 @@ class Reproduction:
 
     def _model(self, cell: Cell, dataset: Any, callbacks: Sequence[Callback]) -> Any:
         other = {"pretrain_on": self._load(cell.pretrain_on).samples} if cell.pretrain_on else {}
-        return methods.configured(
+        model = methods.configured(
             cell.method,
             cell.clusters,
             preset=self.preset if cell.preset is not None else None,
@@ -233,6 +233,11 @@ class Reproduction:
             **other,
             **json.loads(cell.settings),
         )
+        if cell.preset is None:
+            return model
+        from kscn.experiments.sharing import PretrainedOnce
+
+        return PretrainedOnce.from_settings(**model.get_params())
 
     def _config(self, cell: Cell, dataset: Any, model: Any) -> dict[str, Any]:
         config: dict[str, Any] = {
