@@ -110,8 +110,9 @@ def test_the_claims_are_ratios_of_what_was_measured(tmp_path):
     text = "\n".join(claims.section(tmp_path))
     assert "| 0.65 | an n x n matrix in float64 (computed) | 39.2 | 60 |" in text
     assert "| SAE of SAE-KM, DEC, DCN | 3,000,000 | 539 |" in text
-    assert "minutes | 5.00 | ssc-cae | 20.00 | 4.0 |" in text
-    assert "peak memory, GB | 0.60 | ssc-cae | 0.90 | 1.5 |" in text
+    assert "| kscn-s (tuned) | 5.00 | 1 | 0.60 | 1 |" in text
+    assert "| ssc-cae | 20.00 | 4.0 | 0.90 | 1.5 |" in text
+    assert "0.60 GB for 10,000 images and 0.65 GB for 70,000" in text
     assert "nothing else was running" in text
     page = markdown.document("Title", "x", [], claims.section(tmp_path))
     assert page.endswith(claims.section(tmp_path)[-1] + "\n")
