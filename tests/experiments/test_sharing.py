@@ -61,7 +61,7 @@ def test_a_damaged_network_is_made_again(load, cache):
     first = fitted(PretrainedOnce.from_settings, images)
     (kept,) = cache.iterdir()
     (kept / "model.safetensors").write_bytes(b"nothing")
-    with pytest.warns(UserWarning, match="is pretrained again because"):
+    with pytest.warns(UserWarning, match="is made again because"):
         again = fitted(PretrainedOnce.from_settings, images)
     assert figures(again) == figures(first)
     assert "pretrained" in stages(fitted(PretrainedOnce.from_settings, images))

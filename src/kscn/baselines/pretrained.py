@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,18 +99,21 @@ def train_or_restore(
     in. A network that was ended early is not kept.
     """
     if isinstance(cache, (bool, np.bool_)):
-        folder = cache_dir() / "pretrained" if cache else None
+        folder = place() if cache else None
     else:
         folder = Path(cache).expanduser()
     kept = folder and folder / f"{recipe['kind']}-{fingerprint(batches.source, recipe)}"
-    if kept is not None and _restore(network, recipe, kept):
+    found = kept and restore(network, kept, KIND, recipe)
+    if kept is not None and found is not None:
         on_record({"stage": "pretrained", "network": kept.name})
     elif _train(network, batches, recipe, on_record) and kept is not None:
-        try:
-            write_model(kept, KIND, recipe, network.state_dict())
-        except ModelFileError as error:
-            warnings.warn(f"The pretrained network is not kept because {error}", stacklevel=2)
+        keep(network, kept, KIND, recipe)
     network.eval()
+
+
+def place() -> Path:
+    """The directory where networks are kept."""
+    return cache_dir() / "pretrained"
 
 
 def fingerprint(source: Source, recipe: dict[str, Any]) -> str:
@@ -122,19 +125,34 @@ def fingerprint(source: Source, recipe: dict[str, Any]) -> str:
     return digest.hexdigest()[:32]
 
 
-def _restore(network: nn.Module, recipe: dict[str, Any], path: Path) -> bool:
-    """Put kept weights into the network; whether there were any that can be used."""
+def keep(network: nn.Module, path: Path, kind: str, recipe: dict[str, Any], **more: Tensor) -> None:
+    """Write the weights of a network, and `more`; a disk that refuses costs a warning only."""
+    try:
+        write_model(path, kind, recipe, {**network.state_dict(), **more})
+    except ModelFileError as error:
+        warnings.warn(f"The pretrained network is not kept because {error}", stacklevel=3)
+
+
+def restore(
+    network: nn.Module, path: Path, kind: str, recipe: dict[str, Any], more: Collection[str] = ()
+) -> dict[str, Tensor] | None:
+    """Put kept weights into the network, and return what else was kept under the names `more`.
+
+    None if there is nothing at `path`, or nothing that can be used, which is told in a warning.
+    """
     if not path.exists():
-        return False
+        return None
     try:
         model = read_model(path)
-        if model.kind != KIND or model.params != json.loads(json.dumps(recipe)):
+        if model.kind != kind or model.params != json.loads(json.dumps(recipe)):
             raise ModelFileError(f"{path} holds another network than its name says.")
-        networks.load_weights(network, model.tensors, str(path))
-    except ModelFileError as error:
-        warnings.warn(f"A pretrained network is made again because {error}", stacklevel=2)
-        return False
-    return True
+        weights = dict(model.tensors)
+        found = {name: torch.from_numpy(weights.pop(name)) for name in more}
+        networks.load_weights(network, weights, str(path))
+    except (ModelFileError, KeyError) as error:
+        warnings.warn(f"A pretrained network is made again because {error}", stacklevel=3)
+        return None
+    return found
 
 
 def _train(network: Any, batches: Minibatches, recipe: dict[str, Any], on_record: OnRecord) -> bool:

@@ -7,25 +7,16 @@ it would have ended without.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import torch
-
-from kscn.baselines.pretrained import fingerprint
+from kscn.baselines import pretrained
 from kscn.data import Source
-from kscn.data.catalog import cache_dir
-from kscn.errors import ModelFileError
 from kscn.estimators.deep import KSCN
-from kscn.modelfile import read_model, write_model
-from kscn.nn import network as networks
 from kscn.stages.pretrain import Pretrain
 from kscn.stages.run import Fit, Stage
 
 KIND = "PretrainedKSCN"
-GENERATOR = "state of the generator"  # among the weights, whose names have no spaces
 # Raised whenever pretraining changes, so that no network of an older one is used.
 VERSION = 1
 # All that pretraining depends on besides the samples and the seed.
@@ -53,31 +44,16 @@ class KeptPretrain(Pretrain):
         """Take in the network that is kept, or train one and keep it."""
         recipe = {name: self.settings[name] for name in SETTINGS}
         recipe |= {"seed": fit.seed, "version": VERSION}
-        path = cache_dir() / "pretrained" / f"kscn-{fingerprint(self.batches.source, recipe)}"
-        if self._restored(path, fit):
+        path = pretrained.place() / f"kscn-{pretrained.fingerprint(self.batches.source, recipe)}"
+        kept = pretrained.restore(self.network, path, KIND, recipe, more=["generator"])
+        if kept is not None:
+            fit.generator.set_state(kept["generator"])
             fit.record({"stage": "pretrained", "network": path.name})
             return
         super().run(fit)
         if _complete(fit.estimator.history_):
-            tensors = {GENERATOR: fit.generator.get_state(), **self.network.state_dict()}
-            try:
-                write_model(path, KIND, recipe, tensors)
-            except ModelFileError as error:
-                warnings.warn(f"The pretrained network is not kept because {error}", stacklevel=2)
-
-    def _restored(self, path: Path, fit: Fit) -> bool:
-        """Put in what is kept at `path`; whether there was anything of use."""
-        if not path.exists():
-            return False
-        try:
-            kept = dict(read_model(path).tensors)
-            state = torch.from_numpy(kept.pop(GENERATOR))
-            networks.load_weights(self.network, kept, str(path))
-        except (ModelFileError, KeyError) as error:
-            warnings.warn(f"A network is pretrained again because {error}", stacklevel=2)
-            return False
-        fit.generator.set_state(state)
-        return True
+            state = fit.generator.get_state()
+            pretrained.keep(self.network, path, KIND, recipe, generator=state)
 
 
 def _complete(history: list[dict[str, Any]]) -> bool:
