@@ -201,7 +201,7 @@ def _coded(reading: Reading) -> NDArray:
 
 
 def candidates(found: Sequence[tuple[Reading, float]], best: int) -> list[Reading]:
-    """The readings worth several seeds: the preset's, the best measured, the best predicted.
+    """The readings worth several seeds: the best predicted, the best measured, the preset's.
 
     Parameters
     ----------
@@ -212,9 +212,8 @@ def candidates(found: Sequence[tuple[Reading, float]], best: int) -> list[Readin
         How many of the measured ones.
     """
     ordered = sorted(found, key=lambda pair: -pair[1])
-    chosen = [design()[0], *(reading for reading, _ in ordered[:best])]
     fitted = effects(*zip(*found, strict=True))
     pool = everything()
-    chosen.append(max(pool, key=fitted.predicted))
-    chosen.append(max(filter(honest, pool), key=fitted.predicted))
+    chosen = [max(filter(honest, pool), key=fitted.predicted), max(pool, key=fitted.predicted)]
+    chosen += [*(reading for reading, _ in ordered[:best]), design()[0]]
     return [reading for i, reading in enumerate(chosen) if reading not in chosen[:i]]
