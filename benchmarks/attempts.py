@@ -36,7 +36,7 @@ ATTEMPTS: dict[str, list[dict[str, Any]]] = {
     "mnist/dcn-cae": [{"weight": 0.01, "pretrain_epochs": 2}],
     # The SAE's pixels go to 5.2: less pull than 1 keeps what k-means had not merged.
     "fashion-mnist/dcn": [{"weight": 0.1}],
-    "fashion-mnist/dcn-cae": [{"weight": 0.1}],
+    "fashion-mnist/dcn-cae": [{"weight": 0.01}],
 }
 
 
