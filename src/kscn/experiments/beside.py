@@ -1,4 +1,4 @@
-"""Rows that were measured by other scripts than `kscn reproduce`: `best`, k-means on features.
+"""Rows that were measured by other scripts than `kscn reproduce`: `best`, methods on features.
 
 Their results are files of the same directory. They become runs like those in it, so that a table
 shows them beside the others, each with a note on the file that it is from.
@@ -13,11 +13,12 @@ from kscn.experiments.methods import BEST
 from kscn.experiments.schema import check
 from kscn.experiments.tables import SCORES
 
-# k-means on scattering coefficients, by what is done to their principal components.
+# Methods on scattering coefficients, by what is done to their principal components.
 FEATURES = {
     "components": "k-means on scattering",
     "whitened": "k-means on whitened scattering",
     "whitened, unit norm": "k-means on whitened scattering, unit norm",
+    "k-fsc": "k-fsc on whitened scattering",
 }
 
 BEFORE = " Measured with the start that came before the present one."
