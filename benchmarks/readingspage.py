@@ -125,12 +125,15 @@ def _effects(cells: Cells) -> str:
             continue
         first, second = factor.levels.values()
         what = f"{factor.title}: {_short(second)} instead of {_short(first)}"
-        # Rounded first and zero added: no minus before a zero.
-        differences = (round(one.difference(name), 1) + 0.0 for one in fitted.values())
-        rows.append([what, *(f"{value:+.1f}" for value in differences)])
-    errors = ["-" if one.error is None else f"{one.error:.1f}" for one in fitted.values()]
+        rows.append([what, *(tenths(one.difference(name), "+") for one in fitted.values())])
+    errors = ["-" if one.error is None else tenths(one.error) for one in fitted.values()]
     rows.append(["standard error of a difference", *errors])
     return "\n".join([*lines, *_table(["what", *heads], rows), ""])
+
+
+def tenths(value: float, sign: str = "") -> str:
+    """A number with one digit, the same on every machine: halves are not decided by rounding."""
+    return f"{round(round(float(value), 6), 1) + 0.0:{sign}.1f}"  # no minus before a zero
 
 
 def _short(text: str) -> str:
@@ -144,7 +147,7 @@ def _starts(cells: Cells) -> str:
     heads = [f"{TITLES[name]} {score.upper()}" for name, score in fitted]
     rows = []
     for level, what in FACTORS["start"].levels.items():
-        cell = [f"{one.mean + one.of['start'][level]:.1f}" for one in fitted.values()]
+        cell = [tenths(one.mean + one.of["start"][level]) for one in fitted.values()]
         before = [_mean_start(cells, name, level, score) for name, score in fitted]
         told = [f"{end} (from {first})" for end, first in zip(cell, before, strict=True)]
         rows.append([f"{level}: {what}", *told])
@@ -154,7 +157,7 @@ def _starts(cells: Cells) -> str:
 
 def _mean_start(cells: Cells, dataset: str, level: Any, score: str) -> str:
     runs = [run for own, run in _of_design(cells, dataset) if own["start"] == level]
-    return f"{np.mean([run['start'][score] for run in runs]):.1f}" if runs else "-"
+    return tenths(np.mean([run["start"][score] for run in runs])) if runs else "-"
 
 
 # Readings with several seeds --------------------------------------------------------------------
@@ -198,7 +201,7 @@ def _best(cells: Cells) -> str:
             readings.departures(reading),
             "yes" if readings.honest(reading) else "no",
             *(_spread(runs.get(name, [])) for name in PAPER),
-            f"{distance(runs):.1f}",
+            tenths(distance(runs)),
         ]
         for reading, runs in several
     ]
@@ -223,10 +226,8 @@ def _best(cells: Cells) -> str:
 def _spread(runs: Sequence[Mapping[str, Any]]) -> str:
     if not runs:
         return "-"
-    told = [
-        f"{np.mean([run[score] for run in runs]):.1f} ± {np.std([run[score] for run in runs]):.1f}"
-        for score in SCORES
-    ]
+    scores = [[run[score] for run in runs] for score in SCORES]
+    told = [f"{tenths(np.mean(values))} ± {tenths(np.std(values))}" for values in scores]
     return f"{' / '.join(told)} ({len(runs)})"
 
 
