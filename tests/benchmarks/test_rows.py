@@ -36,7 +36,7 @@ def script(monkeypatch):
 
 def test_every_kind_of_features_becomes_a_row(script, tmp_path, monkeypatch):
     means = script("feature_means")
-    monkeypatch.setattr(means, "COMPONENTS", 12)
+    monkeypatch.setattr(means, "COMPONENTS", 40)
     monkeypatch.setattr(means.record, "RESULTS", tmp_path)
     monkeypatch.setattr(means.record.write, "__defaults__", (tmp_path,))
     monkeypatch.setattr("sys.argv", ["feature_means.py", "mnist-test", "--seeds", "2"])

@@ -19,6 +19,7 @@ FEATURES = {
     "whitened": "k-means on whitened scattering",
     "whitened, unit norm": "k-means on whitened scattering, unit norm",
     "k-fsc": "k-fsc on whitened scattering",
+    "k-fsc, authors": "k-fsc on whitened scattering, settings of its authors",
 }
 
 BEFORE = " Measured with the start that came before the present one."
