@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from kscn.experiments import environment
+
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 # Read when a run begins, because the tree may move on while it lasts; "-dirty" if it already had.
-COMMIT = subprocess.run(
-    ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-).stdout.strip()
+COMMIT = environment.commit()
 
 
 def write(

@@ -3,6 +3,7 @@
 import json
 import os
 import statistics
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -473,3 +474,21 @@ def test_other_work_on_the_machine_is_told():
     assert busy is None or busy >= 0
     elsewhere.before = None  # a system that does not tell
     assert elsewhere.busy() is None
+
+
+def test_a_commit_is_dirty_by_its_code_and_not_by_results(monkeypatch, tmp_path):
+    package = tmp_path / "src" / "kscn"
+    package.mkdir(parents=True)
+    code, result = package / "__init__.py", tmp_path / "results.json"
+    code.write_text("x = 1\n")
+    result.write_text("{}")
+    git = ["git", "-c", "user.name=n", "-c", "user.email=n@example.org"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *words], cwd=tmp_path, check=True)
+    monkeypatch.setattr(environment.kscn, "__file__", str(code))
+    clean = environment.commit()
+    assert clean and "dirty" not in clean
+    result.write_text("{1}")
+    assert environment.commit() == clean
+    code.write_text("x = 2\n")
+    assert environment.commit() == f"{clean}-dirty"

@@ -32,12 +32,18 @@ def describe() -> dict[str, Any]:
     }
 
 
+# What is measured depends on these; results and pages that a run has written do not count.
+_CODE = ("src", "benchmarks", "constraints.txt", "pyproject.toml")
+
+
 def commit() -> str | None:
-    """The commit of the code that runs, marked if it was changed; None outside of a checkout."""
+    """The commit of the code that runs, marked if code was changed; None outside of a checkout."""
     source = Path(kscn.__file__)
     # An installed package may lie inside of somebody's repository without being part of it.
-    tracked = _git(source.parent, "ls-files", source.name)
-    return _git(source.parent, "describe", "--always", "--dirty") if tracked else None
+    if not _git(source.parent, "ls-files", source.name):
+        return None
+    changed = _git(source.parents[2], "status", "--porcelain", "--", *_CODE)
+    return f"{_git(source.parent, 'describe', '--always')}{'-dirty' if changed else ''}"
 
 
 def _git(directory: Path, *args: str) -> str | None:
