@@ -89,8 +89,9 @@ def gap(row: Row, score: str) -> str:
 
 
 def minutes(row: Row) -> str:
-    """The mean time of a run."""
-    return f"{row.figures['seconds']['mean'] / 60:.1f}" if row.runs else "-"
+    """The mean time of a run, `-` where none was kept."""
+    seconds = row.figures["seconds"]["mean"] if row.runs else 0
+    return f"{seconds / 60:.1f}" if seconds else "-"
 
 
 def time_of(row: Row) -> str:
