@@ -33,29 +33,20 @@ from kscn.features import PCAFeatures, ScatteringFeatures
 
 COMPONENTS = 150
 STARTS = 10
-
-
-def k_means(k: int, seed: int) -> Any:
-    """Not fitted."""
-    return KMeans(k, n_init=STARTS, random_state=seed)
-
-
-def k_fsc(k: int, seed: int, **settings: Any) -> Any:
-    """Not fitted."""
-    return baselines.make("k-fsc", k, n_init=STARTS, random_state=seed, **settings)
-
-
 # What the script of its authors for these features has, as far as ours has the same.
 AUTHORS = {"subspace_dim": 30, "penalty": 0.5, "init": "k-means"}
-
-
-# What is done to the components, and what clusters them.
-KINDS: dict[str, tuple[dict[str, bool], Callable[..., Any]]] = {
-    "components": ({}, k_means),
-    "whitened": ({"whiten": True, "unit_norm": False}, k_means),
-    "whitened, unit norm": ({"whiten": True}, k_means),
-    "k-fsc": ({"whiten": True, "unit_norm": False}, k_fsc),
-    "k-fsc, authors": ({"whiten": True, "unit_norm": False}, partial(k_fsc, **AUTHORS)),
+# What is done to the components.
+SPACES: dict[str, dict[str, bool]] = {
+    "components": {},
+    "whitened": {"whiten": True, "unit_norm": False},
+    "whitened, unit norm": {"whiten": True},
+}
+K_FSC = partial(baselines.make, "k-fsc")
+# The space of each row, and what clusters it.
+KINDS: dict[str, tuple[str, Callable[..., Any]]] = {
+    **{space: (space, KMeans) for space in SPACES},
+    "k-fsc": ("whitened", K_FSC),
+    "k-fsc, authors": ("whitened", partial(K_FSC, **AUTHORS)),
 }
 
 
@@ -81,13 +72,16 @@ def measured(name: str, seeds: int) -> dict[str, Any]:
     began, elsewhere = time.perf_counter(), Elsewhere()
     coefficients = ScatteringFeatures().fit_transform(np.asarray(loaded.samples))
     found: dict[str, Any] = {"k": k, "samples": len(labels), "commit": record.COMMIT}
-    for kind, (settings, method) in KINDS.items():
-        features = PCAFeatures(COMPONENTS, **settings).fit_transform(coefficients)
-        features = np.asarray(features, dtype=np.float32)
-        found[kind] = {
-            str(seed): record.percent(metrics.scores(labels, method(k, seed).fit_predict(features)))
-            for seed in range(seeds)
-        }
+    spaces = {
+        space: PCAFeatures(COMPONENTS, **settings).fit_transform(coefficients)
+        for space, settings in SPACES.items()
+    }
+    for kind, (space, method) in KINDS.items():
+        features = np.asarray(spaces[space], dtype=np.float32)
+        found[kind] = {}
+        for seed in range(seeds):
+            clusters = method(k, n_init=STARTS, random_state=seed).fit_predict(features)
+            found[kind][str(seed)] = record.percent(metrics.scores(labels, clusters))
     found["seconds"] = round(time.perf_counter() - began, 1)
     found["busy_elsewhere"] = elsewhere.busy()
     return found

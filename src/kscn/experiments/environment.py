@@ -32,18 +32,17 @@ def describe() -> dict[str, Any]:
     }
 
 
-# What is measured depends on these; results and pages that a run has written do not count.
-_CODE = ("src", "benchmarks", "constraints.txt", "pyproject.toml")
-
-
 def commit() -> str | None:
     """The commit of the code that runs, marked if code was changed; None outside of a checkout."""
     source = Path(kscn.__file__)
     # An installed package may lie inside of somebody's repository without being part of it.
     if not _git(source.parent, "ls-files", source.name):
         return None
-    changed = _git(source.parents[2], "status", "--porcelain", "--", *_CODE)
-    return f"{_git(source.parent, 'describe', '--always')}{'-dirty' if changed else ''}"
+    # Results and pages that an earlier run has written do not change what is measured.
+    top = Path(_git(source.parent, "rev-parse", "--show-toplevel") or source.parent)
+    code = (str(source.parent), str(top / "benchmarks"))
+    dirty = "-dirty" if _git(top, "status", "--porcelain", "--", *code) else ""
+    return f"{_git(source.parent, 'describe', '--always')}{dirty}"
 
 
 def _git(directory: Path, *args: str) -> str | None:

@@ -78,8 +78,16 @@ def find(name: str) -> list[Table]:
 
 def _tables() -> dict[str, Table]:
     remarks = _packaged("remarks.toml")
+    everywhere = remarks.pop("everywhere")
     return {
-        name: _table(name, content, remarks.get(name, {}))
+        name: _table(
+            name,
+            content,
+            {
+                part: everywhere | remarks.get(name, {}).get(part, {})
+                for part in _others(content, _OF_TABLES)
+            },
+        )
         for name, content in _packaged("tables.toml").items()
     }
 
