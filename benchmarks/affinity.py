@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 from record import write
 
-from kscn import KSCN, KSubspaces, baselines, data, metrics
-from kscn.experiments import environment, methods
+from kscn import KSCN, KSubspaces, data, metrics
+from kscn_paper import environment, methods
+from kscn_paper import rivals as baselines
 
 AFFINITY = ("ssc", "lrr", "kssc", "ssc-omp")
 OURS = ("k-subspaces", "kscn-s")

@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 import record
 
-from kscn import baselines, data, metrics
-from kscn.experiments.environment import Elsewhere
+from kscn import data, metrics
+from kscn_paper import rivals as baselines
+from kscn_paper.environment import Elsewhere
 
 ATTEMPTS: dict[str, list[dict[str, Any]]] = {
     # Ten epochs of the test images (400 steps) had 51.6; two of all images are 548 steps. Nothing

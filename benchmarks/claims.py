@@ -25,9 +25,10 @@ from typing import Any
 import record
 from affinity import in_process
 
-from kscn import baselines, data, metrics
-from kscn.experiments import environment, methods
+from kscn import data, metrics
 from kscn.nn import ConvAutoencoder, DenseAutoencoder
+from kscn_paper import environment, methods
+from kscn_paper import rivals as baselines
 
 OURS = "kscn-s"
 ON_LATENTS = ("ssc-cae", "lrr-cae", "kssc-cae")

@@ -27,9 +27,10 @@ import numpy as np
 import record
 from sklearn.cluster import KMeans
 
-from kscn import baselines, data, metrics
-from kscn.experiments.environment import Elsewhere
+from kscn import data, metrics
 from kscn.features import PCAFeatures, ScatteringFeatures
+from kscn_paper import rivals as baselines
+from kscn_paper.environment import Elsewhere
 
 COMPONENTS = 150
 STARTS = 10

@@ -32,10 +32,10 @@ from sklearn.cluster import SpectralClustering
 from torch import Tensor, nn
 
 from kscn import KSCN, KSubspaces, data, load_model, metrics
-from kscn.baselines.dsc_net import DSCNet
 from kscn.errors import KscnError
-from kscn.experiments.environment import Elsewhere
 from kscn.nn import ConvAutoencoder
+from kscn_paper.environment import Elsewhere
+from kscn_paper.rivals.dsc_net import DSCNet
 
 ROOT = Path(__file__).resolve().parent.parent
 SUBSET = 2000  # images of the start, as the paper has it

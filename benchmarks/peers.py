@@ -31,7 +31,8 @@ from sklearn.cluster import SpectralClustering
 from sklearn.datasets import load_digits
 from sklearn.linear_model import orthogonal_mp
 
-from kscn import baselines, data, metrics
+from kscn import data, metrics
+from kscn_paper import rivals as baselines
 
 PRETRAIN, EPOCHS, BATCH = 20, 15, 256
 RIVALS = Path(__file__).with_name("clustpy_rivals.py")

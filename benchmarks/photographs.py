@@ -36,9 +36,9 @@ from PIL import Image
 from sklearn.cluster import KMeans
 
 from kscn import metrics
-from kscn.cli.rundir import is_unfinished, read_run
 from kscn.features.encoders import Encoder, load_encoder
 from kscn.features.encoders.pictures import Pictures
+from kscn.runs.directory import is_unfinished, read_run
 
 SIDE = 160
 K = 10

@@ -35,8 +35,8 @@ import numpy as np
 import record
 
 from kscn import metrics
-from kscn.cli.rundir import HISTORY, UNFINISHED, read_run
 from kscn.data import load
+from kscn.runs.directory import HISTORY, UNFINISHED, read_run
 
 STOPPED = 128 + signal.SIGTERM
 

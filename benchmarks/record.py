@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from kscn.experiments import environment
+from kscn_paper import environment
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 # Read when a run begins, because the tree may move on while it lasts; "-dirty" if it already had.

@@ -32,7 +32,8 @@ import torch.multiprocessing as mp
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from kscn import KSCN, KSCNPlus, KSubspaces, baselines, data
+from kscn import KSCN, KSCNPlus, KSubspaces, data
+from kscn_paper import rivals as baselines
 
 # More than 600 samples, so that eigenvectors of affinities are found by iterations too.
 K, SEED, SAMPLES = 10, 0, 640

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from kscn import baselines
 from kscn.constraints import (
     POSITIVE,
     Integer,
@@ -17,6 +16,7 @@ from kscn.constraints import (
     parameter,
 )
 from kscn.errors import InputError
+from kscn_paper import rivals as baselines
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from markupsafe import Markup
 from torch import nn
 
 from kscn import KSCN, data
-from kscn.baselines.base import Baseline
 from kscn.data import Dataset, as_source
 from kscn.data.readers import READERS
 from kscn.errors import InputError
@@ -19,6 +18,7 @@ from kscn.report.contents import RunFacts, collect
 from kscn.runtime.checkpoint import State
 from kscn.stages.losses import LOSSES, ClusterLoss, energies
 from kscn.stages.run import Stage
+from kscn_paper.rivals.base import Baseline
 
 
 @pytest.fixture

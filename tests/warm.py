@@ -21,11 +21,11 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
         "kscn.cli.fit",
-        "kscn.cli.reproduce",
+        "kscn_paper.reproduce",
         "kscn.estimators.deep",
         "kscn.estimators.linear",
         "kscn.estimators.plus",
-        "kscn.experiments.methods",
+        "kscn_paper.methods",
         "kscn.runtime.group",
         "kscn.web.exploring",
         "kscn.web.server",

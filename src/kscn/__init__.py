@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kscn import baselines, data, metrics
+    from kscn import data, metrics
     from kscn.estimators import load_model
     from kscn.estimators.deep import KSCN
     from kscn.estimators.linear import KSubspaces
@@ -21,7 +21,6 @@ __all__ = [
     "KSCNPlus",
     "KSubspaces",
     "__version__",
-    "baselines",
     "data",
     "load_model",
     "metrics",
@@ -33,7 +32,6 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "KSCNPlus": ("kscn.estimators.plus", "KSCNPlus"),
     "KSubspaces": ("kscn.estimators.linear", "KSubspaces"),
     "load_model": ("kscn.estimators", "load_model"),
-    "baselines": ("kscn.baselines", None),
     "data": ("kscn.data", None),
     "metrics": ("kscn.metrics", None),
 }

@@ -20,7 +20,7 @@ from kscn.runtime.minibatches import Minibatches
 from kscn.subspaces import Subspaces
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 class SubspaceModel(nn.Module):

@@ -21,7 +21,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -167,7 +167,7 @@ def _write_files(
         "kind": kind,
         "params": params,
         "versions": _versions(),
-        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "tensors_bytes": len(content),
         "tensors_sha256": hashlib.sha256(content).hexdigest(),
         "tensors": _tensor_table(arrays),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kscn.experiments.claims import section
+from kscn_paper.claims import section
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

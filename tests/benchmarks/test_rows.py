@@ -9,7 +9,7 @@ import pytest
 
 from kscn.data import as_source
 from kscn.data.dataset import make_dataset
-from kscn.experiments.beside import FEATURES, added
+from kscn_paper.beside import FEATURES, added
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

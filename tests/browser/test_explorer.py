@@ -13,7 +13,7 @@ pytest.importorskip("uvicorn")
 import uvicorn
 
 from kscn import data, load_model
-from kscn.cli.rundir import read_run
+from kscn.runs.directory import read_run
 from kscn.web import server
 from kscn.web.explorer import Explorer
 from kscn.web.exploring import explorer_app

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from kscn.cli import rundir
+from kscn.runs import directory as rundir
 
 HISTORY, CONFIG = "history.jsonl", "config.toml"
 

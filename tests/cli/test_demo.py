@@ -11,10 +11,10 @@ import pytest
 from kscn import KSubspaces, metrics
 from kscn.chosen import duration
 from kscn.cli.demo import strip
-from kscn.cli.rundir import read_run
 from kscn.cli.summary import size_lines
 from kscn.cli.terminal import Terminal
 from kscn.data import load
+from kscn.runs.directory import read_run
 from kscn.stages import refine
 
 COLOUR, BLOCKS, ASCII = (

@@ -10,7 +10,7 @@ import pytest
 import tinyencoder
 
 from kscn import metrics
-from kscn.cli.rundir import read_run
+from kscn.runs.directory import read_run
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.usefixtures("short_choice", "own_cache")

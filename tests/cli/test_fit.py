@@ -4,19 +4,14 @@ import json
 import os
 import shutil
 import signal
-import sys
 import time
+import tomllib
 
 import numpy as np
 import pytest
 
 import kscn as package
-from kscn.cli import rundir
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from kscn.runs import directory as rundir
 
 LINEAR = ("--method", "k-subspaces")
 NAMES = {"config.toml", "history.jsonl", "labels.csv", "model"}
@@ -304,7 +299,8 @@ def test_odd_but_sound_data_is_clustered(kscn, tmp_path, samples, k, method):
 # The real command, held after its first record so that the signal arrives in the middle.
 HELD = """
 import time
-from kscn.cli import interrupt, rundir
+from kscn.cli import interrupt
+    from kscn.runs import directory as rundir
 interrupt.GRACE = 0.1
 record = rundir.RunWriter.record
 def record_and_hold(self, line):

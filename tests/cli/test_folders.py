@@ -8,7 +8,7 @@ import shutil
 import pytest
 from PIL import Image
 
-from kscn.cli.rundir import read_run
+from kscn.runs.directory import read_run
 
 LINEAR = ("--method", "k-subspaces", "--subspace-dim", 2, "--seed", 0)
 
@@ -163,7 +163,7 @@ def test_pages_call_images_by_their_files(sized, photos, kscn, tmp_path):
     import numpy as np
 
     from kscn import load_model
-    from kscn.cli.rundata import run_data
+    from kscn.runs.opened import run_data
     from kscn.web.explorer import Explorer
 
     page = tmp_path / "page.html"

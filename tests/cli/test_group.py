@@ -5,8 +5,9 @@ import warnings
 import pytest
 
 from kscn import __version__
-from kscn.cli import COMMANDS, rundir
+from kscn.cli import COMMANDS
 from kscn.errors import KscnError
+from kscn.runs import directory as rundir
 
 
 def test_help_names_every_command(kscn):

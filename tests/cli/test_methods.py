@@ -2,7 +2,7 @@
 
 import json
 import os
-import sys
+import tomllib
 
 import numpy as np
 import pytest
@@ -10,17 +10,12 @@ import tomli_w
 from sklearn.datasets import load_iris
 
 import kscn as package
-from kscn import baselines
 from kscn.cli.fit import _taken, choose, command
 from kscn.cli.progress import FitProgress
-from kscn.cli.rundir import plain, read_run
 from kscn.data import load
 from kscn.estimators.presets import derive
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from kscn.runs.directory import plain, read_run
+from kscn_paper import rivals as baselines
 
 TINY = """
 [common]

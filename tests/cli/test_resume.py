@@ -15,9 +15,9 @@ import pytest
 from sklearn.datasets import load_digits
 
 import kscn as package
-from kscn.cli import rundir
-from kscn.cli.rundir import HistoryFile
 from kscn.errors import ModelFileError
+from kscn.runs import directory as rundir
+from kscn.runs.directory import HistoryFile
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `import warm`
 
@@ -73,7 +73,8 @@ def whole(kscn, fits, tmp_path_factory):
 # A fit that waits in its second record of a stage, after states were written for the first.
 WAITS = """
 import time
-from kscn.cli import interrupt, rundir
+from kscn.cli import interrupt
+    from kscn.runs import directory as rundir
 from kscn.runtime import checkpoint
 checkpoint.SHARE = float("inf")
 interrupt.GRACE = 60

@@ -10,7 +10,7 @@ import urllib.request
 import numpy as np
 import pytest
 
-from kscn.cli.rundir import read_run
+from kscn.runs.directory import read_run
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")

@@ -6,9 +6,9 @@ import time
 import numpy as np
 from PIL import Image
 
-from kscn.cli.rundir import read_run
 from kscn.cli.sort import folder_names, place
-from kscn.web.editor import open_editor
+from kscn.runs.directory import read_run
+from kscn.runs.editor import open_editor
 
 LINEAR = ("--method", "k-subspaces", "--subspace-dim", 2, "--seed", 0)
 

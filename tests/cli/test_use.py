@@ -9,8 +9,8 @@ from PIL import Image
 
 from kscn import metrics
 from kscn.atomicfile import atomic_file
-from kscn.cli import labels as label_files
 from kscn.cli.summary import confusion_lines
+from kscn.runs import table as label_files
 
 # --- predict ----------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import pytest
 import short
 
 from kscn import KSCN, KSCNPlus, KSubspaces
-from kscn.baselines import make
+from kscn_paper.rivals import make
 
 CALLS = ("predict", "transform", "residuals", "predict_proba")
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from kscn.cli import cli
-from kscn.experiments import comparison, markdown, tables
+from kscn_paper import comparison, markdown, tables
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"

@@ -5,7 +5,8 @@ import doctest
 import pytest
 
 import kscn
-from kscn import baselines, data, metrics
+from kscn import data, metrics
+from kscn_paper import rivals as baselines
 
 NAMES = {
     kscn: ["KSubspaces", "KSCN", "KSCNPlus", "load_model"],

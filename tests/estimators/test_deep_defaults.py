@@ -71,7 +71,7 @@ def test_a_second_fit_derives_anew_and_a_clone_has_nothing_of_the_first():
 
 @pytest.mark.parametrize("update", ["svd", "grassmann"])
 def test_the_preset_of_the_paper_is_what_the_command_line_uses(update):
-    from kscn.experiments import methods
+    from kscn_paper import methods
 
     X = load_digits().images[:45].repeat(2, 1).repeat(2, 2)  # 16 x 16
     short = {"pretrain_epochs": 1, "epochs": 1, "init": "k-subspaces", "random_state": 0}

@@ -267,7 +267,7 @@ def test_every_way_to_say_the_augmentation(augment):
 @pytest.mark.parametrize("init", ["k-subspaces", "scattering", "k-means", "dsc", "labels"])
 @pytest.mark.parametrize("update", ["svd", "grassmann"])
 def test_every_start_with_every_update(init, update):
-    if init == "dsc" and importlib.util.find_spec("kscn.baselines.dsc_net") is None:
+    if init == "dsc" and importlib.util.find_spec("kscn_paper.rivals.dsc_net") is None:
         pytest.skip("DSC-Net is not there yet")
     X = digits(90)
     given = np.arange(90) % 3 if init == "labels" else init

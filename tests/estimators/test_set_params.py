@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from kscn import KSCN, KSCNPlus, KSubspaces, baselines, load_model
+from kscn import KSCN, KSCNPlus, KSubspaces, load_model
 from kscn.data import make_union_of_subspaces
+from kscn_paper import rivals as baselines
 
 pytestmark = pytest.mark.usefixtures("short_choice")
 VECTORS = make_union_of_subspaces(90, 3, 12, 2, noise=0.1, random_state=0)[0]

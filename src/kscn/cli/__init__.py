@@ -21,8 +21,8 @@ from kscn.errors import KscnError, reason
 
 # In the order of `kscn --help`; the command `fit` is the object `command` in kscn/cli/fit.py.
 COMMANDS = (
-    "demo", "scan", "fit", "embed", "predict", "evaluate", "report", "explore", "sort", "serve",
-    "export", "info", "data", "reproduce", "figure",
+    "demo", "fit", "embed", "predict", "evaluate", "report", "explore", "sort", "serve",
+    "export", "info", "data",
 )  # fmt: skip
 
 BAD_INPUT, INTERRUPTED, BUG = 2, 130, 1

@@ -7,9 +7,9 @@ import click
 
 from kscn.atomicfile import atomic_file
 from kscn.cli import options
-from kscn.cli.rundata import open_data, say_left_out
 from kscn.cli.terminal import Terminal
 from kscn.errors import InputError
+from kscn.runs.opened import open_data, say_left_out
 
 
 @click.command("embed", short_help="Write what an encoder makes of images.")

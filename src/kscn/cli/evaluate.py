@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from kscn.cli import options
-from kscn.cli.labels import read_labels
-from kscn.cli.rundata import new_data, run_data
-from kscn.cli.rundir import Run, read_run
 from kscn.cli.summary import confusion_lines, score_line
 from kscn.cli.terminal import Terminal
 from kscn.errors import InputError
+from kscn.runs.directory import Run, read_run
+from kscn.runs.opened import new_data, run_data
+from kscn.runs.table import read_labels
 
 if TYPE_CHECKING:
     import numpy as np

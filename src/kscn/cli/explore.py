@@ -6,9 +6,9 @@ import click
 
 from kscn import chosen
 from kscn.cli import options
-from kscn.cli.rundata import embedded, open_model, run_data
-from kscn.cli.rundir import read_run
 from kscn.cli.serve import require_web
+from kscn.runs.directory import read_run
+from kscn.runs.opened import embedded, open_model, run_data
 
 
 @click.command("explore", short_help="Browse and correct the clusters of a run.")

@@ -8,10 +8,10 @@ import click
 
 from kscn.atomicfile import atomic_file
 from kscn.cli import options
-from kscn.cli.rundata import open_model, run_data
-from kscn.cli.rundir import Run, read_run
 from kscn.cli.terminal import Terminal
 from kscn.errors import DataError, InputError
+from kscn.runs.directory import Run, read_run
+from kscn.runs.opened import open_model, run_data
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,17 +10,17 @@ import click
 
 from kscn.cli import options
 from kscn.cli.fitting import Choice, assist, fit_run, new_config
-from kscn.cli.rundata import (
+from kscn.cli.summary import next_lines, run_lines
+from kscn.cli.terminal import Terminal
+from kscn.errors import InputError, ModelFileError, reason
+from kscn.runs.directory import CONFIG, model_of, read_unfinished
+from kscn.runs.opened import (
     load_like,
     open_data,
     resumed_encoder,
     say_left_out,
     say_what_to_expect,
 )
-from kscn.cli.rundir import CONFIG, model_of, read_unfinished
-from kscn.cli.summary import next_lines, run_lines
-from kscn.cli.terminal import Terminal
-from kscn.errors import InputError, ModelFileError, reason
 
 if TYPE_CHECKING:
     from kscn.runtime.group import Group
@@ -198,7 +198,7 @@ def _new(data: str, clusters: int, given: dict[str, Any], group: "Group") -> Job
 
 def _resumed(path: Path, device: str | None, encoder: str | None, group: "Group") -> Job:
     """The data, the model and the config of a run that did not finish."""
-    from kscn.experiments import methods
+    from kscn_paper import methods
 
     run = read_unfinished(path)
     about, described, method = run.config["run"], run.config["data"], run.config["run"]["method"]
@@ -250,7 +250,7 @@ def choose(
     samples and on the name of the data.
     """
     from kscn.estimators import presets
-    from kscn.experiments import methods
+    from kscn_paper import methods
 
     _refuse_options(method, preset, parameters)
     method, parameters = method or methods.DEFAULT, dict(parameters)
@@ -277,7 +277,7 @@ def choose(
 
 def _taken(method: str) -> set[str]:
     """The options that a method takes: its parameters, and what is kept of its run."""
-    from kscn.experiments import methods
+    from kscn_paper import methods
 
     takes = methods.accepted(method)
     kept = {"checkpoint_dir": "checkpoint_minutes", "encoder": "copy_encoder"}
@@ -290,7 +290,7 @@ def _refuse_options(method: str | None, preset: str | None, given: Iterable[str]
     No method is taken because of an option: who adds one to the default would get clusters of
     another method without having asked for it.
     """
-    from kscn.experiments import methods
+    from kscn_paper import methods
 
     def refused(method: str) -> list[str]:
         no_preset = preset is not None and not methods.has_presets(method)

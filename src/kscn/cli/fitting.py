@@ -4,16 +4,16 @@ import time
 import warnings
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kscn import __version__
 from kscn.cli.interrupt import Interruption, interruptible
-from kscn.cli.rundata import copy_encoder
-from kscn.cli.rundir import CHECKPOINTS, MODEL, RunWriter
 from kscn.cli.terminal import complain
 from kscn.errors import InputError
+from kscn.runs.directory import CHECKPOINTS, MODEL, RunWriter
+from kscn.runs.opened import copy_encoder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -117,7 +117,7 @@ def _set_checkpoints(choice: Choice, output: Path) -> None:
 def new_config(loaded: Any, data: str, choice: Choice) -> dict[str, dict[str, Any]]:
     """What config.toml of a new run on `data` holds; entries that are None are left out there."""
     from kscn.data.catalog import NAMES
-    from kscn.experiments import methods
+    from kscn_paper import methods
 
     model, samples = choice.model, loaded.samples
     parameters = methods.settings(model)
@@ -130,7 +130,7 @@ def new_config(loaded: Any, data: str, choice: Choice) -> dict[str, dict[str, An
     return {
         "run": {
             "kscn": __version__,
-            "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "method": choice.method,
             "preset": choice.preset,
             "model": hasattr(model, "save"),

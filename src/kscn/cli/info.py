@@ -5,9 +5,9 @@ from pathlib import Path
 import click
 
 from kscn.cli import options
-from kscn.cli.rundir import read_run
 from kscn.cli.summary import fact_lines, run_lines
 from kscn.cli.terminal import Terminal, printable
+from kscn.runs.directory import read_run
 
 
 @click.command("info", short_help="Show the settings and the result of a run.")

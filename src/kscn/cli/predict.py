@@ -6,12 +6,12 @@ import click
 
 from kscn.atomicfile import atomic_file
 from kscn.cli import options
-from kscn.cli.labels import write_labels
-from kscn.cli.rundata import embedded, new_data, open_model
-from kscn.cli.rundir import read_run
 from kscn.cli.summary import size_lines
 from kscn.cli.terminal import Terminal
 from kscn.errors import InputError
+from kscn.runs.directory import read_run
+from kscn.runs.opened import embedded, new_data, open_model
+from kscn.runs.table import write_labels
 
 
 @click.command("predict", short_help="Assign new samples to the subspaces of a run.")

@@ -8,12 +8,12 @@ import click
 
 from kscn.atomicfile import atomic_file
 from kscn.cli import options
-from kscn.cli.labels import read_labels
-from kscn.cli.rundata import embedded, open_model, run_data
-from kscn.cli.rundir import Run, read_run
 from kscn.cli.terminal import Terminal
 from kscn.errors import InputError
 from kscn.extras import require
+from kscn.runs.directory import Run, read_run
+from kscn.runs.opened import embedded, open_model, run_data
+from kscn.runs.table import read_labels
 
 if TYPE_CHECKING:
     import numpy as np

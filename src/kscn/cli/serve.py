@@ -5,11 +5,11 @@ from pathlib import Path
 import click
 
 from kscn.cli import options
-from kscn.cli.rundata import open_model
-from kscn.cli.rundir import read_run
 from kscn.cli.terminal import complain
 from kscn.errors import InputError
 from kscn.extras import require
+from kscn.runs.directory import read_run
+from kscn.runs.opened import open_model
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 

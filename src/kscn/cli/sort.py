@@ -9,10 +9,10 @@ from pathlib import Path, PurePosixPath
 import click
 
 from kscn.cli import options
-from kscn.cli.rundata import run_data
-from kscn.cli.rundir import Run, read_run
 from kscn.cli.terminal import Terminal, table
 from kscn.errors import InputError
+from kscn.runs.directory import Run, read_run
+from kscn.runs.opened import run_data
 
 # What some system does not allow in the name of a folder, and how many bytes all of them do.
 _FORBIDDEN = '<>:"/\\|?*'
@@ -33,7 +33,7 @@ def command(run: Path, output: Path, link: bool, data: str | None) -> None:
     themselves stay where they are. OUTPUT appears when all of it is there, or not at all.
     """
     from kscn.cli.progress import working
-    from kscn.web.editor import open_editor
+    from kscn.runs.editor import open_editor
 
     opened = read_run(run)
     files = _files(opened, data)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from kscn import chosen
 from kscn.chosen import duration
-from kscn.cli.rundir import CONFIG, HISTORY, LABELS, LEFT_OUT, MODEL
 from kscn.cli.terminal import Terminal, printable, table
+from kscn.runs.directory import CONFIG, HISTORY, LABELS, LEFT_OUT, MODEL
 
 if TYPE_CHECKING:
     from kscn.metrics import ConfusionMatrix

@@ -34,7 +34,7 @@ from kscn.stages import validation as check
 from kscn.subspaces import Subspaces
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 Callbacks = Iterable[Callable[[Any, dict[str, Any]], object]]

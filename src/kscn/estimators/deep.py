@@ -35,7 +35,7 @@ from kscn.stages.pretrain import Pretrain
 from kscn.stages.run import Fit, Stage
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 # Settings without a parameter of their own.
 SELDOM_SET = (

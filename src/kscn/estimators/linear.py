@@ -30,7 +30,7 @@ from kscn.stages.start import RACED, StartSearch, SubspaceStage, trimmed
 from kscn.subspaces import ScatterSums, Subspaces, check_size
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

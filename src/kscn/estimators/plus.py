@@ -30,7 +30,7 @@ from kscn.stages.refine import REFINEMENT, Refine
 from kscn.stages.run import Fit
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from kscn.errors import InputError, ModelFileError, reason
 from kscn.nn.scaling import check_finite
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 __all__ = ["FeatureMap", "FeatureSource", "blocks", "check_finite", "working_dtype"]
 

@@ -17,7 +17,7 @@ from kscn.features.maps import ScaledFeatures, ScatteringFeatures, VotedFeatures
 from kscn.features.pca import PCAFeatures
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 # Features between two steps are kept during a fit up to this size; larger ones are computed twice,
 # once to fit the next step and once for its result.

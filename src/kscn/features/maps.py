@@ -22,7 +22,7 @@ from kscn.modelparts import check_array, integer, shape_of
 from kscn.nn.scaling import InputScaling
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from kscn.parallel import one_thread
 from kscn.subspaces.decompositions import eigh, orthonormal
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kscn.baselines.self_expression import dsc_labels
 from kscn.data import Source, as_source
 from kscn.errors import InputError, TrainingError
 from kscn.features import FeatureChain, PCAFeatures, ScatteringFeatures
@@ -30,6 +29,7 @@ from kscn.stages.pretrain import NetworkStage
 from kscn.stages.run import Fit
 from kscn.stages.start import StartSearch, SubspaceStage, subspaces_of
 from kscn.subspaces import Subspaces, check_size
+from kscn_paper.rivals.self_expression import dsc_labels
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from kscn.report.palette import colours
 from kscn.report.pictures import Painter, data_uri, is_image
 from kscn.report.spaces import space_of
 from kscn.report.survey import Pass, check_data
-from kscn.web.editor import NONE, open_editor, packed
+from kscn.runs.editor import NONE, open_editor, packed
 
 # What the members of a cluster can be sorted by; the first three need subspaces.
 SORTS = {

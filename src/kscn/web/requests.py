@@ -160,7 +160,7 @@ async def read_body(
         raise _too_large(most)
     try:
         return await asyncio.wait_for(_collect(request.receive, most, take), _BODY_SECONDS)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         raise RefusalError(
             408, f"the body did not arrive within {_BODY_SECONDS:.0f} seconds; send it faster."
         ) from None
@@ -189,7 +189,7 @@ async def throw_away(receive: Receive) -> None:
     while more and size < _THROWN_AWAY:
         try:
             message = await asyncio.wait_for(receive(), _PAUSE)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             return
         size += len(message.get("body") or b"")
         more = message["type"] == "http.request" and message.get("more_body", False)

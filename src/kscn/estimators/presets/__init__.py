@@ -6,6 +6,7 @@ explained at the top of paper.toml. Nothing here knows what the parameters mean.
 
 import os
 import sys
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -14,11 +15,6 @@ from typing import Any
 
 from kscn.constraints import check_names
 from kscn.errors import InputError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 @dataclass(frozen=True)

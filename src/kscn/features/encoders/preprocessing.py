@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from numbers import Integral, Real
@@ -15,11 +15,6 @@ from numpy.typing import NDArray
 from kscn.constraints import Integer, check_parameters, parameter
 from kscn.errors import InputError, reason
 from kscn.extras import require
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}
 # Mean and deviation of ImageNet, which most networks for photographs were trained with.

@@ -1,0 +1,1 @@
+"""Run directories: what a fit leaves on disk, read and written in one place."""

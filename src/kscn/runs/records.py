@@ -1,0 +1,153 @@
+"""The files of a run directory as they are read: checked here once, and by nobody after that.
+
+A run directory may be damaged or come from a stranger. Every function takes a path and raises
+`ModelFileError` with one sentence that names it; what they return has the types and sizes that the
+commands count on.
+"""
+
+import json
+import math
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kscn.checked import FLAG, NUMBER, TEXT, Test, check, integer, number, require
+from kscn.errors import ModelFileError, reason
+
+# Far above what any honest run writes; a larger file is not read to its end.
+_CONFIG_BYTES, _HISTORY_BYTES = 2**20, 2**28
+_SAMPLE_NUMBERS = 2**26  # numbers in one sample
+_DOTS = 2000
+
+AGAIN = "run `kscn fit` again."
+
+T = TypeVar("T")
+
+
+_COUNT, _POSITIVE = integer(0), integer(1)
+_PIXEL = number(-1e39, 1e39)  # those of images are float32 at most
+
+
+def _is_shape(value: Any) -> bool:
+    sides = isinstance(value, list) and 1 <= len(value) <= 3 and all(map(_POSITIVE.passes, value))
+    return sides and math.prod(value) <= _SAMPLE_NUMBERS
+
+
+def _is_range(value: Any) -> bool:
+    pair = isinstance(value, list) and len(value) == 2 and all(map(_PIXEL.passes, value))
+    return pair and value[0] < value[1]
+
+
+_CONFIG = {
+    "run": {"method": TEXT, "kscn?": TEXT, "created?": TEXT, "preset?": TEXT, "model?": FLAG},
+    "data": {
+        "source": TEXT,
+        "name": TEXT,
+        "samples": _POSITIVE,
+        "shape": Test("the shape of a sample", _is_shape),
+        "preparation?": {
+            "grey": FLAG,
+            "size": _POSITIVE,
+            "values?": Test("a range of values", _is_range),
+        },
+        "skip_broken?": FLAG,
+        "left_out?": _COUNT,
+    },
+    "parameters": {},
+    "encoder?": {"name": TEXT, "sha256": TEXT},
+}
+_CLUSTERING = {"method": TEXT, "space": TEXT, "consistency": number(0, 1)}
+_CHOSEN = {  # what `kscn.chosen` puts into words
+    **_CLUSTERING,
+    "candidates": _POSITIVE,
+    "spaces": _POSITIVE,
+    "tried": [_CLUSTERING],
+    "rival?": _CLUSTERING,
+    "refined": FLAG,
+}
+_RESULT = {
+    "sizes": [_COUNT],
+    "dims": [_COUNT],
+    "seconds": number(0, 1e10),
+    "objective?": NUMBER,
+    "iterations?": _COUNT,
+    "unit?": TEXT,
+    "seed?": _COUNT,
+    "scores?": {"acc": NUMBER, "nmi": NUMBER, "ari": NUMBER},
+    "chosen?": _CHOSEN,
+}
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """config.toml."""
+    return _read(path, _CONFIG_BYTES, _config)
+
+
+def read_history(path: Path, n_samples: int) -> list[dict[str, Any]]:
+    """history.jsonl of a finished run on so many samples; its last line is the result."""
+    return _read(path, _HISTORY_BYTES, lambda text: _history(text, n_samples))
+
+
+def read_entries(path: Path, required: set[str], allowed: Sequence[str]) -> list[str]:
+    """The list of what a run consists of, which waits to be moved to its place."""
+
+    def entries(text: str) -> list[str]:
+        names = json.loads(text)
+        check(names, [Test("a part of a run", lambda name: name in allowed)], "an entry")
+        require(required <= set(names), "a file is missing in it")
+        return list(names)
+
+    return _read(path, _CONFIG_BYTES, entries, "delete it, and the run counts as unfinished.")
+
+
+def _read(path: Path, limit: int, parse: Callable[[str], T], advice: str = AGAIN) -> T:
+    try:
+        with path.open("rb") as file:
+            content = file.read(limit + 1)
+        require(len(content) <= limit, f"more than {limit:,} bytes")
+        return parse(content.decode("utf-8"))
+    except RecursionError:
+        fault = "too deeply nested"
+    except (OSError, ValueError) as error:
+        fault = reason(error)
+    raise ModelFileError(f"{path} is damaged ({fault}); {advice}")
+
+
+def _config(text: str) -> dict[str, Any]:
+    # The time for a key of many parts, a.a.a.a, grows with the square of their number.
+    require(text.count(".") <= _DOTS, "too many dots")
+    config = tomllib.loads(text)
+    check(config, _CONFIG, "")
+    config["run"].setdefault("model", True)
+    data = config["data"]
+    if "preparation" in data:
+        prepared = {"values": None} | data["preparation"]
+        sides = [prepared["size"]] * 2
+        shape = sides if prepared["grey"] else [3, *sides]
+        require(data["shape"] == shape, "preparation has another size than shape")
+        values = prepared["values"] and tuple(prepared["values"])
+        data["preparation"] = {"size": sides[0], "grey": prepared["grey"], "values": values}
+    return config
+
+
+def _history(text: str, n_samples: int) -> list[dict[str, Any]]:
+    records = [json.loads(line, parse_int=_parse_integer) for line in text.splitlines()]
+    require(bool(records), "it is empty")
+    check(records, [{"stage?": TEXT}], "a line")
+    result = records[-1]
+    check(result, _RESULT, "")
+    require(
+        1 <= len(result["sizes"]) <= n_samples and sum(result["sizes"]) == n_samples,
+        f"sizes are not those of clusters of {n_samples:,} samples",
+    )
+    require(len(result["dims"]) in (0, len(result["sizes"])), "dims are not one per cluster")
+    if result.get("chosen") is not None:
+        result["chosen"].setdefault("rival", None)
+    absent = dict.fromkeys(("objective", "iterations", "seed", "scores"))
+    return [*records[:-1], absent | result]
+
+
+def _parse_integer(digits: str) -> int:
+    require(len(digits) < 20, "an integer is too large")
+    return int(digits)

@@ -1,0 +1,1 @@
+"""The paper, reproduced: its rivals, tables, figures and readings, measured with `kscn`."""

@@ -1,0 +1,297 @@
+"""EDESC (Cai et al., 2022): an autoencoder and k bases, trained together by soft assignment.
+
+A latent z belongs to subspace j with the share
+
+    s_j = (|D_j^T z|^2 + eta p) / sum_l (|D_l^T z|^2 + eta p),
+
+and these shares are drawn to a sharper version of themselves, as in DEC: t_j in proportion to
+s_j^2 / sum over samples of s_j. The bases D are parameters like any other, kept near orthonormal by
+two terms of the loss.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor, nn
+
+from kscn.constraints import POSITIVE, Integer, Number, check_value, parameter
+from kscn.data import Source
+from kscn.errors import InputError, TrainingError
+from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling, NoAugmentation
+from kscn.runtime.blocks import Blocks
+from kscn.runtime.device import seeded
+from kscn.stages import validation as check
+from kscn.stages.losses import SubspaceLoss
+from kscn.stages.pretrain import Trainer
+from kscn.subspaces import ScatterSums, check_size
+from kscn.subspaces.bases import rows_times
+from kscn_paper.rivals.autoencoder import NetworkBaseline
+from kscn_paper.rivals.base import largest_first, subsample
+from kscn_paper.rivals.pretrained import train_alone
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Numbers that steer the method."""
+
+    pool: int = 10_000  # latents that k-means sees at the start
+
+
+CONSTANTS = Constants()
+
+
+class Bases(IdentityLatent):
+    """k bases D_j (k, d, p) beside the latent, so that they are trained with the network."""
+
+    def __init__(self, bases: Tensor) -> None:
+        super().__init__()
+        self.bases = nn.Parameter(bases.clone())
+
+    @property
+    def flat(self) -> Tensor:
+        """All bases side by side, (d, k p)."""
+        k, d, p = self.bases.shape
+        return self.bases.permute(1, 0, 2).reshape(d, k * p)
+
+    def shares(self, z: Tensor, eta: float) -> Tensor:
+        """The soft assignment of latents z (n, d), shape (n, k)."""
+        k, _, p = self.bases.shape
+        energies = rows_times(z, self.flat).unflatten(1, (k, p)).square().sum(dim=2)  # |D_j^T z|^2
+        raised = energies + eta * p
+        return raised / raised.sum(dim=1, keepdim=True)
+
+    def norm_error(self) -> Tensor:
+        """Root of the summed squares by which the columns' squared lengths differ from 1."""
+        return torch.linalg.vector_norm(self.bases.square().sum(dim=1) - 1)
+
+    def overlap(self) -> Tensor:
+        """Root of the summed squares of inner products between columns of different bases."""
+        inner = self.flat.mT @ self.flat
+        k, _, p = self.bases.shape
+        between = 1 - torch.block_diag(*torch.ones(k, p, p)).to(inner)
+        return torch.linalg.vector_norm(inner * between)
+
+
+def sharpened(shares: Tensor) -> Tensor:
+    """The target of shares (n, k): squared, divided by cluster sizes, summing to 1 in each row."""
+    weight = shares.square() / shares.sum(dim=0).clamp(min=torch.finfo(shares.dtype).tiny)
+    return weight / weight.sum(dim=1, keepdim=True)
+
+
+def share_loss(
+    bases: Bases, target: Tensor, *, beta: float, eta: float, orthogonality: float
+) -> SubspaceLoss:
+    """beta KL(target | shares) / k, plus `orthogonality` times what keeps the bases orthonormal.
+
+    The target (n, k) is that of all samples; the loss is of latents (b, d) and their numbers (b,).
+    """
+
+    def loss(z: Tensor, indices: Tensor) -> Tensor:
+        wanted = target[indices]
+        log_shares = bases.shares(z, eta).log()
+        # A mean over clusters too, as the authors have it.
+        divergence = nn.functional.kl_div(log_shares, wanted, reduction="sum") / wanted.numel()
+        # Norms and not their squares: bases begin with a common direction, so that squares would
+        # outweigh all else and turn the bases faster than latents can follow.
+        return beta * divergence + orthogonality * (bases.norm_error() + bases.overlap())
+
+    return loss
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class EDESC(NetworkBaseline):
+    """Efficient deep embedded subspace clustering.
+
+    A dense autoencoder is pretrained; its latents are clustered by k-means, and the leading
+    directions of the clusters become k bases. Then network and bases minimise together
+
+        mean squared error + beta KL(sharpened shares | shares) + orthogonality of the bases
+
+    in mini-batches. Shares are sharpened anew after every epoch. Time is linear in the number of
+    samples. Images are flattened.
+
+    Parameters
+    ----------
+    subspace_dim : int, default=5
+        Columns in a basis.
+    hidden : sequence of int, default=(500, 500, 1000)
+        Widths of the encoder's hidden layers; the decoder mirrors them.
+    latent_dim : int or None, default=None
+        Width of the latent; None takes `n_clusters * subspace_dim`.
+    beta : float, default=0.1
+        Weight of the divergence between shares and their target (a mean over all entries) against
+        the reconstruction error (a mean over all features).
+    eta : float, default=5.0
+        Smooths the shares: larger is softer.
+    orthogonality : float, default=1e-3
+        Weight of the terms that keep columns at unit length and bases orthogonal to one another.
+    n_init : int, default=20
+        Starts of k-means.
+    pretrain_epochs : int, default=50
+        Epochs of the autoencoder alone, each with a record in the history.
+    epochs : int, default=50
+        Epochs of network and bases together at most, likewise.
+    tol : float, default=0.001
+        Stop when no more than this share of samples changed cluster in an epoch.
+    learning_rate : float, default=1e-3
+        Of Adam while the autoencoder is pretrained.
+    joint_learning_rate : float, default=1e-4
+        Of Adam afterwards. With 1e-3, which the authors keep, its first steps turn the bases faster
+        than latents follow: reconstruction gets worse, and many labels change at once.
+
+    Attributes
+    ----------
+    bases_ : ndarray of shape (k, latent_dim, p)
+        The bases, near orthonormal.
+    n_iter_ : int
+        Epochs of the second stage.
+
+    Examples
+    --------
+    >>> from kscn import data
+    >>> from kscn_paper.rivals.edesc import EDESC
+    >>> digits = data.load("digits")
+    >>> model = EDESC(10, pretrain_epochs=2, epochs=1, random_state=0)
+    >>> model.fit_predict(digits.samples).shape
+    (1797,)
+    """
+
+    subspace_dim: int = parameter(5, Integer(1))
+    hidden: Sequence[int] = (500, 500, 1000)
+    latent_dim: int | None = None
+    beta: float = parameter(0.1, Number(0))
+    eta: float = parameter(5.0, POSITIVE)
+    orthogonality: float = parameter(1e-3, Number(0))
+    n_init: int = parameter(20, Integer(1))
+    pretrain_epochs: int = parameter(50, Integer(0))
+    epochs: int = parameter(50, Integer(0))
+    tol: float = parameter(1e-3, Number(0))
+    learning_rate: float = parameter(1e-3, POSITIVE)
+    joint_learning_rate: float = parameter(1e-4, POSITIVE)
+
+    def _check(self, n_samples: int) -> None:
+        super()._check(n_samples)
+        check_value("latent_dim", self.latent_dim, [None, Integer(self.subspace_dim)])
+        check_size(self.n_clusters, self._latent_dim())
+
+    def _latent_dim(self) -> int:
+        given = self.latent_dim
+        return int(self.n_clusters * self.subspace_dim if given is None else given)
+
+    def _fit(self, source: Source) -> None:
+        generator = torch.Generator().manual_seed(self.random_state_)
+        self._eta = self.eta  # shares go by that of the fit, whatever is set later
+        scaling = InputScaling.of(source, image=len(source.shape) > 1)
+        try:
+            with seeded(self.random_state_):  # layers draw their weights from torch's own generator
+                network = DenseAutoencoder(self.n_features_in_, self.hidden, self._latent_dim())
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"hidden={self.hidden!r} must be a sequence of positive integers ({error})."
+            ) from None
+        self._set_network(network, scaling, (self.n_features_in_,))
+        train_alone(
+            self.autoencoder_,
+            self._batches(source),
+            self.pretrain_epochs,
+            learning_rate=self.learning_rate,
+            generator=generator,
+            on_record=self._record,
+        )
+        bases = self._start(source)
+        self._train(source, bases, generator)
+        self.autoencoder_.eval()
+
+        def assign(ordered: NDArray) -> tuple[NDArray, None]:
+            return self._shares_of(source, ordered).argmax(axis=1).astype(np.int32), None
+
+        found = bases.bases.detach().cpu().numpy()
+        self.bases_, self.labels_, _ = largest_first(found, assign)
+
+    def _start(self, source: Source) -> Bases:
+        """Bases from the leading directions of the clusters that k-means finds."""
+        latents, k = self._usable_latents(source), self.n_clusters
+        device = check.device(self.device)
+        rows = subsample(len(latents), CONSTANTS.pool, self.random_state_)
+        means = KMeans(k, n_init=self.n_init, random_state=self.random_state_ % 2**31)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct samples than k
+            means.fit(latents.take(rows))
+        sums = ScatterSums(k, self._latent_dim(), affine=False, device=device)
+        for _, z in Blocks(latents, torch.float32, device):
+            sums.add(z.double(), torch.from_numpy(means.predict(z.cpu().numpy())).long())
+        found = sums.subspaces(torch.full((k,), self.subspace_dim))
+        return Bases(found.bases.float()).to(device)
+
+    def _train(self, source: Source, bases: Bases, generator: torch.Generator) -> None:
+        """The second stage: network and bases together."""
+        trainer = Trainer(
+            self.autoencoder_,
+            bases,
+            self._batches(source),
+            epochs=self.epochs,
+            learning_rate=self.joint_learning_rate,
+            schedule="constant",
+            augment=NoAugmentation(),
+            generator=generator,
+            stage="training",
+        )
+        # The trainer sums errors over features where the loss here takes their mean.
+        weight = float(self.n_features_in_)
+        weights = {"beta": self.beta, "eta": self.eta, "orthogonality": self.orthogonality}
+        shares = self._shares(source, bases)
+        labels = shares.argmax(dim=1)
+        self.n_iter_ = 0
+        for epoch in range(1, self.epochs + 1):
+            losses = trainer.epoch(share_loss(bases, sharpened(shares), **weights), weight)
+            shares = self._shares(source, bases)
+            changed = float((shares.argmax(dim=1) != labels).double().mean())
+            labels = shares.argmax(dim=1)
+            self.n_iter_ = epoch
+            stop = self._log(
+                "fit",
+                epoch=epoch,
+                epochs=self.epochs,
+                objective=losses.reconstruction / weight + losses.subspace,
+                reconstruction=losses.reconstruction,
+                subspace=losses.subspace,
+                norm_error=bases.norm_error().item(),
+                overlap=bases.overlap().item(),
+                changed=changed,
+                sizes=torch.bincount(labels, minlength=self.n_clusters).tolist(),
+            )
+            if stop or changed <= self.tol:
+                break
+
+    @torch.no_grad()
+    def _shares(self, source: Source, bases: Bases) -> Tensor:
+        """Shares of all samples, shape (n, k)."""
+        latents = Blocks(self._latents(source), torch.float32, check.device(self.device))
+        shares = torch.cat([bases.shares(z, self._eta) for _, z in latents])
+        if not shares.isfinite().all():
+            raise TrainingError(
+                "the latent is no longer finite; lower learning_rate (or beta) and fit again."
+            )
+        return shares
+
+    def _shares_of(self, source: Source, bases: NDArray) -> NDArray:
+        """Shares of all samples in given bases (k, d, p)."""
+        device = check.device(self.device)
+        return self._shares(source, Bases(torch.from_numpy(bases)).to(device)).cpu().numpy()
+
+    def predict(self, X: Any) -> NDArray:
+        """The subspace with the largest share of every sample, shape (n,)."""
+        return self.predict_proba(X).argmax(axis=1).astype(np.int32)
+
+    def predict_proba(self, X: Any) -> NDArray:
+        """The shares of every sample in the subspaces, shape (n, k)."""
+        return self._shares_of(self._opened(X), self.bases_)

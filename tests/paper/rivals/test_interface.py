@@ -1,0 +1,262 @@
+"""What all methods promise: scikit-learn's manners, clear refusals, a cost before an affinity."""
+
+import re
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.validation import check_is_fitted
+
+from kscn.data import as_source, make_union_of_subspaces
+from kscn.errors import InputError, KscnError
+from kscn_paper import rivals as baselines
+from kscn_paper.rivals import ssc_omp
+from kscn_paper.rivals.affinity import AffinityBaseline, Cost
+
+X, _, _ = make_union_of_subspaces(60, 3, 16, 2, noise=0.02, random_state=0)
+IMAGES = X.reshape(60, 4, 4)
+# What makes a test of manners quick.
+NETWORK = {"pretrain_epochs": 1, "batch_size": 16, "n_init": 2, "cache": False}
+DENSE = NETWORK | {"autoencoder_params": {"hidden": (8,), "latent_dim": 4}, "layer_epochs": 1}
+CONVOLUTIONAL = NETWORK | {"autoencoder_params": {"channels": (2,), "kernels": (3,)}}
+QUICK = {
+    "k-means": {"n_init": 2},
+    "pca-ks": {"n_init": 2},
+    "sae-km": DENSE,
+    "cae-km": CONVOLUTIONAL,
+    "dec": DENSE | {"max_iter": 1, "update_every": 2},
+    "idec": DENSE | {"max_iter": 1, "update_every": 2},
+    "dcn": DENSE | {"epochs": 1},
+    "dcn-cae": CONVOLUTIONAL | {"epochs": 1},
+    "ssc": {},
+    "lrr": {},
+    "kssc": {},
+    "ssc-omp": {},
+    "dsc-net": {"autoencoder": "sae", "pretrain_epochs": 1, "epochs": 1},
+    "edesc": {"hidden": (20,), "subspace_dim": 2, "n_init": 2, "pretrain_epochs": 1, "epochs": 1},
+    "k-fsc": {"subspace_dim": 2, "n_init": 1, "max_iter": 3},
+    "ssc-omp-sae": {name: value for name, value in DENSE.items() if name != "n_init"},
+}
+
+
+def method(name, k=3, **params):
+    return baselines.make(name, k, **{"random_state": 0} | QUICK[name] | params)
+
+
+every_method = pytest.mark.parametrize("name", QUICK)
+affinity_methods = pytest.mark.parametrize(
+    "name", [name for name in QUICK if isinstance(method(name), AffinityBaseline)]
+)
+
+
+def test_every_method_is_asked():
+    assert {*baselines.NAMES} <= {*QUICK}
+
+
+# What it takes to tell blobs apart, the only check that asks for good clusters.
+LEARNING = {
+    "DEC": {"pretrain_epochs": 10},
+    "EDESC": {"pretrain_epochs": 20, "epochs": 2, "learning_rate": 1e-2, "n_init": 3},
+}
+
+
+# What these check is in the shared base classes, so those of each kind that fit fastest are enough.
+@parametrize_with_checks(
+    [
+        method("k-means"),
+        method("pca-ks"),
+        method("dec"),
+        method("lrr"),
+        method("ssc-omp"),
+        method("dsc-net"),
+        method("edesc"),
+        method("k-fsc", subspace_dim=1, max_iter=2),
+    ],
+    expected_failed_checks=lambda estimator: (
+        {"check_clustering": "Three blobs in a plane are no union of subspaces."}
+        if type(estimator).__name__ == "SSCOMP"
+        else {}
+    ),
+)
+def test_scikit_learn_checks(estimator, check):
+    if check.func.__name__ == "check_clustering":
+        estimator.set_params(**LEARNING.get(type(estimator).__name__, {}))
+    check(estimator)
+
+
+@every_method
+def test_a_fit_leaves_its_results_and_repeats_them_by_its_seed(name):
+    # A seed that is drawn, but not any: one in many leaves networks this small dead.
+    model = method(name, random_state=np.random.RandomState(3))
+    labels = model.fit_predict(IMAGES)
+    np.testing.assert_array_equal(labels, model.labels_)
+    assert labels.shape == (60,) and set(labels) <= {0, 1, 2}
+    assert labels.dtype == np.int32
+    assert (np.diff(np.bincount(labels, minlength=3)) <= 0).all()
+    assert model.n_features_in_ == 16
+    assert model.n_iter_ >= 1
+    again = method(name, random_state=model.random_state_).fit(IMAGES)
+    np.testing.assert_array_equal(again.labels_, labels)
+    assert again.random_state_ == model.random_state_
+    if hasattr(model, "affinity_"):
+        assert model.affinity_.shape == (60, 60) and not hasattr(model, "predict")
+    else:
+        np.testing.assert_array_equal(labels, model.predict(IMAGES))
+        np.testing.assert_array_equal(labels[20:30], model.predict(IMAGES[20:30]))
+
+
+@every_method
+def test_a_clone_has_the_parameters_and_no_results(name):
+    model = method(name).fit(IMAGES)
+    copy = clone(model)
+    assert copy.get_params() == model.get_params()
+    with pytest.raises(NotFittedError):
+        check_is_fitted(copy)
+    if hasattr(copy, "predict"):
+        with pytest.raises(NotFittedError):
+            copy.predict(IMAGES)
+
+
+@every_method
+def test_the_container_does_not_matter(name, tmp_path):
+    expected = method(name).fit_predict(IMAGES)
+    np.save(tmp_path / "x.npy", IMAGES)
+    for same in (
+        torch.from_numpy(IMAGES),
+        torch.utils.data.TensorDataset(torch.from_numpy(IMAGES)),
+        IMAGES[::-1].copy()[::-1],
+        np.load(tmp_path / "x.npy", mmap_mode="r"),
+        tmp_path / "x.npy",
+        as_source(IMAGES),
+    ):
+        np.testing.assert_array_equal(method(name).fit_predict(same), expected)
+
+
+@every_method
+def test_callbacks_see_everything(name):
+    records = []
+    model = method(name, callbacks=[lambda estimator, record: records.append(record)])
+    model.fit(IMAGES)
+    assert records == model.history_ and records
+    assert all("stage" in record and record["seconds"] >= 0 for record in records)
+
+
+BAD = {
+    "NaN": (np.where(np.arange(60)[:, None, None] == 7, np.nan, IMAGES), "contains NaN"),
+    "infinity": (np.where(np.arange(60)[:, None, None] == 7, np.inf, IMAGES), "infinity"),
+    "sparse": (scipy.sparse.csr_array(X), "sparse matrix"),
+    "too few": (IMAGES[:2], r"n_samples=2 should be >= n_clusters=3"),
+    "one axis": (X[0], "Expected 2D array"),
+    "words": (np.array([["a", "b"]] * 5), "not numbers"),
+    "equal": (np.ones((10, 4, 4)), "All 10 samples of X are equal"),
+}
+
+
+@every_method
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_samples_are_refused_in_words(name, kind):
+    samples, words = BAD[kind]
+    with pytest.raises(InputError, match=words):
+        method(name).fit(samples)
+
+
+@every_method
+@pytest.mark.parametrize(
+    "params, words",
+    [
+        ({"n_clusters": 0}, "n_clusters=0"),
+        ({"n_clusters": 2.0}, "n_clusters=2.0"),
+        ({"random_state": -1}, "random_state=-1"),
+        ({"callbacks": "print"}, "callbacks"),
+        ({"device": "abacus"}, "device='abacus'"),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(name, params, words):
+    with pytest.raises(InputError, match=words):
+        method(name).set_params(**params).fit(IMAGES)
+
+
+@pytest.mark.parametrize("name", [name for name in QUICK if hasattr(method(name), "predict")])
+def test_new_samples_must_fit_the_old(name):
+    model = method(name).fit(IMAGES)
+    with pytest.raises(InputError, match=r"9 features.* expecting 16"):
+        model.predict(IMAGES[:, :3, :3])
+    with pytest.raises(InputError, match="contains NaN"):
+        model.predict(np.full((2, 4, 4), np.nan))
+
+
+@every_method
+def test_a_fit_that_fails_leaves_no_old_labels(name):
+    model = method(name).fit(IMAGES)
+    with pytest.raises(KscnError):
+        model.fit(IMAGES[:2])
+    with pytest.raises(NotFittedError):
+        check_is_fitted(model, "labels_")
+
+
+# The cost of an affinity -------------------------------------------------------------------------
+
+
+@affinity_methods
+def test_the_cost_comes_first_and_spectral_clustering_last(name):
+    records = method(name).fit(IMAGES).history_
+    assert records[0]["stage"] == "cost"
+    assert records[0]["memory"] > 0 and records[0]["expected_seconds"] > 0
+    assert records[-1]["stage"] == "spectral"
+
+
+@affinity_methods
+def test_too_many_samples_are_refused_before_any_work(name, monkeypatch):
+    model = method(name, max_samples=59)
+    monkeypatch.setattr(type(model), "_make_affinity", lambda *_: pytest.fail("it began"))
+    with pytest.raises(InputError) as refusal:
+        model.fit(X)
+    told = str(refusal.value)
+    assert re.search(r"60 samples would need about [\d.]+ GB of memory and roughly \d+ s", told)
+    assert "max_samples=59" in told and "KSubspaces or KSCN" in told
+    assert "max_samples" in told.rsplit("raise", 1)[1]
+    with pytest.raises(InputError, match="max_samples=0"):
+        method(name, max_samples=0).fit(X)
+
+
+def test_the_cost_is_told_in_units_for_people():
+    assert str(Cost(8 * 70_000.0**2, 1e12)).startswith("about 39.2 GB of memory and roughly ")
+    assert str(Cost(1e9, 1e18)).endswith("hours")
+    assert str(Cost(10.0, 10.0)) == "about 0.1 GB of memory and roughly 1 s"
+
+
+@affinity_methods
+def test_the_cost_grows_with_the_square_of_the_samples(name):
+    model = method(name)
+    small, large = (model._cost(n, 50, 4) for n in (20_000, 40_000))
+    assert 3 < large.seconds / small.seconds < 5
+
+
+# Warnings ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["k-means", "ssc-omp"])
+def test_empty_clusters_are_told(name, monkeypatch):
+    monkeypatch.setattr("kscn_paper.rivals.affinity.spectral_labels", lambda *_: np.arange(10) % 2)
+    two_places = np.repeat([[0.0, 1.0], [1.0, 0.0]], 5, axis=0)
+    with pytest.warns(ConvergenceWarning, match="1 of the 3 clusters ended up empty"):
+        method(name).fit(two_places)
+
+
+@pytest.mark.parametrize(
+    "name, params",
+    [
+        ("lrr", {"max_iter": 1}),
+        ("ssc", {"max_iter": 1}),
+        ("ssc-omp", {"callbacks": [lambda model, record: record["stage"] == "codes"]}),
+    ],
+)
+def test_warnings_point_to_the_line_that_called_fit(name, params, monkeypatch):
+    monkeypatch.setattr(ssc_omp, "CONSTANTS", ssc_omp.Constants(entries=60 * 20))
+    with pytest.warns(ConvergenceWarning) as found:
+        method(name, **params).fit(X)
+    assert {one.filename for one in found} == {__file__}

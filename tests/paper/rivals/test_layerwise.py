@@ -1,0 +1,142 @@
+"""Layer-wise pretraining: each layer by itself, from the outside in, and a better start for all."""
+
+import pytest
+import torch
+from torch import nn
+
+from kscn.data import as_source
+from kscn.errors import TrainingError
+from kscn.nn import DenseAutoencoder, InputScaling
+from kscn.runtime.minibatches import Minibatches
+from kscn_paper.rivals.pretrained import LayerInputs, LayerPair, train_layers
+
+
+def samples(n=200, d=12):
+    """Samples near a curved surface of three dimensions."""
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(n, 3, generator=generator)
+    return torch.tanh(hidden @ torch.randn(3, d, generator=generator))
+
+
+def minibatches(batch_size=20):
+    X = samples()
+    scaling = InputScaling(torch.zeros(()), 1.0)
+    return Minibatches(as_source(X), scaling, (12,), batch_size, torch.device("cpu"))
+
+
+def built(hidden=(16, 8), latent_dim=3):
+    torch.manual_seed(0)
+    return DenseAutoencoder(12, hidden, latent_dim)
+
+
+def pretrained(network, epochs=8, on_record=lambda record: False, learning_rate=5e-3):
+    generator = torch.Generator().manual_seed(1)
+    settings = {"learning_rate": learning_rate, "generator": generator, "on_record": on_record}
+    train_layers(network, minibatches(), 0.1, epochs, **settings)
+    return network
+
+
+def error(network):
+    with torch.no_grad():
+        return float((network(samples()) - samples()).square().sum(dim=1).mean())
+
+
+def test_the_whole_network_restores_better_although_it_was_never_trained_as_one():
+    before = error(built())
+    assert error(pretrained(built(), epochs=15)) < before / 2
+
+
+def test_every_layer_learns_in_turn_and_its_error_falls():
+    records = []
+    pretrained(built(), on_record=records.append)
+    stages = [f"pretrain layer {layer}" for layer in (1, 2, 3)]
+    assert [(record["stage"], record["epoch"]) for record in records] == [
+        (stage, epoch) for stage in stages for epoch in range(1, 9)
+    ]
+    for stage in stages:
+        errors = [record["reconstruction"] for record in records if record["stage"] == stage]
+        assert errors[-1] < errors[0]
+
+
+def test_training_a_layer_leaves_all_others_alone():
+    network = built()
+    states = []
+
+    def keep(record):
+        states.append([[p.clone() for p in (*d.parameters(), *u.parameters())]
+                       for d, u in network.layer_pairs()])  # fmt: skip
+
+    pretrained(network, epochs=1, on_record=keep)
+    start = [[*d.parameters(), *u.parameters()] for d, u in built().layer_pairs()]
+    for trained, (before, after) in enumerate(zip([start, *states[:-1]], states, strict=True)):
+        for layer in range(3):
+            same = all(torch.equal(a, b) for a, b in zip(before[layer], after[layer], strict=True))
+            assert same == (layer != trained)
+
+
+def test_without_dropout_pairs_are_the_layers_of_the_network():
+    network, x = built(), samples()
+    pairs = [LayerPair(network, layer, 0.0) for layer in range(3)]
+    z = x
+    for pair in pairs:
+        z = pair.encode(z)
+    torch.testing.assert_close(z, network.encode(x))
+    for pair in reversed(pairs):
+        z = pair.decode(z)
+    torch.testing.assert_close(z, network(x))
+
+
+def test_inputs_and_codes_are_corrupted_except_the_innermost_code():
+    network, ones = built(), torch.ones(50, 8)
+    inner = LayerPair(network, 2, 0.5).train()
+    assert not torch.equal(inner.encode(ones), inner.encode(ones))
+    codes = torch.ones(50, 3)
+    assert torch.equal(inner.decode(codes), inner.decode(codes))
+    outer = LayerPair(network, 0, 0.5).train()
+    codes = torch.ones(50, 16)
+    assert not torch.equal(outer.decode(codes), outer.decode(codes))
+    outer.eval()  # in use, nothing is dropped
+    assert torch.equal(outer.decode(codes), outer.decode(codes))
+
+
+def test_inputs_of_a_layer_are_what_the_layers_before_make_of_the_samples():
+    network = built()
+    inputs = LayerInputs(minibatches(), network.encoder[:2])
+    expected = torch.relu(network.encoder[0](samples()))
+    torch.testing.assert_close(inputs.read(0, 200), expected)
+    assert not inputs.read(0, 2).requires_grad
+    indices, batch = next(inputs.shuffled(torch.Generator().manual_seed(0)))
+    torch.testing.assert_close(batch, expected[indices])
+
+
+def test_the_same_seed_gives_the_same_weights_and_leaves_torch_alone():
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    one, two = built(), built()
+    torch.manual_seed(3)
+    pretrained(one, epochs=2)
+    assert torch.equal(torch.rand(1), expected)
+    pretrained(two, epochs=2)
+    for a, b in zip(one.parameters(), two.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_listener_ends_the_layer_it_hears_of():
+    heard = []
+
+    def stop(record):
+        heard.append(record["stage"])
+        return record["stage"] == "pretrain layer 2" and record["epoch"] == 2
+
+    pretrained(built(), epochs=3, on_record=stop)
+    assert [heard.count(f"pretrain layer {layer}") for layer in (1, 2, 3)] == [3, 2, 3]
+
+
+def test_a_network_of_one_layer_is_linear_both_ways():
+    pair = LayerPair(built(hidden=()), 0, 0.2)
+    assert not any(isinstance(part, nn.ReLU) for part in pair.modules())
+
+
+def test_training_that_diverges_names_the_layer():
+    with pytest.raises(TrainingError, match="pretraining layer 1"):
+        pretrained(built(), learning_rate=1e30)
