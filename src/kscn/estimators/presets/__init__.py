@@ -5,7 +5,6 @@ explained at the top of paper.toml. Nothing here knows what the parameters mean.
 """
 
 import os
-import sys
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
