@@ -30,7 +30,11 @@ class Components(nn.Module):
         z = (samples.flatten(1).double() - self.shift) @ self.matrix
         for value in self.last:
             z = nn.functional.pad(z, (0, 1), value=value)
-        return nn.functional.normalize(z, eps=float(np.finfo(np.float32).tiny)) if self.unit_norm else z
+        return (
+            nn.functional.normalize(z, eps=float(np.finfo(np.float32).tiny))
+            if self.unit_norm
+            else z
+        )
 
 
 class WholeModel(nn.Module):
