@@ -34,6 +34,7 @@ from sklearn.datasets import load_digits
 
 from kscn import KSCN, KSCNPlus, KSubspaces, data
 from kscn_paper import rivals as baselines
+from kscn_paper.rivals.self_expression import dsc_start
 
 # More than 600 samples, so that eigenvectors of affinities are found by iterations too.
 K, SEED, SAMPLES = 10, 0, 640
@@ -100,7 +101,7 @@ def _fit_with_others(rank: int, make: Callable[[], Any], samples: NDArray, folde
     dist.destroy_process_group()
 
 
-DEEP = {"pretrain_epochs": 3, "epochs": 3, "batch_size": 32}
+DEEP: dict[str, Any] = {"pretrain_epochs": 3, "epochs": 3, "batch_size": 32}
 ESTIMATORS: dict[str, Callable[[], Any]] = {
     "KSubspaces": partial(KSubspaces, K, random_state=SEED),
     "KSubspaces, affine": partial(KSubspaces, K, affine=True, trim=0.1, random_state=SEED),
@@ -109,12 +110,19 @@ ESTIMATORS: dict[str, Callable[[], Any]] = {
     ),
     **{
         f"KSCN {update}, {preset}": partial(
-            KSCN.from_preset, preset, K, update=update, subspace_dim=3, random_state=SEED, **DEEP
+            KSCN.from_preset,
+            preset,
+            K,
+            update=update,
+            subspace_dim=3,
+            random_state=SEED,
+            **init,
+            **DEEP,
         )
         for update in ("svd", "grassmann")
-        for preset in ("paper", "tuned")
+        for preset, init in (("paper", {"init": dsc_start}), ("tuned", {}))
     },
-    "KSCN svd, from dsc": partial(KSCN, K, init="dsc", random_state=SEED, **DEEP),
+    "KSCN svd, from dsc": partial(KSCN, K, init=dsc_start, random_state=SEED, **DEEP),
     "KSCNPlus": partial(KSCNPlus, K, starts=2, random_state=SEED),
     "KSCNPlus, refined": partial(KSCNPlus, K, starts=2, refine=True, epochs=2, random_state=SEED),
 }

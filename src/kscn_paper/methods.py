@@ -1,28 +1,34 @@
-"""Every method by its name: the deep variants, plain k-subspaces, the baselines."""
+"""Every method by its name: those of kscn, and the rivals."""
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
 from kscn.errors import InputError, reason
-from kscn.estimators import presets
+from kscn.estimators import methods as ours
+from kscn.estimators.methods import BEST, has_presets
 
-LINEAR = "k-subspaces"
-BEST = "best"
-# What fits data of any kind when no method is named.
-DEFAULT = BEST
+__all__ = [
+    "BEST",
+    "accepted",
+    "check_available",
+    "configured",
+    "defaults",
+    "has_presets",
+    "make",
+    "names",
+    "repeated",
+    "settings",
+]
+
+# The start of the preset "paper": the name under which it is recorded.
+DSC = "dsc"
 
 
 def names() -> list[str]:
     """The methods that `make` knows, ours first."""
-    from kscn_paper import rivals as baselines
+    from kscn_paper import rivals
 
-    return [*presets.METHODS, BEST, LINEAR, *baselines.NAMES, *baselines.COMPOSITES]
-
-
-def has_presets(method: str) -> bool:
-    """Whether a preset gives the parameters of a method."""
-    return method in presets.METHODS
+    return [*ours.NAMES, *rivals.NAMES, *rivals.COMPOSITES]
 
 
 def check_available(method: str) -> None:
@@ -35,32 +41,18 @@ def check_available(method: str) -> None:
 
 def make(method: str, n_clusters: int, **parameters: Any) -> Any:
     """An estimator of a method, one of `names()`, that is not fitted yet."""
-    if has_presets(method):
-        from kscn.estimators.deep import KSCN
-
-        return KSCN.from_settings(n_clusters, **presets.METHODS[method] | parameters)
-    if method == LINEAR:
-        from kscn.estimators.linear import KSubspaces
-
-        return KSubspaces(n_clusters, **parameters)
-    if method == BEST:
-        from kscn.estimators.plus import KSCNPlus
-
-        return KSCNPlus(n_clusters, **parameters)
-    from kscn_paper import rivals as baselines
+    from kscn_paper import rivals
 
     check_available(method)
-    return baselines.make(method, n_clusters, **parameters)
+    if method not in ours.NAMES:
+        return rivals.make(method, n_clusters, **parameters)
+    return ours.make(method, n_clusters, **_started(parameters))
 
 
 def accepted(method: str) -> set[str]:
     """The names of the parameters that a method takes."""
-    takes = set(make(method, 2).get_params())
-    if has_presets(method):
-        from kscn.estimators.deep import SELDOM_SET
-
-        takes = takes - {"settings"} | set(SELDOM_SET)
-    return takes
+    check_available(method)
+    return ours.accepted(method) if method in ours.NAMES else set(make(method, 2).get_params())
 
 
 def configured(
@@ -80,8 +72,12 @@ def configured(
     a method that takes none.
     """
     if has_presets(method):
+        from kscn.estimators import presets
         from kscn.estimators.presets import derive
 
+        if preset == "paper":
+            parameters = {"init": DSC} | parameters
+        parameters = _started(parameters)
         given = parameters | presets.METHODS[method]
         given |= {"n_clusters": n_clusters, "preset": preset}
         parameters |= derive.settings(given, shape, n_samples, dataset)
@@ -93,55 +89,29 @@ def configured(
 
 def repeated(method: str, recorded: dict[str, Any]) -> Any:
     """An estimator with the `settings` of another one, of which a run leaves out what was None."""
-    former = _former(make(method, 2)).items()
-    recorded = {name: value for name, value in recorded.items() if (name, value) not in former}
-    if has_presets(method):
-        from kscn.estimators.presets import derive
-
-        recorded = derive.OPEN | {k: v for k, v in recorded.items() if k != "preset"}
+    if method in ours.NAMES:
+        return ours.repeated(method, _started(recorded))
     return make(method, **recorded)
 
 
 def settings(model: Any) -> dict[str, Any]:
-    """All parameters of an estimator as plain values, to be written down and compared.
+    """All parameters of an estimator as plain values, to be written down and compared."""
+    from kscn_paper.rivals.self_expression import dsc_start
 
-    The name of a preset is not among them: `configured` has put its values in.
-    """
-    flat = getattr(model, "_flat_params", model.get_params)()
-    return {k: _plain(value) for k, value in flat.items() if k not in ("callbacks", "preset")}
+    found = ours.settings(model)
+    return found | {"init": DSC} if getattr(model, "init", None) is dsc_start else found
 
 
 def defaults(model: Any) -> dict[str, Any]:
     """What each parameter of an estimator is when nobody sets it, as plain values."""
-    parameters = model.get_params()
-    found = {}
-    for name in parameters:
-        owner, _, own = name.rpartition("__")  # `features__epochs` belongs to `features`
-        signature = inspect.signature(type(parameters[owner] if owner else model))
-        default = getattr(signature.parameters.get(own), "default", inspect.Parameter.empty)
-        if default is not inspect.Parameter.empty:
-            found[name] = _plain(default)
-    found.pop("settings", None)
-    if hasattr(type(model), "from_preset"):  # whose own defaults depend on the data
-        from kscn.estimators.deep import SELDOM_SET
-        from kscn.estimators.presets import derive
-
-        found |= dict.fromkeys(SELDOM_SET) | derive.OPEN
-    return {**_former(model), **found}
+    found = ours.defaults(model)
+    # Two runs of kSCN-S in results/reproduce recorded it.
+    return found | {"restarts": 1} if hasattr(type(model), "from_preset") else found
 
 
-def _former(model: Any) -> dict[str, Any]:
-    """Parameters that older runs recorded and that there are no more, with the usual value."""
-    return dict(getattr(model, "_former_params", {}))
+def _started(parameters: dict[str, Any]) -> dict[str, Any]:
+    """With DSC-Net's start in place of its name."""
+    from kscn_paper.rivals.self_expression import dsc_start
 
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):  # numpy's scalars and arrays
-        value = value.tolist()
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return type(value).__name__  # not repr, which may hold an address that changes every time
+    named = isinstance(parameters.get("init"), str) and parameters["init"] == DSC
+    return parameters | {"init": dsc_start} if named else parameters

@@ -40,11 +40,3 @@ def test_what_cannot_be_exported_gets_one_sentence(
     ):
         assert words in one_sentence(kscn("export", *args))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["short.npy"]
-
-
-def test_labels_alone_cannot_be_exported(one_sentence, kscn, files, tmp_path):
-    made = kscn("fit", files / "xy.npz", "-k", 3, "-o", tmp_path / "r", "--method", "ssc-omp")
-    assert made.exit_code == 0, made.output
-    words = one_sentence(kscn("export", tmp_path / "r", tmp_path / "model.onnx"))
-    assert "has no model" in words
-    assert not (tmp_path / "model.onnx").exists()

@@ -349,7 +349,7 @@ def test_a_column_that_has_nearly_all_of_the_variance_is_named(kscn, tmp_path):
     for name, factors in (("alike", (1, 1, 1)), ("unlike", (1, 1000, 1)), ("constant", (0, 0, 0))):
         text = "\n".join(["a,grams,c", *(",".join(map(str, row)) for row in 1 + table * factors)])
         (tmp_path / f"{name}.csv").write_text(text)
-        args = ("fit", tmp_path / f"{name}.csv", "-k", 2, "--method", "k-means")
+        args = ("fit", tmp_path / f"{name}.csv", "-k", 2, "--method", "k-subspaces")
         said = kscn(*args, "-o", tmp_path / name).stderr
         assert ("grams has 100.0% of the variance" in said) == (name == "unlike")
 
@@ -359,7 +359,7 @@ def test_columns_that_best_standardises_are_not_complained_of(kscn, tmp_path):
     group = np.repeat([0.0, 5.0], 30)[:, None]
     table = (group + rng.normal(size=(60, 3))) * (1, 1000, 1)
     np.savetxt(tmp_path / "x.csv", table, delimiter=",", header="a,grams,c", comments="")
-    for method in ("best", "k-means"):
+    for method in ("best", "k-subspaces"):
         args = ("fit", tmp_path / "x.csv", "-k", 2, "--method", method, "--seed", 0)
         said = kscn(*args, "-o", tmp_path / method).stderr
-        assert ("of the variance" in said) == (method == "k-means")
+        assert ("of the variance" in said) == (method == "k-subspaces")

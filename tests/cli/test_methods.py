@@ -1,4 +1,4 @@
-"""`kscn fit` with every kind of method: deep, linear, baseline; options, presets, progress."""
+"""`kscn fit` with every kind of method: deep and linear; options, presets, progress."""
 
 import json
 import os
@@ -15,7 +15,6 @@ from kscn.cli.progress import FitProgress
 from kscn.data import load
 from kscn.estimators.presets import derive
 from kscn.runs.directory import plain, read_run
-from kscn_paper import rivals as baselines
 
 TINY = """
 [common]
@@ -132,13 +131,11 @@ def test_kscn_g_has_its_own_settings(fit):
 
 def test_the_tuned_preset_is_the_default(made):
     path = str(made / "x.npy")
-    images, digits = load(path), load("digits")
-    for loaded, name in ((images, path), (digits, "digits")):
-        choice = choose(loaded, name, 3, "kscn-s", None, 0, {})
-        assert (choice.method, choice.preset) == ("kscn-s", "tuned")
-        dataset = None if loaded is images else "digits"
-        given = derive.settings({"n_clusters": 3}, (8, 8), len(loaded.samples), dataset)
-        assert given.items() <= choice.model._flat_params().items()
+    images = load(path)
+    choice = choose(images, path, 3, "kscn-s", None, 0, {})
+    assert (choice.method, choice.preset) == ("kscn-s", "tuned")
+    given = derive.settings({"n_clusters": 3}, (8, 8), len(images.samples))
+    assert given.items() <= choice.model._flat_params().items()
 
 
 def test_a_dense_network_takes_the_settings_for_vectors(fit):
@@ -262,53 +259,6 @@ def test_options_of_the_network_are_no_options_of_the_linear_method(one_sentence
 def test_an_autoencoder_from_a_run_without_one_is_refused(one_sentence, fit, finished):
     result, _ = fit("--pretrained", finished)
     assert "no autoencoder" in one_sentence(result)
-
-
-# --- baselines ----------------------------------------------------------------------------------
-
-
-class LabelsOnly:
-    """A baseline that finds labels and keeps no model."""
-
-    def __init__(self, n_clusters=8, *, random_state=None):
-        self.n_clusters, self.random_state = n_clusters, random_state
-
-    def get_params(self, deep=True):
-        return {"n_clusters": self.n_clusters, "random_state": self.random_state}
-
-    def fit(self, samples):
-        self.labels_ = np.arange(len(samples)) % self.n_clusters
-        return self
-
-
-@pytest.fixture
-def labels_only(monkeypatch):
-    monkeypatch.setattr(baselines, "NAMES", ("labels-only",), raising=False)
-    monkeypatch.setattr(
-        baselines, "make", lambda name, k, **params: LabelsOnly(k, **params), raising=False
-    )
-
-
-def test_a_baseline_without_a_model_leaves_labels_and_says_so(
-    labels_only, one_sentence, fit, kscn, made, tmp_path
-):
-    fit("--seed", 1)  # an older run whose model must not stay
-    result, run = fit("--method", "labels-only", "--seed", 3, "--overwrite", preset=False)
-    assert result.exit_code == 0, result.output
-    assert "90 samples of 8 x 8 in 3 clusters" in result.output
-    assert "no model: labels-only keeps nothing" in result.output
-    assert set(os.listdir(run)) == {"config.toml", "history.jsonl", "labels.csv"}
-    assert read_run(run).labels().tolist() == (np.arange(90) % 3).tolist()
-    assert config_of(run)["parameters"] == {"n_clusters": 3, "random_state": 3}
-    assert "this method leaves labels only" in kscn("info", run).output
-    refused = kscn("predict", run, made / "x.npy", "-o", tmp_path / "l.csv")
-    assert "labels-only cannot label new samples" in one_sentence(refused)
-    assert not (tmp_path / "l.csv").exists()
-
-
-def test_options_of_others_are_refused_by_a_baseline(labels_only, one_sentence, fit):
-    result, _ = fit("--method", "labels-only", "--epochs", 1, preset=False)
-    assert "--epochs cannot be used with the method labels-only" in one_sentence(result)
 
 
 def test_every_option_of_the_command_belongs_to_some_method():

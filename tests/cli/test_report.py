@@ -85,13 +85,3 @@ def test_a_failure_keeps_the_older_page(one_sentence, kscn, run):
     assert "history.jsonl is damaged" in one_sentence(kscn("report", run))
     assert (run / "report.html").read_text() == "older"
     assert os.listdir(run).count("report.html") == 1
-
-
-def test_a_method_without_a_model_is_reported_by_its_labels(kscn, files, tmp_path):
-    made = kscn("fit", files / "xy.npz", "-k", 3, "-o", tmp_path / "r", "--method", "ssc-omp")
-    assert made.exit_code == 0, made.output
-    result = kscn("report", tmp_path / "r")
-    assert result.exit_code == 0, result.output
-    page = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
-    assert "leaves labels only" in page
-    assert 'id="classes"' in page and 'id="angles"' not in page

@@ -97,7 +97,7 @@ def test_a_confusion_matrix_too_large_to_read_is_left_to_json():
 def test_evaluate_finds_the_labels_that_came_with_the_data(kscn, files, tmp_path):
     assert (
         kscn(
-            "fit", files / "xy.npz", "-k", 3, "-o", tmp_path / "r", "--method", "k-means"
+            "fit", files / "xy.npz", "-k", 3, "-o", tmp_path / "r", "--method", "k-subspaces"
         ).exit_code
         == 0
     )

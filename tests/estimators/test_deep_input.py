@@ -53,7 +53,7 @@ def refused(model, X, error=InputError):
         ({"schedule": "cosine"}, "schedule='cosine' must be 'constant' or 'one-cycle'"),
         (
             {"init": "random"},
-            "init='random' must be 'k-subspaces', .*'dsc' or an array of labels",
+            "init='random' must be 'k-subspaces', .*'k-means' or an array of labels",
         ),
         ({"weight": -0.1}, "weight=-0.1 must be a number of at least 0"),
         ({"weight": float("nan")}, "weight=nan must be a number of at least 0"),

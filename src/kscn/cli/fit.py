@@ -42,7 +42,7 @@ Job = tuple[Any, Choice, dict[str, Any]]
 )
 @click.option(
     "--method",
-    help="best, kscn-s, kscn-g, k-subspaces or a baseline; by default best, for data of any kind.",
+    help="best, kscn-s, kscn-g or k-subspaces; by default best, for data of any kind.",
 )
 @click.option(
     "--preset",
@@ -62,7 +62,7 @@ Job = tuple[Any, Choice, dict[str, Any]]
 @click.option(
     "--init",
     help="How a start is made; k-subspaces: auto, neighbours, ensemble, k-means, neighbourhood, "
-    "random or farthest; kscn: k-subspaces, drawn, neighbours, ensemble, k-means or dsc.",
+    "random or farthest; kscn: k-subspaces, drawn, neighbours, ensemble or k-means.",
 )
 @click.option(
     "--n-init",
@@ -198,7 +198,7 @@ def _new(data: str, clusters: int, given: dict[str, Any], group: "Group") -> Job
 
 def _resumed(path: Path, device: str | None, encoder: str | None, group: "Group") -> Job:
     """The data, the model and the config of a run that did not finish."""
-    from kscn_paper import methods
+    from kscn.estimators import methods
 
     run = read_unfinished(path)
     about, described, method = run.config["run"], run.config["data"], run.config["run"]["method"]
@@ -246,11 +246,10 @@ def choose(
 ) -> Choice:
     """The model for what was asked on the command line, or why it cannot be.
 
-    Of the `parameters` of the estimator, those that were not given may depend on the shape of the
-    samples and on the name of the data.
+    Of the `parameters` of the estimator, those that were not given may depend on the number and
+    shape of the samples.
     """
-    from kscn.estimators import presets
-    from kscn_paper import methods
+    from kscn.estimators import methods, presets
 
     _refuse_options(method, preset, parameters)
     method, parameters = method or methods.DEFAULT, dict(parameters)
@@ -260,13 +259,10 @@ def choose(
         parameters = {"pretrain_epochs": 0} | parameters
     if methods.has_presets(method):
         preset = presets.DEFAULT if preset is None else preset
-    # A file that happens to be called mnist.npy is not the data set of the catalogue.
-    dataset = loaded.name if data == loaded.name else None
     model = methods.configured(
         method,
         clusters,
         preset=preset,
-        dataset=dataset,
         shape=loaded.samples.shape,
         n_samples=len(loaded.samples),
         random_state=seed,
@@ -277,7 +273,7 @@ def choose(
 
 def _taken(method: str) -> set[str]:
     """The options that a method takes: its parameters, and what is kept of its run."""
-    from kscn_paper import methods
+    from kscn.estimators import methods
 
     takes = methods.accepted(method)
     kept = {"checkpoint_dir": "checkpoint_minutes", "encoder": "copy_encoder"}
@@ -290,7 +286,7 @@ def _refuse_options(method: str | None, preset: str | None, given: Iterable[str]
     No method is taken because of an option: who adds one to the default would get clusters of
     another method without having asked for it.
     """
-    from kscn_paper import methods
+    from kscn.estimators import methods
 
     def refused(method: str) -> list[str]:
         no_preset = preset is not None and not methods.has_presets(method)

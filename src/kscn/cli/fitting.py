@@ -117,7 +117,7 @@ def _set_checkpoints(choice: Choice, output: Path) -> None:
 def new_config(loaded: Any, data: str, choice: Choice) -> dict[str, dict[str, Any]]:
     """What config.toml of a new run on `data` holds; entries that are None are left out there."""
     from kscn.data.catalog import NAMES
-    from kscn_paper import methods
+    from kscn.estimators import methods
 
     model, samples = choice.model, loaded.samples
     parameters = methods.settings(model)

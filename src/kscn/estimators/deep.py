@@ -79,13 +79,14 @@ class KSCN(SubspaceClusterer):
         which is copied.
     augment : None, "affine", "noise", dict or callable, default="auto"
         Random changes of the input that should not change its cluster.
-    init : {"k-subspaces", "drawn", "neighbours", "ensemble", "scattering", "k-means", "dsc"} or \
-            array of labels, default="auto"
+    init : {"k-subspaces", "drawn", "neighbours", "ensemble", "scattering", "k-means"}, array of \
+            labels or callable, default="auto"
         Where subspaces start: k-subspaces searched on the latents, from drawn starts and from
         their neighbour graph, or only from one of these, or only from an ensemble of short runs
         (see `KSubspaces`), or from drawn ones on whitened scattering coefficients of the images
-        instead of latents; k-means on the latents, DSC-Net's self-expression on 2,000 of them, or
-        given labels.
+        instead of latents; k-means on the latents; given labels; or labels of 2,000 of the
+        latents by a function of yours, `init(latents, n_clusters, random_state)` with a tensor of
+        shape (m, d). The start from DSC-Net is `kscn_paper.rivals.self_expression.dsc_start`.
     pretrain_epochs : int, default="auto"
         Epochs of the autoencoder alone.
     epochs : int, default="auto"
@@ -186,7 +187,7 @@ class KSCN(SubspaceClusterer):
     weight: float | str = AUTO
     autoencoder: str | nn.Module = AUTO
     augment: str | Mapping[str, Any] | Callable[..., Tensor] | None = AUTO
-    init: str | NDArray = AUTO
+    init: str | NDArray | Callable[..., NDArray] = AUTO
     pretrain_epochs: int | str = AUTO
     epochs: int | str = AUTO
     batch_size: int | str = AUTO
@@ -351,7 +352,7 @@ class KSCN(SubspaceClusterer):
             raise InputError(
                 f"n_samples={n_samples}: a network needs at least 2 samples to learn from."
             )
-        if not isinstance(self.init, str):
+        if not isinstance(self.init, str) and not callable(self.init):
             check.given_labels(self.init, n_samples, self.n_clusters)
 
     # Model files --------------------------------------------------------------------------------

@@ -29,15 +29,17 @@ from kscn.stages.pretrain import NetworkStage
 from kscn.stages.run import Fit
 from kscn.stages.start import StartSearch, SubspaceStage, subspaces_of
 from kscn.subspaces import Subspaces, check_size
-from kscn_paper.rivals.self_expression import dsc_labels
+
+# Labels of latents (m, d), from the number of clusters and a seed.
+Start = Callable[[Tensor, int, int], NDArray]
 
 
 @dataclass(frozen=True)
 class Rules:
     """The numbers of the start."""
 
-    # A random subset of this size is what DSC-Net starts from, as in the paper: it needs n x n.
-    dsc_samples: int = 2000
+    # A random subset of this size is what a function of the user's clusters.
+    drawn_samples: int = 2000
     # Of mini-batch k-means.
     kmeans_batch: int = 4096
     # Iterations of k-subspaces over all latents at most: as by default in `KSubspaces`.
@@ -140,12 +142,12 @@ class FindStart(NetworkStage):
         latents = group.holding(latents)
         dim, wide, init = use["subspace_dim"], use["init_dim"], use["init"]
         check_dims(use, k, latents.shape[0])
-        if not isinstance(init, str):
+        if callable(init):
+            labels = _of_drawn(init, latents, k, dim, fit)
+        elif not isinstance(init, str):
             labels = np.asarray(init).astype(np.int64)
         elif init == "k-means":
             labels = _k_means(latents, k, use["n_init"], fit.seed, group)
-        elif init == "dsc":
-            labels = _dsc(latents, k, dim, fit)
         elif init == "scattering":
             described = _scattered(fit, int(np.max(dim if wide is None else wide)))
             streamed = not in_memory(place(fit.source)[1], described.shape[0], group)
@@ -239,13 +241,17 @@ def _k_means(latents: Source, n_clusters: int, n_init: int, seed: int, group: Gr
     return group.agree(torch.from_numpy(labels)).numpy()
 
 
-def _dsc(latents: Source, k: int, subspace_dim: int | Sequence[int] | str, fit: Fit) -> NDArray:
-    """DSC-Net's self-expression clusters a subset; its subspaces take in the rest."""
+def _of_drawn(
+    start: Start, latents: Source, k: int, subspace_dim: int | Sequence[int] | str, fit: Fit
+) -> NDArray:
+    """A function of the user's clusters a random subset; its subspaces take in the rest."""
     seed, device, group = fit.seed, fit.device, fit.group
     rng = np.random.default_rng(seed)
-    picked = np.sort(rng.permutation(place(latents)[1])[: START.dsc_samples])
+    picked = np.sort(rng.permutation(place(latents)[1])[: START.drawn_samples])
     subset = group.gather(torch.from_numpy(latents.take(own_rows(latents, picked))))
-    few = group.agree(torch.as_tensor(dsc_labels(subset, k, random_state=seed)))
+    labels = np.asarray(start(subset, k, seed))
+    check.given_labels(labels, len(subset), k)
+    few = group.agree(torch.from_numpy(labels.astype(np.int64)))
     found = subspaces_of(as_source(subset), few.numpy(), k, subspace_dim, device, group)
-    labels = assign(Blocks(latents, torch.float32, device), found.to(torch.float32, device))[0]
-    return group.gather(labels).cpu().numpy()
+    near = assign(Blocks(latents, torch.float32, device), found.to(torch.float32, device))[0]
+    return group.gather(near).cpu().numpy()

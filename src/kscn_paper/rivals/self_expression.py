@@ -60,6 +60,11 @@ def dsc_labels(
     return spectral_labels(affinity, n_clusters, random_state)
 
 
+def dsc_start(latents: Tensor, n_clusters: int, random_state: int) -> NDArray:
+    """`dsc_labels` as `KSCN(init=dsc_start)` takes a start."""
+    return dsc_labels(latents, n_clusters, random_state=random_state)
+
+
 def mean_energy(latents: Tensor) -> float:
     """Mean square of the singular values of latents (n, d)."""
     return float(latents.square().sum()) / min(latents.shape)

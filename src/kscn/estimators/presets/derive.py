@@ -22,7 +22,7 @@ from kscn.stages.losses import LOSSES
 
 AUTO = "auto"
 
-_STARTS = ["k-subspaces", "drawn", "neighbours", "ensemble", "scattering", "k-means", "dsc"]
+_STARTS = ["k-subspaces", "drawn", "neighbours", "ensemble", "scattering", "k-means"]
 # Every setting: what holds where a preset sets nothing, and what it may be, besides "auto". Those
 # that have no alternatives here are looked at with the samples.
 _SETTINGS: dict[str, tuple[Any, Sequence[Alternative]]] = {
@@ -37,7 +37,7 @@ _SETTINGS: dict[str, tuple[Any, Sequence[Alternative]]] = {
     "temperature": (0.1, [POSITIVE]),
     "balance": (0.0, [Number(0)]),
     "augment": (None, []),
-    "init": ("k-subspaces", [*_STARTS, Array("labels")]),
+    "init": ("k-subspaces", [*_STARTS, Array("labels or a function")]),
     "init_dim": (None, []),
     "n_init": (10, [Integer(1)]),
     "pretrain_epochs": (50, [Integer(0)]),
