@@ -90,7 +90,7 @@ def ids(file):
 
 
 # Arrows that point up until the command line and the start of KSCN no longer know of the paper.
-LEFT = {"runs/opened.py", "cli/fit.py", "cli/fitting.py", "stages/latent.py"}
+LEFT = {"runs/opened.py"}
 
 
 @pytest.mark.parametrize(

@@ -74,13 +74,6 @@ def empty_clusters(device):
     return KSubspaces(4, **settings).fit(planes()), planes()
 
 
-def streamed(device):
-    model = KSubspaces(3, subspace_dim=2, n_init=2, random_state=0, affine=True, device=device)
-    for part in np.array_split(planes(), 3):
-        model.partial_fit(part)
-    return model, planes()
-
-
 @lru_cache
 def images(kind="uint8"):
     """Bars at four angles on 8 x 8 pixels, 96 images."""
@@ -177,7 +170,6 @@ LINEAR = [
     trimmed_affine_weighted,
     wide,
     empty_clusters,
-    streamed,
 ]
 
 

@@ -137,7 +137,7 @@ def test_the_same_seed_gives_the_same_result():
 def test_fitting_again_forgets_the_first_fit():
     X, _, _ = union(noise=0.5)
     other, _, _ = union(d=5, affine=True, seed=1)
-    reused = quick().fit(other).partial_fit(other).fit(X)
+    reused = quick().fit(other).fit(X)
     fresh = quick().fit(X)
     np.testing.assert_array_equal(reused.labels_, fresh.labels_)
     np.testing.assert_array_equal(reused.subspaces_, fresh.subspaces_)
@@ -398,7 +398,6 @@ def test_an_interrupted_first_fit_can_be_repeated(affine, stage):
     interrupt.armed = False
     expected = quick(affine=affine).fit(X)
     np.testing.assert_array_equal(model.fit(X).labels_, expected.labels_)
-    np.testing.assert_array_equal(model.partial_fit(X).labels_, model.predict(X))
 
 
 @pytest.mark.parametrize("stage", ["search", "fit"])

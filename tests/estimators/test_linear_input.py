@@ -156,7 +156,7 @@ def test_single_precision_is_used_for_single_precision_input():
 def test_nothing_is_written_to_the_input(affine):
     given = X.copy()
     weights = np.ones(len(X))
-    model = quick(affine=affine).fit(given, sample_weight=weights).partial_fit(given)
+    model = quick(affine=affine).fit(given, sample_weight=weights)
     model.predict(given)
     np.testing.assert_array_equal(given, X)
     assert (weights == 1).all()
@@ -207,7 +207,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("method", ["fit", "partial_fit", "fit_predict"])
+@pytest.mark.parametrize("method", ["fit", "fit_predict"])
 @pytest.mark.parametrize("kind", REFUSED)
 def test_what_cannot_be_clustered_is_refused_in_one_sentence(kind, method):
     make, words = REFUSED[kind]

@@ -222,6 +222,7 @@ def test_subspaces_whose_sums_would_fill_the_memory_are_refused(tmp_path):
         "cluster_weights": np.ones(1),
     }
     fitted = {"inertia": 0.0, "n_iter": 1, "noise_variance": 0.0, "feature_names": []}
+    fitted |= {"temperature": 1.0, "n_features_in": d, "input_shape": [d]}
     params = {"n_clusters": 1, "affine": False, "random_state": 0}
     write_model(tmp_path / "m", "KSubspaces", {"params": params, "fitted": fitted}, tensors)
     with pytest.raises(ModelFileError, match=r"needs 11\.9 GiB"):

@@ -85,11 +85,3 @@ def test_nothing_fitted_depends_on_what_is_set_later(name, tmp_path):
     assert {name: loaded.get_params()[name] for name in changes} == {
         name: params[name] for name in changes
     }
-
-
-def test_more_samples_go_to_the_clusters_that_were_fitted():
-    model = KSubspaces(3, subspace_dim=2, trim=0.1, n_init=1, random_state=0)
-    model.partial_fit(VECTORS).set_params(n_clusters=2, affine=True, subspace_dim=4)
-    model.partial_fit(VECTORS)
-    assert model.subspaces_.shape == (3, 12, 2)
-    assert model.labels_.max() == 2

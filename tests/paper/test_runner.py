@@ -377,7 +377,7 @@ def test_every_method_can_be_made_compared_and_written_down(name):
     found = methods.settings(model)
     assert found["n_clusters"] == 3
     assert json.loads(json.dumps(found)) == found
-    former = set(getattr(model, "_former_params", ()))
+    former: set[str] = {"restarts"}
     assert set(methods.defaults(model)) - former <= methods.accepted(name)
 
 

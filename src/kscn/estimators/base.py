@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -97,9 +97,6 @@ class SubspaceClusterer(
         None, str, os.PathLike
     )
     callbacks: Callbacks = ()
-    # Parameters that model files and runs of older versions hold, with the value that they had
-    # unless somebody set them.
-    _former_params: ClassVar[Mapping[str, Any]] = {"checkpoint_minutes": 10.0}
 
     @property
     def subspaces_(self) -> NDArray:

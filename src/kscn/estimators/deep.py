@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from kscn.estimators import presets
 from kscn.estimators.base import SubspaceClusterer
 from kscn.estimators.presets.derive import AUTO, OPEN, check_settings
 from kscn.estimators.presets.derive import settings as derived
-from kscn.estimators.saving import facts_of, of_the_file
+from kscn.estimators.saving import of_the_file
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
 from kscn.modelparts import plain
@@ -178,8 +178,6 @@ class KSCN(SubspaceClusterer):
     >>> model.fit_predict(digits).shape
     (300,)
     """
-
-    _former_params: ClassVar[Mapping[str, Any]] = {"restarts": 1, "checkpoint_minutes": 10.0}
 
     preset: str | os.PathLike[str] = presets.DEFAULT
     subspace_dim: int | Sequence[int] | str = AUTO
@@ -363,9 +361,9 @@ class KSCN(SubspaceClusterer):
 
     @classmethod
     def _from_facts(cls, model: ModelFile, built: SubspaceModel) -> dict[str, Any]:
-        given = model.params["params"]  # by which the model may be fitted again
-        for found in (given, facts_of(model).get("settings", given)):
-            # What a fit used, as far as it is saved; "auto" where a file says nothing of it.
+        fitted = model.params["fitted"]
+        # By which the model may be fitted again, and what the fit used, as far as it is saved.
+        for found in (model.params["params"], fitted["settings"]):
             used = {name: found.get(name, AUTO) for name in OPEN if name not in NOT_SAVED}
             with of_the_file():
                 check_settings(used)

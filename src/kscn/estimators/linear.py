@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.utils import Tags
 from torch import Tensor
@@ -21,12 +20,10 @@ from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
 from kscn.modelparts import check_array
 from kscn.runtime.blocks import Blocks
-from kscn.runtime.device import chosen
-from kscn.runtime.group import ALONE, current_group, place
-from kscn.runtime.labels import assign
+from kscn.runtime.group import current_group, place
 from kscn.stages import validation as check
 from kscn.stages.run import Fit
-from kscn.stages.start import RACED, StartSearch, SubspaceStage, trimmed
+from kscn.stages.start import RACED, StartSearch, SubspaceStage
 from kscn.subspaces import ScatterSums, Subspaces, check_size
 
 if TYPE_CHECKING:
@@ -153,7 +150,8 @@ class KSubspaces(SubspaceClusterer):
         source = self._new_samples(X, group)
         n = place(source)[1]
         weights = check.sample_weights(sample_weight, n)
-        self._begin(n)
+        self._check_params(n)
+        self._params_of_fit = params_of_fit(self)
         fit = Fit(self, source, group, weights)
         (stage,) = stages = self.stages(source, fit, weights)
         fit.run(stages)
@@ -183,52 +181,6 @@ class KSubspaces(SubspaceClusterer):
             weights=weights,
         )
         return [stage]
-
-    def partial_fit(self, X: Any, y: object = None, sample_weight: Any = None) -> Self:
-        """Take in one more batch of a stream.
-
-        The first batch is searched for a start and should hold a fair sample of all clusters.
-        Every batch is assigned to the subspaces so far, its members are added to their clusters'
-        scatter sums, and the subspaces follow. Sums of all batches are kept, so the order of the
-        samples within a cluster does not matter. `labels_` is that of the last batch. Trimming
-        leaves out the farthest members of each batch.
-        """
-        first = not hasattr(self, "subspaces_")
-        source = check.open_samples(self, X, reset=first)
-        weights = check.sample_weights(sample_weight, len(source))
-        if first:
-            self._begin(len(source))
-            self._sums = ScatterSums(self.n_clusters, self.n_features_in_, self.affine)
-            fit = Fit(self, source, ALONE, resumable=False)
-            (stage,) = self.stages(source, fit, weights)
-            current, blocks = stage.start(fit)[0], stage.blocks
-        else:
-            current = self.model_.at(chosen(self.device)).subspaces
-            blocks = self.model_.latents(source, self.batch_size)
-            if not hasattr(self, "_sums"):
-                known = (torch.from_numpy(a) for a in (self.spectra_, self.cluster_weights_))
-                self._sums = ScatterSums.from_spectra(current, *known)
-        sums: ScatterSums = self._sums.to(blocks.device)
-        labels, distance = assign(blocks, current)[:2]
-        counted = trimmed(labels, distance, self.trim, current.n_clusters)
-        for where, z in blocks:
-            index = slice(where, where + len(z))
-            sums.add(z.double(), counted[index], None if weights is None else weights[index])
-        current = sums.subspaces(current.dims.cpu(), current)
-        self._sums = sums.to("cpu")  # between batches, for whatever becomes of the estimator
-        self._publish(current, sums, blocks)
-        current = self.model_.at(blocks.device).subspaces
-        self.labels_ = assign(blocks, current).labels.cpu().numpy()
-        self.inertia_ = sums.objective(current.bases)
-        self.n_iter_ += 1
-        warn_of_empty(np.flatnonzero(self.cluster_weights_ > 0), current.n_clusters, stacklevel=2)
-        return self
-
-    def _begin(self, n_samples: int) -> None:
-        """Refuse what cannot be fitted, and forget an earlier fit."""
-        self._check_params(n_samples)
-        self._params_of_fit = params_of_fit(self)
-        self.__dict__.pop("_sums", None)
 
     def _publish(self, found: Subspaces, sums: ScatterSums, blocks: Blocks) -> None:
         self.model_ = SubspaceModel((self.n_features_in_,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
@@ -16,7 +16,6 @@ from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators.base import SubspaceClusterer
 from kscn.estimators.embedding import checked_about, encoded_for_fit, encoded_for_use
-from kscn.estimators.saving import facts_of
 from kscn.features import FeatureChain
 from kscn.features.encoders import Encoder as PretrainedEncoder
 from kscn.model import SubspaceModel
@@ -148,15 +147,6 @@ class KSCNPlus(SubspaceClusterer):
     (120,)
     """
 
-    # The first three are chosen by the data now, the others are constants.
-    _former_params: ClassVar[Mapping[str, Any]] = {
-        **dict.fromkeys(("components", "whiten", "subspace_dim")),
-        "trim": 0.1,
-        "temperature": 0.1,
-        "balance": 0.5,
-        "checkpoint_minutes": 10.0,
-    }
-
     encoder: Any = None
     starts: int = parameter(4, Integer(1))
     refine: bool | str = parameter("auto", bool, "auto")
@@ -272,21 +262,16 @@ class KSCNPlus(SubspaceClusterer):
 
     @classmethod
     def _from_facts(cls, model: ModelFile, built: SubspaceModel) -> dict[str, Any]:
-        fitted, params = facts_of(model), model.params["params"]
-        if built.network is not None and "temperature" in params:
-            built.temperature = number(params, "temperature")
-        told = fitted.get("chosen", "k-subspaces")
+        fitted, params = model.params["fitted"], model.params["params"]
+        told = fitted["chosen"]
         if not isinstance(told, str):
             raise ValueError("chosen is no text")
         if not isinstance(params.get("encoder"), (str, type(None))):
             raise ValueError("its encoder has no name")
         return {
             "subspace_dim_": integer(fitted, "subspace_dim", 0),
-            # Older files know how runs agreed.
-            "confidence_": number(fitted, "confidence" if "confidence" in fitted else "agreement"),
+            "confidence_": number(fitted, "confidence"),
             "chosen_": told[:200],
             "image_encoder_": None,
-            "_encoder_of_fit": checked_about(
-                fitted.get("image_encoder", model.params.get("image_encoder"))
-            ),
+            "_encoder_of_fit": checked_about(fitted["image_encoder"]),
         }

@@ -127,7 +127,7 @@ def without_run(params: Mapping[str, Any]) -> dict[str, Any]:
 def read(cls: Any, file: ModelFile, autoencoder: nn.Module | None = None) -> Any:
     """A fitted estimator from its file, after checking that its parts fit together."""
     with _described(file):
-        fitted = facts_of(file)
+        fitted = file.params["fitted"]
         built = _model(file, fitted, autoencoder)
         n_features = math.prod(built.shape)
         params = without_run(file.params["params"])
@@ -142,11 +142,8 @@ def read(cls: Any, file: ModelFile, autoencoder: nn.Module | None = None) -> Any
             **_feature_names(fitted, n_features),
             **cls._from_facts(file, built),
         }
-        params = {name: params[name] for name in params if name not in cls._former_params}
         estimator = cls._from_flat(**params)
         vars(estimator).update(state, _params_of_fit=params)
-        if not built.temperature:  # older files do not say it
-            built.temperature = estimator._temperature()
         with of_the_file():
             estimator._check_params(MANY)
     if autoencoder is not None:
@@ -154,18 +151,12 @@ def read(cls: Any, file: ModelFile, autoencoder: nn.Module | None = None) -> Any
     return estimator
 
 
-def facts_of(file: ModelFile) -> dict[str, Any]:
-    """What the file says of the fit; older ones have the names of attributes for some of it."""
-    return {name.removesuffix("_"): value for name, value in file.params["fitted"].items()}
-
-
 def _model(file: ModelFile, fitted: Mapping[str, Any], given: nn.Module | None) -> SubspaceModel:
     """The model of a file: its subspaces, and the way from samples to their latents."""
     arrays, bases = file.tensors, _subspaces(file)
-    # Of k-subspaces, older files do not say what the samples were: there is nothing before them.
-    shape = shape_of(fitted) if "input_shape" in fitted else (bases.shape[1],)
+    shape = shape_of(fitted)
     width = math.prod(shape)
-    if fitted.get("n_features_in", width) != width:
+    if fitted["n_features_in"] != width:
         raise ValueError(f"its samples have another number of features than {list(shape)}")
     model = SubspaceModel(shape)
     model.bases = torch.from_numpy(bases)
@@ -176,8 +167,7 @@ def _model(file: ModelFile, fitted: Mapping[str, Any], given: nn.Module | None) 
         check_array("offsets", arrays["offsets"], bases.shape[:2])
         check_array("shift", arrays["shift"], bases.shape[1:2])
         model.offsets, model.shift = (torch.from_numpy(arrays[name]) for name in AFFINE)
-    if "temperature" in fitted:
-        model.temperature = number(fitted, "temperature")
+    model.temperature = number(fitted, "temperature")
     if "features" in file.params:
         config = file.params["features"]
         model.features = FeatureChain.from_state(config, network.part(arrays, "features"))

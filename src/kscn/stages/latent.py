@@ -86,8 +86,6 @@ class FindStart(NetworkStage):
 
     def run(self, fit: Fit) -> None:
         """Whiten the codes if that is wanted, and search."""
-        if self.loaded is not None and (weights := self.loaded.part("autoencoder")):
-            self.network.load_state_dict(weights)  # older states have them here
         self.running = True
         fit.safe_points.reached()
         self.model.latent = self._latent_map(fit.group).to(fit.device)

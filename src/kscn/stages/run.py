@@ -64,7 +64,7 @@ class Fit:
 
     The parameters of the estimator have been checked, and `source` holds the samples of this
     process. The `weights` of the samples, like their values and the parameters, tell this fit from
-    others. One that is not `resumable` keeps no states.
+    others.
     """
 
     def __init__(
@@ -73,12 +73,10 @@ class Fit:
         source: Source,
         group: Group,
         weights: Tensor | None = None,
-        resumable: bool = True,
     ) -> None:
         self.estimator, self.source, self.group = estimator, source, group
         self.device = check.device(estimator.device)
-        directory = estimator.checkpoint_dir if resumable else None
-        self.safe_points = safe_points(directory, group)
+        self.safe_points = safe_points(estimator.checkpoint_dir, group)
         # What parameters that were left to the estimator came to, as far as it says so.
         params = estimator._flat_params() | getattr(estimator, "settings_", {})
         params["sample_weight"] = weights

@@ -77,26 +77,6 @@ class ScatterSums:
         self.second = zeros(n_clusters, dim, dim)
         self.first = zeros(n_clusters, dim) if affine else None
 
-    @classmethod
-    def from_spectra(cls, current: Subspaces, spectra: Tensor, weights: Tensor) -> ScatterSums:
-        """Sums on the CPU of a fitted model: exact inside its subspaces, isotropic outside.
-
-        Sums are not part of a model, whose `spectra` (k, d) and `weights` (k,) say nearly as much.
-        """
-        current = current.to(torch.float64, "cpu")
-        k, d, p = current.bases.shape
-        sums = cls(k, d, current.offsets is not None)
-        sums.weight += weights
-        inside = spectra[:, :p] * current.used
-        level = (spectra.sum(dim=1) - inside.sum(dim=1)) / (d - current.dims)
-        excess = (inside - level[:, None]) * current.used
-        sums.second += (current.bases * excess[:, None]) @ current.bases.mT
-        sums.second += level[:, None, None] * torch.eye(d, dtype=torch.float64)
-        if sums.first is not None and current.offsets is not None:
-            sums.first += sums.weight[:, None] * current.offsets
-            sums.second += sums.first[:, :, None] * current.offsets[:, None]
-        return sums
-
     def add(
         self, z: Tensor, labels: Tensor, weights: Tensor | None = None, sign: float = 1.0
     ) -> None:
