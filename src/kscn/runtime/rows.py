@@ -9,7 +9,11 @@ resumed, is where it has always been.
 
 from __future__ import annotations
 
+import zlib
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 # SplitMix64 (Steele, Lea, Flood 2014): the step between states, and the factors that mix one.
@@ -31,6 +35,20 @@ def drawn(rows: Tensor, seed: int, most: int, total: int) -> Tensor:
     if total <= most:
         return torch.ones_like(rows, dtype=torch.bool)
     return _random_bits(rows, seed) < round(2**32 * most / total)
+
+
+def sample_rows(n: int, most: int, seed: int) -> NDArray:
+    """At most so many row numbers of n, drawn by the seed, in order; memory goes by `most`."""
+    if n <= most:
+        return np.arange(n)
+    return np.sort(np.random.default_rng(seed).choice(n, most, replace=False, shuffle=False))
+
+
+def generator(seed: int, *key: int | str) -> torch.Generator:
+    """A generator that depends on the seed and on what it draws: ("order", stage, epoch), say."""
+    numbers = [zlib.crc32(part.encode()) if isinstance(part, str) else part for part in key]
+    (state,) = np.random.SeedSequence([seed, *numbers]).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state) >> 1)
 
 
 def _random_bits(rows: Tensor, seed: int) -> Tensor:
