@@ -25,8 +25,11 @@ class Assignment(NamedTuple):
 
     labels: Tensor  # nearest subspace, shape (n,), int32
     distance: Tensor  # squared distance to it, shape (n,)
-    relative: float  # sum of the distances as a share of the sum of |z|^2, over all processes
-    zeros: float  # share of latents that are zero, likewise
+    # Of the samples of all processes:
+    objective: float  # sum of the squared distances
+    relative: float  # the same as a share of the sum of |z|^2
+    zeros: float  # share of samples that are zero
+    sizes: Tensor  # members of each cluster, shape (k,), on the CPU
 
 
 def assign(blocks: Blocks, subspaces: Subspaces, group: Group = ALONE) -> Assignment:
@@ -43,9 +46,14 @@ def assign(blocks: Blocks, subspaces: Subspaces, group: Group = ALONE) -> Assign
         distance[where : where + len(z)] = nearest
         totals += torch.stack([norms.double().sum(), (norms == 0).sum()])
     finite.close()
-    sums = torch.stack([distance.double().sum(), *totals]).tolist()
-    residual, energy, all_zeros, n = group.add(*sums, len(blocks))
-    return Assignment(labels, distance, residual / max(energy, 1e-300), all_zeros / n)
+    members = labels.new_zeros(subspaces.n_clusters).long()
+    members.index_add_(0, labels, torch.ones_like(labels, dtype=torch.long))
+    sums = torch.cat([distance.double().sum()[None], totals, members.double()])
+    # All that the device has to be waited for, and all that processes tell each other, at once.
+    objective, energy, zero, *sizes = group.sum(sums).tolist()
+    counts = torch.tensor(sizes, dtype=torch.long)
+    relative, zeros = objective / max(energy, 1e-300), zero / int(counts.sum())
+    return Assignment(labels, distance, objective, relative, zeros, counts)
 
 
 def canonical_order(labels: NDArray, n_clusters: int, weights: Tensor | None = None) -> NDArray:

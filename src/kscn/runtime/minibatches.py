@@ -14,7 +14,7 @@ from kscn.data import Source
 from kscn.data.shuffle import in_one_window, read_ahead, shuffled_exactly, shuffled_in_windows
 from kscn.nn.scaling import InputScaling
 from kscn.runtime.blocks import FiniteCheck, check_finite, from_numpy
-from kscn.runtime.group import ALONE, Group, Part, place
+from kscn.runtime.group import Part, place
 
 # Read from a disk at once by `blocks`, however small the blocks themselves.
 READ_BYTES = 8 * 2**20
@@ -43,18 +43,15 @@ class Minibatches:
         alone = len(self) > self.batch_size > 1 and len(self) % self.batch_size == 1
         return -(-len(self) // self.batch_size) - alone
 
-    def shuffled(
-        self, generator: torch.Generator, group: Group = ALONE
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """One epoch: (indices, batch) in an order drawn from `generator`.
+    def shuffled(self, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """One epoch: (rows, batch) in an order drawn from `generator`, the same in all processes.
 
-        The order depends on nothing but the state that `generator` has when the epoch begins. A
-        source on disk larger than a window is shuffled by stretches (`kscn.data.shuffle`), anything
-        else exactly.
+        A source on disk larger than a window is shuffled by stretches (`kscn.data.shuffle`),
+        anything else exactly.
 
-        Processes share one order of all samples, the first one's, and each takes a stretch of it:
-        in a file sorted by class its own part would have a few classes only, and BatchNorm their
-        statistics. `indices` count the samples of all processes.
+        Processes share one order of all samples, and each takes a stretch of it: in a file sorted
+        by class its own part would have a few classes only, and BatchNorm their statistics. `rows`
+        count the samples of all processes.
         """
         whole = self.per_epoch - 1
         sizes = chain(repeat(self.batch_size, whole), [len(self) - whole * self.batch_size])
@@ -63,14 +60,13 @@ class Minibatches:
             source = source.source
         assert len(source) == n, "a process that holds its own samples only cannot draw from all"
         if in_one_window(source):
-            order = group.agree(torch.randperm(n, generator=generator))[first : first + len(self)]
+            order = torch.randperm(n, generator=generator)[first : first + len(self)]
             batches = shuffled_exactly(source, order.numpy(), sizes)
         else:
-            # One draw now: others draw from the generator while the thread reads on.
-            seed = group.agree_int(int(torch.randint(2**63 - 1, (), generator=generator)))
+            seed = int(torch.randint(2**63 - 1, (), generator=generator))
             batches = shuffled_in_windows(source, seed, sizes, first)
-        for indices, rows in batches:
-            yield torch.from_numpy(indices), self._tensor(rows)
+        for rows, values in batches:
+            yield torch.from_numpy(rows), self._tensor(values)
 
     def blocks(
         self, rows: int, start: int = 0, stop: int | None = None

@@ -1,0 +1,228 @@
+"""The k-subspaces loop: assign, update, repeat. Exact and out of core.
+
+Scatter sums are kept between iterations: only samples that change cluster (or, with trimming, enter
+or leave the kept set) are added and subtracted. Products are taken in float64, so that the order in
+which samples come and go leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kscn.runtime.blocks import Blocks, FiniteCheck
+from kscn.runtime.device import kept_memory
+from kscn.runtime.group import place
+from kscn.runtime.rows import generator
+from kscn.subspaces import ScatterSums, Subspaces
+from kscn.subspaces.seeding import rescue_empty
+from kscn.training.driver import Run
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers of the loop."""
+
+    # Rows that change cluster are collected up to this many before their products are taken.
+    moves_together: int = 16384
+    # Samples of more columns than this are iterated with rough updates first: eigenvectors to nine
+    # digits would take most of the time, and before the last iterations nobody needs them.
+    narrow: int = 256
+    rescues: int = 10  # how often empty clusters get a new place before they are left empty
+
+
+RULES = Rules()
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What one iteration did."""
+
+    objective: float
+    changed: float  # share of samples that changed cluster
+    rescued: bool  # whether a cluster without members got a new subspace
+
+
+class Lloyd:
+    """k-subspaces over `blocks`, the samples of this process.
+
+    Parameters
+    ----------
+    blocks : Blocks
+        The samples.
+    start : Subspaces
+        Where to begin.
+    trim : float
+        Share of each cluster's farthest members that do not move its subspace.
+    weights : Tensor, shape (n,), optional
+        Of the samples of this process.
+    pool : Tensor, shape (m, d)
+        Samples from which an empty cluster gets a new subspace.
+    run : Run
+        The fit.
+    """
+
+    def __init__(
+        self,
+        blocks: Blocks,
+        start: Subspaces,
+        *,
+        trim: float,
+        weights: Tensor | None,
+        pool: Tensor,
+        run: Run,
+    ) -> None:
+        n, k = len(blocks), start.n_clusters
+        self.blocks, self.subspaces, self.trim, self.run = blocks, start, trim, run
+        self.weights = None if weights is None else weights.to(blocks.device)
+        self.pool = pool.to(blocks.device)
+        self.dims = start.dims.cpu()
+        self.labels = torch.full((n,), -1, dtype=torch.int32, device=blocks.device)
+        # With trimming, -1 for a sample beyond the cut.
+        self.counted = self.labels.clone() if trim > 0 else self.labels
+        self.distance = torch.empty(n if trim > 0 else 0, device=blocks.device)
+        affine = start.offsets is not None
+        self.own = ScatterSums(k, blocks.dim, affine, blocks.device)  # over our samples
+        self.sums = self.own  # over all samples
+        self.summed = False  # whether the sums hold the samples
+        self.exact = blocks.dim <= RULES.narrow  # whether updates are
+        self.previous = np.inf  # objective of the iteration before
+        self.rescues = 0
+        self.queue: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+
+    def iterate(
+        self, iterations: Iterable[int], tol: float, report: Callable[[int, Iteration], bool]
+    ) -> None:
+        """Iterate until no label changes or the objective stands still, or to the end.
+
+        `report` is called with the number of each iteration, from 1, and what it did, and may
+        return True to stop.
+        """
+        with kept_memory(self.blocks.device):
+            for number in iterations:
+                done = self._iteration()
+                stop, still = report(number + 1, done), False
+                if not done.rescued:
+                    fallen = self.previous - done.objective
+                    still = bool(np.isfinite(self.previous)) and fallen < tol * self.previous
+                    still |= done.changed == 0
+                if self.run.group.any(stop or (still and self.exact)):
+                    break
+                self.exact = self.run.group.any(self.exact or still)
+                self.previous = np.inf if done.rescued else done.objective
+            if not self.exact:
+                self.exact = True
+                self._update()
+
+    def _iteration(self) -> Iteration:
+        moved = self._assign()
+        rescued = self._rescue()
+        objective = self._update()
+        moved, n = self.run.group.add(moved, len(self.labels))
+        return Iteration(objective, moved / n, rescued)
+
+    # Assignment ---------------------------------------------------------------------------------
+
+    def _assign(self) -> float:
+        """Give every sample to its nearest subspace; return how many moved."""
+        first = not self.summed
+        moved: Tensor | int = 0
+        finite = FiniteCheck(self.blocks.source.name)
+        for start, z in self.blocks:
+            index = slice(start, start + len(z))
+            norms = z.square().sum(dim=1)
+            if first:
+                finite(norms, z)
+            nearest, new = self.subspaces.residuals(z, norms).min(dim=1)
+            old = self.labels[index].long()
+            self.labels[index] = new.int()
+            moved = moved + (old != new).sum()
+            if self.trim > 0:  # who counts is known only when all distances are
+                self.distance[index] = nearest.float()
+            elif first:
+                self._add(z, new, index, 1.0)
+            else:
+                changed = (old != new).nonzero().flatten()
+                if len(changed):
+                    self._queue(z[changed], old[changed], new[changed], changed + start)
+        finite.close()
+        if self.trim > 0:
+            self._recount()
+        self._flush()
+        self.summed = True
+        self.sums = self.run.group.whole(self.own, self.sums)
+        return int(moved)
+
+    def _recount(self) -> None:
+        """Trimming: decide who counts now and move those for whom that changed."""
+        k = self.subspaces.n_clusters
+        keep = self.run.group.keep_nearest(self.distance, self.labels, self.trim, k)
+        counted = torch.where(keep, self.labels, -1)
+        for index, z in self.blocks.where(counted != self.counted):
+            self._queue(z, self.counted[index].long(), counted[index].long(), index)
+        self.counted = counted
+
+    def _queue(self, z: Tensor, old: Tensor, new: Tensor, index: Tensor) -> None:
+        """Note samples that go from cluster `old` to `new`; many together make larger products."""
+        self.queue.append((z, old, new, index))
+        if sum(len(entry[0]) for entry in self.queue) >= RULES.moves_together:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self.queue:
+            return
+        z, old, new, index = (torch.cat(column) for column in zip(*self.queue, strict=True))
+        self.queue.clear()
+        self._add(z, new, index, 1.0)
+        self._add(z, old, index, -1.0)
+
+    def _add(self, z: Tensor, labels: Tensor, index: slice | Tensor, sign: float) -> None:
+        weights = None if self.weights is None else self.weights[index]
+        self.own.add(z.double(), labels, weights, sign)
+
+    # Update -------------------------------------------------------------------------------------
+
+    def _rescue(self) -> bool:
+        """Give empty clusters a new subspace; their next members then come by themselves."""
+        weight = self.sums.weight
+        empty = (weight <= 1e-12 * weight.sum()).nonzero().flatten()
+        if len(empty) == 0 or self.rescues >= RULES.rescues:
+            return False
+        self.rescues += 1
+        size = max(int(self.dims.max()) + 2, len(self.pool) // (3 * len(weight)))
+        draws = generator(self.run.seed, "rescue", self.rescues)
+        found = rescue_empty(self.subspaces, empty, self.pool, size, draws)
+        self.subspaces = self.run.group.agree_on(found)
+        return True
+
+    def _update(self) -> float:
+        found = self.sums.subspaces(self.dims, self.subspaces, self.exact)
+        self.subspaces = self.run.group.agree_on(found)
+        return self.sums.objective(self.subspaces.bases)
+
+    # States -------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything that further iterations depend on; sums are made anew of the labels."""
+        facts = [float(self.exact), self.previous, float(self.rescues)]
+        found = {"bases": self.subspaces.bases, "labels": self.run.group.gather(self.labels)}
+        if self.subspaces.offsets is not None:
+            found["offsets"] = self.subspaces.offsets
+        if self.sums.frame is not None and not self.exact:
+            found["frame"] = self.sums.frame
+        return found | {"facts": torch.tensor(facts, dtype=torch.float64)}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from `state`."""
+        exact, self.previous, rescues = state["facts"].tolist()
+        self.exact, self.rescues = bool(exact), int(rescues)
+        if "frame" in state:
+            self.sums.frame = state["frame"].to(self.blocks.device)
+        found = Subspaces(state["bases"], state.get("offsets"))
+        self.subspaces = found.to(self.subspaces.bases.dtype, self.subspaces.bases.device)
+        first, _ = place(self.blocks.source)
+        self.labels[:] = state["labels"][first : first + len(self.labels)]
