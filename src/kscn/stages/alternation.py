@@ -234,7 +234,6 @@ class Alternation:
             weights=None,
             pool=self._pool(),
             generator=self.trainer.generator,
-            accelerate=False,
             group=self.group,
         )
         return loop.run(1, 0.0, lambda _: None).subspaces
