@@ -62,8 +62,8 @@ def command(
 
     if token is None and host not in LOCAL:
         raise InputError(
-            f"with --host {host}, anybody who reaches the port is served; set --token, or leave out "
-            "--host to listen on this machine only."
+            f"with --host {host}, anybody who reaches the port is served; set --token, or leave "
+            "--host out to listen on this machine only."
         )
     chosen(device)  # which is refused before anybody is served
     model = open_model(opened, encoder, device)
