@@ -3,7 +3,7 @@
 import io
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -256,22 +256,26 @@ class Explorer:
         In .csv, an apostrophe before a name that looks like a formula keeps spreadsheets from
         running it.
         """
-        harmless = {"csv": lambda name: _FORMULA.sub(r"\1'", name), "parquet": str}[kind]
+        written: Callable[[str], str] = _harmless if kind == "csv" else str
         with self._lock:
             grouping = self._editor.grouping
             labels = grouping.labels.copy()
-            names = {cluster: harmless(name) for cluster, name in grouping.names.items()}
+            names = {cluster: written(name) for cluster, name in grouping.names.items()}
             flagged = np.isin(np.arange(len(labels)), list(grouping.flagged))
         columns: dict[str, Any] = {"index": np.arange(len(labels))}
         if self._source.names is not None:
-            columns["file"] = [harmless(self._source.called(row)) for row in range(len(labels))]
+            columns["file"] = [written(self._source.called(row)) for row in range(len(labels))]
         called = pyarrow.array([names.get(label) for label in labels.tolist()], pyarrow.string())
         columns |= {"original": self._labels, "flagged": flagged}
         columns |= {"name": called.dictionary_encode(), "label": labels}
-        write = {"csv": pyarrow.csv.write_csv, "parquet": pyarrow.parquet.write_table}[kind]
+        write = pyarrow.csv.write_csv if kind == "csv" else pyarrow.parquet.write_table
         file = io.BytesIO()
         write(pyarrow.table(columns), file)
         return file.getvalue()
+
+
+def _harmless(name: str) -> str:
+    return _FORMULA.sub(r"\1'", name)
 
 
 def _nearest(
