@@ -1,5 +1,6 @@
 """Every method by its name: ours and the rivals, with the settings of a data set."""
 
+import json
 from typing import Any
 
 from kscn.errors import InputError
@@ -22,7 +23,7 @@ def make(
     if method not in NAMES:
         raise InputError(f"{method!r} is no method; give one of {', '.join(NAMES)}.")
     if method in WITH_PRESETS:
-        from kscn.estimators import KSCN
+        from kscn import KSCN
         from kscn_paper import presets
 
         update = {"update": "svd" if method == "kscn-s" else "grassmann"}
@@ -41,9 +42,14 @@ def recorded(model: Any, dataset: str) -> dict[str, Any]:
     """The parameters of a fitted estimator as plain values; "auto" is what it was decided to be."""
     from kscn_paper.rivals.self_expression import dsc_start
 
-    found = ours.settings(model) | dict(getattr(model, "settings_", {}))
-    if found.get("init") is dsc_start:
+    found = ours.settings(model) | plain(getattr(model, "settings_", {}))
+    if getattr(model, "init", None) is dsc_start:
         found["init"] = "dsc"
     if found.get("pretrain_on") is not None:
         found["pretrain_on"] = PRETRAINED_ON.get(dataset, "other samples")
     return found
+
+
+def plain(values: Any) -> Any:
+    """As JSON brings it back; the type of what that cannot hold."""
+    return json.loads(json.dumps(values, default=lambda value: type(value).__name__))

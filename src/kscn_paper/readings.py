@@ -327,9 +327,7 @@ def _effects(cells: Cells) -> list[str]:
         first, second = map(_short, factor.levels.values())
         what = f"{factor.title}: {second} instead of {first}"
         rows.append([what, *(tenths(one.difference(name), "+") for one in fitted.values())])
-    rows.append(
-        ["standard error of a difference", *(tenths(one.error) for one in fitted.values())]
-    )
+    rows.append(["standard error of a difference", *(tenths(one.error) for one in fitted.values())])
     lines = [*table(["what", *heads], rows), ""]
     lines += ["Mean over the design by start, and in brackets what the start itself has:", ""]
     starts = []

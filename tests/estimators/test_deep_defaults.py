@@ -71,14 +71,14 @@ def test_a_second_fit_derives_anew_and_a_clone_has_nothing_of_the_first():
 
 @pytest.mark.parametrize("update", ["svd", "grassmann"])
 def test_the_preset_of_the_paper_is_what_the_command_line_uses(update):
-    from kscn_paper import methods
+    from kscn.estimators import methods
 
     X = load_digits().images[:45].repeat(2, 1).repeat(2, 2)  # 16 x 16
     short = {"pretrain_epochs": 1, "epochs": 1, "init": "k-subspaces", "random_state": 0}
     model = KSCN.from_preset("paper", n_clusters=3, update=update, **short).fit(X)
     method = presets.method_of(update)
     other = methods.configured(
-        method, 3, preset="paper", dataset=None, shape=(16, 16), n_samples=45, **short
+        method, 3, preset="paper", shape=(16, 16), n_samples=45, **short
     ).fit(X)
     stated = {"loss": "residual", "latent": "identity", "weight": 0.08, "subspace_dim": 7}
     assert stated.items() <= model.settings_.items()
