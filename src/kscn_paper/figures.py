@@ -155,7 +155,7 @@ def portraits(model: KSCN, images: NDArray) -> dict[str, NDArray]:
     rows: list[list[NDArray]] = []
     for cluster, dim in enumerate(model.subspace_dims_):
         members = np.flatnonzero(labels == cluster)
-        if len(members) < NEAREST + FARTHEST:
+        if len(members) < 2:
             raise InputError(f"subspace {cluster} has {len(members)} members; too few to draw.")
         basis = model.subspaces_[cluster, :, :dim]
         values, turn = np.linalg.eigh(np.atleast_2d(np.cov((latents[members] @ basis).T)))
@@ -166,11 +166,17 @@ def portraits(model: KSCN, images: NDArray) -> dict[str, NDArray]:
         moved = np.stack([mean - steps, mean + steps], axis=1).reshape(-1, len(mean))
         decoded = _decoded(model, np.concatenate([mean[None], moved]), images.shape[1:])
         order = members[np.argsort(distance[members], kind="stable")]
-        near, far = images[order[:NEAREST]], images[order[::-1][:FARTHEST]]
+        near = _filled(images[order[:NEAREST]], NEAREST)
+        far = _filled(images[order[::-1][:FARTHEST]], FARTHEST)
         rows.append([decoded[:1], *np.split(decoded[1:], count), near, far])
     heads = ["mean", *(f"direction {i + 1}: −, +" for i in range(count))]
     heads += ["nearest members", "farthest"]
     return {head: np.stack(part) for head, part in zip(heads, zip(*rows, strict=True), strict=True)}
+
+
+def _filled(images: NDArray, count: int) -> NDArray:
+    """So many images, black ones in place of those that there are not."""
+    return np.pad(images, [(0, count - len(images)), (0, 0), (0, 0)])
 
 
 def _in_code(model: KSCN, codes: NDArray, steps: NDArray) -> NDArray:

@@ -88,10 +88,12 @@ def test_a_step_of_the_code_is_the_step_of_the_latent(deep, images):
     np.testing.assert_allclose(moved.T, step, atol=1e-3)
 
 
-def test_a_subspace_of_few_members_is_refused(deep, images):
+def test_a_subspace_of_few_members_is_drawn_and_of_one_refused(deep, images):
     labels = deep.predict(images)
-    with pytest.raises(InputError, match="subspace 0 has 4 members"):
-        figures.portraits(deep, np.delete(images, np.flatnonzero(labels == 0)[4:], axis=0))
+    found = figures.portraits(deep, np.delete(images, np.flatnonzero(labels == 0)[4:], axis=0))
+    assert (found["nearest members"][0, 4] == 0).all()  # there is no fifth one
+    with pytest.raises(InputError, match="subspace 0 has 1 members"):
+        figures.portraits(deep, np.delete(images, np.flatnonzero(labels == 0)[1:], axis=0))
 
 
 def test_the_command_draws_both_and_says_what_it_measured(tmp_path, monkeypatch, images):
