@@ -16,7 +16,7 @@ import torch.distributed as dist
 from kscn import KSCN, KSCNPlus, KSubspaces, data
 from kscn.data import as_source
 from kscn.errors import InputError
-from kscn.estimators.presets.derive import OPEN
+from kscn.estimators.defaults import OPEN
 from kscn.features import VotedFeatures
 from kscn.nn import ConvAutoencoder, InputScaling, NoAugmentation, WhitenedLatent
 from kscn.runtime.checkpoint import STOP, Checkpoints, StoppedError

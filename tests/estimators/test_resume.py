@@ -9,7 +9,7 @@ from torch import nn
 
 from kscn import KSCN, KSCNPlus, KSubspaces, data, load_model
 from kscn.errors import InputError, ModelFileError
-from kscn.estimators.presets.derive import OPEN
+from kscn.estimators.defaults import OPEN
 from kscn.runtime import checkpoint
 
 pytestmark = pytest.mark.usefixtures("short_choice")

@@ -78,6 +78,8 @@ class Rules:
     weight_per_value: float = 50 / 784
     vector_weight: float = 5.0
     residual_weight: float = 0.08
+    # Samples below which there are few: narrow networks, small batches.
+    few: int = 20_000
     # Samples per step, and the same where there are too few of them for enough steps.
     large_batch: int = 256
     small_batch: int = 64
@@ -92,10 +94,7 @@ RULES = Rules()
 
 
 def settings(
-    given: Mapping[str, Any],
-    shape: Sequence[int],
-    n_samples: int | None = None,
-    dataset: str | None = None,
+    given: Mapping[str, Any], shape: Sequence[int], n_samples: int | None = None
 ) -> dict[str, Any]:
     """A value for every parameter that a preset can set.
 
@@ -108,8 +107,6 @@ def settings(
         Shape of one sample.
     n_samples : int, optional
         How many there are; many, if it is not said.
-    dataset : str, optional
-        Name in the catalogue, where the preset may have a section for it.
 
     Returns
     -------
@@ -118,11 +115,9 @@ def settings(
     """
     kind = given.get("autoencoder", AUTO)
     if kind == "sae" or isinstance(kind, DenseAutoencoder) or (kind == AUTO and _too_small(shape)):
-        dataset, shape = None, (math.prod(shape),)  # images are vectors to a dense network
-    method = presets.method_of(given.get("update"))
+        shape = (math.prod(shape),)  # images are vectors to a dense network
     preset = given.get("preset", presets.DEFAULT)
-    found = OPEN | presets.parameters(preset, method, dataset, shape, n_samples)
-    found = {name: found[name] for name in OPEN}
+    found = OPEN | presets.parameters(preset, given.get("update", "svd"), shape)
     found |= {name: given[name] for name in OPEN if not _open(given.get(name, AUTO))}
     check_settings(found)
     return _Derivation(found, tuple(shape), n_samples, given["n_clusters"]).run()
@@ -144,7 +139,7 @@ class _Derivation:
     ) -> None:
         self.found, self.shape, self.k = found, shape, n_clusters
         self.n = 2**31 if n_samples is None else n_samples
-        self.many = self.n >= presets.RULES.few
+        self.many = self.n >= RULES.few
         # Of each subspace, so that its cluster holds more samples than it has dimensions.
         self.most_dim = max(1, self.n // (RULES.samples_per_dim * n_clusters))
 
@@ -180,7 +175,7 @@ class _Derivation:
         short, long = sorted(self.shape[-2:])
         possible = max(1, int(math.log2(max(1, short))))
         wanted = max(3, math.ceil(math.log2(long / RULES.code_side)))
-        if short < presets.RULES.small:  # a third layer would leave too little
+        if short < presets.SMALL:  # a third layer would leave too little
             depth = min(2, possible)
             return {"channels": [16] * depth, "kernels": [3] * depth, "batch_norm": True}
         depth = min(wanted, possible)
