@@ -71,18 +71,17 @@ def test_the_growth_on_the_page_is_the_one_measured():
 
 
 def test_weights_on_the_page_are_those_of_the_presets():
-    from kscn.estimators.presets import derive
+    from kscn.estimators import defaults
 
     page = (DOCS / "choosing.md").read_text(encoding="utf-8")
     cases = {
-        "MNIST": ("paper", "mnist", (28, 28)),
-        "Fashion-MNIST": ("paper", "fashion-mnist", (28, 28)),
-        "MNIST, Fashion-MNIST, other images of 28 x 28": ("tuned", None, (28, 28)),
-        "digits of 8 x 8": ("tuned", "digits", (8, 8)),
-        "vectors": ("tuned", None, (64,)),
+        "images": ("paper", (28, 28)),
+        "images of 28 x 28": ("tuned", (28, 28)),
+        "images of 8 x 8": ("tuned", (8, 8)),
+        "vectors": ("tuned", (64,)),
     }
-    for title, (preset, name, shape) in cases.items():
-        found = derive.settings({"n_clusters": 10, "preset": preset}, shape, dataset=name)
+    for title, (preset, shape) in cases.items():
+        found = defaults.settings({"n_clusters": 10, "preset": preset}, shape)
         assert f"| `{preset}` | {title} | {found['weight']:g} | {found['loss']} |" in page
 
 
