@@ -85,7 +85,7 @@ def deep():
     samples, found["true"] = images()
     cases = {
         "separation": {"latent": "whitened", "latent_dim": 8, "loss": "separation", "balance": 1.0},
-        "grassmann": {"update": "grassmann", "update_every": 3, "trim": 0.0, "init": "k-means"},
+        "grassmann": {"update": "grassmann", "trim": 0.0, "init": "k-means"},
         "scattering": {"init": "scattering"},
         "svd": {},
     }

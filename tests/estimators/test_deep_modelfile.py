@@ -117,7 +117,6 @@ def test_parameters_are_kept_and_the_seed_that_was_used(tmp_path):
         "trim": np.float64(0.2),
         "weight": 0.5,
         "update": "grassmann",
-        "update_every": 2,
         "augment": {"kind": "affine", "angle": 3.0},
         "random_state": None,
         "callbacks": [lambda *_: None],

@@ -75,7 +75,7 @@ def test_images_like_mnist_have_the_settings_that_were_measured_on_it():
         "subspace_dim": 3, "init_dim": 12, "latent_dim": 30, "weight": 50.0, "batch_size": 256,
         "latent": "whitened", "loss": "separation", "schedule": "one-cycle", "learning_rate": 3e-3,
         "trim": 0.1, "tol": 0.0, "balance": 0.0, "temperature": 0.1, "n_init": 10,
-        "init": "scattering", "update_every": None, "autoencoder": "cae",
+        "init": "scattering", "autoencoder": "cae",
         "autoencoder_params": {"channels": [16, 32, 8], "kernels": [5, 3, 3], "batch_norm": True},
     }  # fmt: skip
     assert expected.items() <= derived(IMAGE, 70_000).items()

@@ -104,7 +104,7 @@ TUNED = {
     "schedule": "one-cycle",
     "init_dim": 4,
 }
-GRASSMANN = {"update": "grassmann", "update_every": 2, "trim": 0.0}
+GRASSMANN = {"update": "grassmann", "trim": 0.0}
 VARIANTS = {
     "paper": {},
     "tuned": TUNED | {"init": "scattering"},

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 # Settings without a parameter of their own.
 SELDOM_SET = (
     "trim", "autoencoder_params", "latent", "latent_dim", "loss", "temperature", "balance",
-    "init_dim", "n_init", "tol", "schedule", "update_every", "pretrained",
+    "init_dim", "n_init", "tol", "schedule", "pretrained",
 )  # fmt: skip
 # Settings that may be networks, functions or arrays; of the network, the file holds what it is.
 NOT_SAVED = {"autoencoder", "autoencoder_params", "augment", "init"}
@@ -140,8 +140,6 @@ class KSCN(SubspaceClusterer):
         Stop when no more than this share of samples changed cluster in an epoch.
     schedule : {"constant", "one-cycle"}
         Of the learning rate over each stage.
-    update_every : int or None
-        Mini-batches between Grassmann steps; None steps once per epoch.
     pretrained : path
         A saved KSCN model whose autoencoder to begin with; `pretrain_epochs` more follow (0 for
         none).

@@ -46,7 +46,6 @@ _SETTINGS: dict[str, tuple[Any, Sequence[Alternative]]] = {
     "batch_size": (256, [Integer(1)]),
     "learning_rate": (1e-3, [POSITIVE]),
     "schedule": ("constant", ["constant", "one-cycle"]),
-    "update_every": (None, [None, Integer(1)]),
 }
 OPEN = {name: default for name, (default, _) in _SETTINGS.items()}
 
