@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from kscn import data, metrics
 from kscn.data.dataset import make_dataset
 from kscn.errors import DataError, InputError
-from kscn.estimators.presets import derive
+from kscn.estimators import defaults
 from kscn_paper import environment, methods, runs, tables
 from kscn_paper.__main__ import cli
 
@@ -135,7 +135,14 @@ def test_a_run_is_what_its_parameters_say(run, preset, method):
 
 def test_the_settings_of_the_tables_are_those_of_the_presets():
     """What kscn-s and kscn-g were run with on MNIST and Fashion-MNIST is what they have now."""
-    of_the_fit = {"random_state", "checkpoint_dir", "device", "restarts", "pretrained"}
+    of_the_fit = {
+        "random_state",
+        "checkpoint_dir",
+        "device",
+        "restarts",
+        "pretrained",
+        "update_every",
+    }
     checked = 0
     for record in runs.read(RESULTS / runs.FILE):
         config = record["config"]
@@ -143,7 +150,7 @@ def test_the_settings_of_the_tables_are_those_of_the_presets():
             continue
         dataset, preset = config["dataset"], config["preset"]
         model = methods.make(config["method"], 10, dataset=dataset, preset=preset)
-        found = derive.settings(model._flat_params(), (28, 28), config["samples"])
+        found = defaults.settings(model._flat_params(), (28, 28), config["samples"])
         found = methods.plain(model._flat_params() | found)
         found |= {"init": "dsc"} if found["init"] == "function" else {}
         for name, value in config["parameters"].items():
