@@ -3,23 +3,30 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEV := $(VENV)/.installed-dev
 
 .PHONY: setup demo test check docs clean
 .DEFAULT_GOAL := demo
 
-setup: $(STAMP)
+setup: $(DEV)
 
-# A missing or broken environment is made anew; new requirements are installed into the old one.
-# torch comes first and alone, so that the pinned build is in place before anything asks for
-# "torch"; hatchling comes with it, so that the build of kscn itself is pinned as well.
+# What the demo needs: the library and its report. A missing or broken environment is made anew; new
+# requirements are installed into the old one. torch comes first and alone, so that the pinned build
+# is in place before anything asks for "torch"; hatchling comes with it, so that the build of kscn
+# itself is pinned as well.
 $(STAMP): pyproject.toml constraints.txt
-	@echo "setting up $(VENV), once; this takes a few minutes"
+	@echo "setting up $(VENV), once; this takes a minute"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@$(BIN)/python -m pip install --quiet -c constraints.txt torch==2.13.0 hatchling
+	@$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[report]'
+	@touch $@
+
+# And what the tests and checks need.
+$(DEV): $(STAMP)
 	@$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
-demo: setup
+demo: $(STAMP)
 	@$(BIN)/kscn demo
 
 # One worker per core: with one more, they take each other's time. Bytecode is kept,

@@ -26,10 +26,10 @@ import numpy as np
 from kscn import load_model
 from kscn.cli import cli
 from kscn.errors import ModelFileError
+from kscn.estimators import methods
 from kscn.modelfile import read_model
 from kscn.runs.directory import CHECKPOINTS, is_unfinished, read_run
 from kscn.runtime import checkpoint
-from kscn_paper import methods
 
 DATA, SAMPLES, CLUSTERS = "digits", 1797, 10
 KILLS_PER_RUN = 4

@@ -108,7 +108,9 @@ def features(images: np.ndarray) -> Any:
     figures["seconds"] = sum(figures[f"{name}_seconds"] for name in steps)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     figures["peak_growth_mb"] = (peak - resident) / 1024
-    figures["explained_variance_share"] = float(pca.explained_variance_.sum() / pca.total_variance_)
+    figures["explained_variance_share"] = float(
+        pca.explained_variance_.sum() / held["x"].var(axis=0, ddof=1, dtype="f8").sum()
+    )
     print("features", figures)
     return figures
 

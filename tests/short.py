@@ -46,7 +46,7 @@ def searches():
 def kscn(**params):
     """A `KSCN` for three clusters of images of 8 x 8, with the settings that presets leave open."""
     from kscn import KSCN
-    from kscn.estimators.presets.derive import OPEN
+    from kscn.estimators.defaults import OPEN
 
     quick = {
         "n_clusters": 3,

@@ -21,11 +21,10 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
         "kscn.cli.fit",
-        "kscn_paper.reproduce",
+        "kscn_paper.runs",
         "kscn.estimators.deep",
         "kscn.estimators.linear",
         "kscn.estimators.plus",
-        "kscn_paper.methods",
         "kscn.runtime.group",
         "kscn.web.exploring",
         "kscn.web.server",

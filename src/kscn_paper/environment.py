@@ -14,8 +14,6 @@ from typing import Any
 import kscn
 
 PACKAGES = ("kscn", "torch", "numpy", "scikit-learn")
-# Cores busy with other work, on average over a run, below which its time is that of the method.
-QUIET = 0.2
 
 
 def describe() -> dict[str, Any]:
@@ -40,7 +38,7 @@ def commit() -> str | None:
         return None
     # Results and pages that an earlier run has written do not change what is measured.
     top = Path(_git(source.parent, "rev-parse", "--show-toplevel") or source.parent)
-    code = (str(source.parent), str(top / "benchmarks"))
+    code = (str(source.parents[1]), str(top / "benchmarks"))
     dirty = "-dirty" if _git(top, "status", "--porcelain", "--", *code) else ""
     return f"{_git(source.parent, 'describe', '--always')}{dirty}"
 

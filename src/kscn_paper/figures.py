@@ -1,256 +1,225 @@
-"""Figures for print: the latent before and after, and what each subspace is made of.
+"""The paper's figures of a fit: the latent before and after clustering, and its subspaces.
 
-Drawn by matplotlib without a screen and without its global state; needs the extra `viz`.
+Needs the extra `paper` (matplotlib and openTSNE). Labels only colour, name and score.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from kscn import extras
+from kscn import KSCN, data, extras, metrics
 from kscn.errors import InputError
-from kscn.report.map import framed
-from kscn.report.palette import colours
+from kscn.nn import IdentityLatent, WhitenedLatent
+from kscn.runtime.latents import Encoder, encode, evaluating
+from kscn_paper import methods
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FORMATS = ("png", "svg", "pdf")
 STEP = 2.0  # standard deviations from the mean to the ends of a direction
-_DPI = 200
-_TILE = 0.52  # inches of an image in a figure of many
-_NAMED = 30  # groups at most that get a name in the picture and in the legend
+DIRECTIONS, NEAREST, FARTHEST = 3, 5, 3  # images of each subspace
+# Ten colours that people with any colour vision tell apart: M. A. Petroff, "Accessible color
+# sequences for data visualization" (2021).
+COLOURS = (
+    "#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6",
+    "#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd",
+)  # fmt: skip
 
 
-def require(module: str) -> Any:
-    """Import a package of the extra `viz`, or say how to install it."""
-    return extras.require(module, "viz", "a figure")
+class KeepPretrained:
+    """Callback of `KSCN` that keeps a copy of the network at the end of its pretraining."""
+
+    autoencoder: nn.Module
+
+    def __call__(self, estimator: Any, record: dict[str, Any]) -> None:
+        """Copy after every epoch of pretraining, any of which may be the last."""
+        if record["stage"] == "pretrain":
+            self.autoencoder = copy.deepcopy(estimator.autoencoder_)
 
 
-def save(figure: Figure, file: BinaryIO, kind: str) -> None:
-    """Write a figure in one of `FORMATS`; the same figure gives the same bytes."""
-    matplotlib = require("matplotlib")
-    # No date; and text stays text, which can be searched and read aloud.
-    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    with matplotlib.rc_context({"svg.hashsalt": "kscn", "svg.fonttype": "none"}):
-        figure.savefig(file, format=kind, dpi=_DPI, metadata=dates.get(kind))
+def draw(dataset: str, folder: Path, seed: int = 0, **parameters: Any) -> dict[str, float]:
+    """Fit kSCN-S to images, write latent-NAME.png and subspaces-NAME.png, and score the fit.
+
+    Returns
+    -------
+    dict
+        The accuracy, and the smallest and the largest share of one class in a subspace, in per
+        cent.
+    """
+    figures = extras.require("matplotlib.figure", "paper", "a figure")
+    extras.require("openTSNE", "paper", "t-SNE")  # before the fit and not after it
+    loaded = data.load(dataset)
+    images = np.asarray(loaded.samples)
+    classes, truth = np.unique(np.asarray(loaded.labels), return_inverse=True)
+    words = loaded.label_names
+    names = [str(number) if words is None else words[number] for number in classes]
+    keep = KeepPretrained()
+    settings: dict[str, Any] = {"random_state": seed, "callbacks": [keep], **parameters}
+    model = methods.make("kscn-s", len(classes), dataset=dataset, **settings).fit(images)
+    accuracy = 100 * metrics.clustering_accuracy(truth, model.labels_)
+    latents = {
+        "pretrained autoencoder": _codes(model, keep.autoencoder, images),
+        f"after clustering by kscn-s (ACC {accuracy:.1f} %)": model.transform(images),
+    }
+    places = {title: _embedded(points) for title, points in latents.items()}
+    caption = f"{dataset}: t-SNE of {len(images):,} images, coloured by class"
+    figure = figures.Figure(figsize=(10.4, 5.6), layout="constrained")
+    latent_figure(figure, places, truth, names, caption)
+    folder.mkdir(parents=True, exist_ok=True)
+    _save(figure, folder / f"latent-{dataset}.png")
+    members = np.zeros((len(classes), len(classes)))  # by cluster and class
+    np.add.at(members, (model.labels_, truth), 1)
+    shares = 100 * members.max(axis=1) / members.sum(axis=1).clip(min=1)
+    titles = [
+        f"subspace {j}: {own.sum():,.0f} images\n{share:.0f} % “{names[own.argmax()]}”"
+        for j, (own, share) in enumerate(zip(members, shares, strict=True))
+    ]
+    figure = figures.Figure(figsize=(9.4, 0.52 * len(classes) + 0.8), layout="constrained")
+    subspace_figure(figure, portraits(model, images), titles)
+    _save(figure, folder / f"subspaces-{dataset}.png")
+    return {"acc": accuracy, "least": float(shares.min()), "most": float(shares.max())}
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """Write a figure in 256 colours: a third as large, and looks alike."""
+    from PIL import Image  # comes with matplotlib
+
+    figure.savefig(path, dpi=200)
+    few = Image.open(path).convert("RGB").quantize(256, Image.Quantize.MEDIANCUT)
+    few.save(path, optimize=True)
 
 
 # The latent -------------------------------------------------------------------------------------
 
 
-def embed(points: NDArray, seed: int = 0, threads: int = 1) -> NDArray:
+def _codes(model: KSCN, autoencoder: nn.Module, images: NDArray) -> NDArray:
+    """What an autoencoder makes of images, (n, c), before any map onto a latent."""
+    batches = model._network_inputs(images)
+    return np.asarray(encode(batches, Encoder(autoencoder, IdentityLatent())))
+
+
+def _embedded(points: NDArray) -> NDArray:
     """t-SNE of points (n, d): their places in the plane, (n, 2)."""
-    tsne = require("openTSNE")
-    if len(points) < 4:
-        raise InputError(f"t-SNE of {len(points)} samples shows nothing; give at least 4.")
+    tsne = extras.require("openTSNE", "paper", "t-SNE")
     perplexity = min(30.0, (len(points) - 1) / 3)  # what so few points have room for
-    made = tsne.TSNE(perplexity=perplexity, n_jobs=threads, random_state=seed)
+    made = tsne.TSNE(perplexity=perplexity, n_jobs=torch.get_num_threads(), random_state=0)
     return np.asarray(made.fit(np.asarray(points, dtype=np.float64)))
 
 
-@dataclass(frozen=True)
-class Panel:
-    """Samples laid out in the plane: what they are (title), and where (n, 2)."""
-
-    title: str
-    places: NDArray
-
-
 def latent_figure(
-    panels: Sequence[Panel], groups: NDArray, names: Sequence[str], what: str, caption: str
-) -> Figure:
-    """The same samples in several spaces side by side, coloured alike, with a caption below.
-
-    `groups` (n,) are indices into `names`, and `what` a group is: "class" or "cluster".
-    """
-    figure = _new_figure(5.2 * len(panels), 6.2)
-    for i, panel in enumerate(panels):
-        axes = figure.add_subplot(1, len(panels), i + 1)
-        _scatter(axes, panel, groups, names)
-    width = 1 / (5.2 * len(panels))
-    rows = _legend(figure, names, what, columns=5 * len(panels))
-    bottom = (0.5 + 0.24 * rows) / 6.2
-    figure.subplots_adjust(0.2 * width, bottom, 1 - 0.2 * width, 0.93, wspace=0.04)
-    figure.text(0.5, 0.12 / 6.2, caption, ha="center", va="bottom", fontsize=8, color="#555555")
-    return figure
-
-
-def _scatter(axes: Axes, panel: Panel, groups: NDArray, names: Sequence[str]) -> None:
-    shades = np.array(colours(len(names)))
-    # In random order: drawn group by group, the last one would seem to lie above all others.
-    order = np.random.default_rng(0).permutation(len(groups))
-    x, y = framed(panel.places).T
-    size = float(np.clip(9000 / len(groups), 1.2, 14))
-    axes.scatter(x[order], y[order], s=size, c=shades[groups[order]], linewidths=0, rasterized=True)
-    if len(names) <= _NAMED:
+    figure: Figure,
+    places: dict[str, NDArray],
+    truth: NDArray,
+    names: Sequence[str],
+    caption: str,
+) -> None:
+    """Draw the same images in several spaces, title -> places (n, 2), coloured by class."""
+    # In random order: drawn class by class, the last one would seem to lie above all others.
+    order = np.random.default_rng(0).permutation(len(truth))
+    shades = np.array([COLOURS[i % len(COLOURS)] for i in truth[order]])
+    size = float(np.clip(9000 / len(truth), 1.2, 14))
+    for axes, (title, xy) in zip(figure.subplots(1, len(places)), places.items(), strict=True):
+        axes.scatter(*xy[order].T, s=size, c=shades, linewidths=0)
         for i, name in enumerate(names):
-            if (groups == i).any():
-                _name(axes, x[groups == i], y[groups == i], name)
-    axes.set(xlim=(-1.04, 1.04), ylim=(-1.04, 1.04), aspect="equal", xticks=[], yticks=[])
-    axes.spines[:].set_color("#cccccc")
-    axes.set_title(panel.title, fontsize=12, pad=8)
-
-
-def _name(axes: Axes, x: NDArray, y: NDArray, name: str) -> None:
-    """A group's name at the member that is nearest to the middle of the group."""
-    effects = require("matplotlib.patheffects")
-    middle = ((x - np.median(x)) ** 2 + (y - np.median(y)) ** 2).argmin()
-    outline = [effects.withStroke(linewidth=2.5, foreground="white")]
-    axes.text(
-        x[middle], y[middle], name, ha="center", va="center", fontsize=11, fontweight="bold",
-        color="#222222", path_effects=outline,
-    )  # fmt: skip
-
-
-def _legend(figure: Figure, names: Sequence[str], what: str, columns: int) -> int:
-    """One dot per group below the panels; how many rows that takes."""
-    lines = require("matplotlib.lines")
-    shown = list(zip(names, colours(len(names)), strict=True))[:_NAMED]
-    dots = [
-        lines.Line2D([], [], marker="o", linestyle="", color=shade, markersize=6, label=name)
-        for name, shade in shown
-    ]
-    title = f"{what} (the first {_NAMED} of {len(names)})" if len(names) > len(shown) else what
-    # The title as an entry of the row: a heading of its own would be far from the dots.
-    head = lines.Line2D([], [], linestyle="", label=f"{title}:")
-    columns = min(columns, len(dots)) + 1
-    rows = -(-(len(dots) + 1) // columns)
-    figure.legend(
-        handles=[head, *dots], loc="lower center", ncols=columns, frameon=False, fontsize=9,
-        bbox_to_anchor=(0.5, 0.28 / 6.2), handletextpad=0.1, columnspacing=1.2,
-    )  # fmt: skip
-    return rows
+            own = xy[truth == i]
+            middle = own[np.square(own - np.median(own, axis=0)).sum(axis=1).argmin()]
+            axes.text(*middle, name, ha="center", fontweight="bold")
+        axes.set(title=title, xticks=[], yticks=[], box_aspect=1)
+    figure.supxlabel(caption, fontsize="small")
 
 
 # The subspaces ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Portrait:
-    """What a subspace is made of, as images."""
+def portraits(model: KSCN, images: NDArray) -> dict[str, NDArray]:
+    """What each subspace of a fitted model is made of: a heading -> images (k, m, h, w).
 
-    title: str  # its number, its size, and what its members mostly are
-    mean: NDArray  # of the members, (*shape)
-    ends: NDArray  # the mean moved to both ends of each direction, widest first, (m, 2, *shape)
-    nearest: NDArray  # members by their distance to the subspace, (m, *shape)
-    farthest: NDArray
-
-
-def portraits(
-    model: Any,
-    images: NDArray,
-    titles: Sequence[str],
-    n_directions: int = 3,
-    n_nearest: int = 5,
-    n_farthest: int = 3,
-) -> list[Portrait]:
-    """Look at every subspace of a fitted model that has members among some images.
-
-    Images are grey (n, h, w) or in colour (n, 3, h, w), and each subspace has a title. Within a
-    subspace no basis is better than another, so the directions are those along which its members
-    vary most. Distances are measured where the subspaces are, relative to the length of the
-    latent: a faint image is not a typical one.
+    The decoded mean code of the members; that mean moved to both ends of the directions of the
+    subspace along which members vary most; members nearest to the subspace and farthest from it,
+    relative to the length of the latent: a faint image is not a typical one.
     """
-    import torch
-
-    from kscn.report.spaces import Drawable, space_of
-
-    shape = images.shape[1:]
-    space = space_of(model, shape)
-    if not isinstance(space, Drawable):
-        what = "decoder" if hasattr(model, "subspaces_") else "subspaces"
-        raise InputError(
-            f"{type(model).__name__} has no {what} to draw with; use kscn-s, kscn-g or "
-            "k-subspaces, or look at the members that `kscn report` shows."
-        )
     residuals = model.residuals(images)
     labels = residuals.argmin(axis=1)
-    points = space.add(images, torch.from_numpy(labels)).numpy()
-    energy = np.maximum((points**2).sum(axis=1), np.finfo(np.float32).tiny)
+    latents, codes = model.transform(images), _codes(model, model.autoencoder_, images)
+    energy = np.maximum(np.square(latents).sum(axis=1), np.finfo(np.float32).tiny)
     distance = residuals[np.arange(len(labels)), labels] / energy
-    found = []
-    for cluster, title in enumerate(titles):
+    count = min(DIRECTIONS, *model.subspace_dims_)
+    rows: list[list[NDArray]] = []
+    for cluster, dim in enumerate(model.subspace_dims_):
         members = np.flatnonzero(labels == cluster)
-        if not len(members):
-            continue
-        axes, spread = space.directions(cluster)
-        count = min(n_directions, axes.shape[1])
-        steps = STEP * (axes * spread)[:, :count].mT  # (m, d)
-        moved = torch.stack([-steps, steps], dim=1).reshape(2 * count, -1)
-        decoded = space.samples(cluster, torch.cat([torch.zeros_like(moved[:1]), moved]))
+        if len(members) < 2:
+            raise InputError(f"subspace {cluster} has {len(members)} members; too few to draw.")
+        basis = model.subspaces_[cluster, :, :dim]
+        values, turn = np.linalg.eigh(np.atleast_2d(np.cov((latents[members] @ basis).T)))
+        axes = (basis @ turn[:, ::-1])[:, :count]  # of falling spread
+        spread = np.sqrt(values[::-1].clip(min=0))[:count]
+        steps = STEP * _in_code(model, codes[members], axes * spread)  # (count, c)
+        mean = codes[members].mean(axis=0)
+        moved = np.stack([mean - steps, mean + steps], axis=1).reshape(-1, len(mean))
+        decoded = _decoded(model, np.concatenate([mean[None], moved]), images.shape[1:])
         order = members[np.argsort(distance[members], kind="stable")]
-        farthest = order[::-1][: min(n_farthest, max(0, len(order) - n_nearest))]
-        ends = decoded[1:].reshape(count, 2, *shape)
-        found.append(Portrait(title, decoded[0], ends, images[order[:n_nearest]], images[farthest]))
-    return found
+        near = _filled(images[order[:NEAREST]], NEAREST)
+        far = _filled(images[order[::-1][:FARTHEST]], FARTHEST)
+        rows.append([decoded[:1], *np.split(decoded[1:], count), near, far])
+    heads = ["mean", *(f"direction {i + 1}: −, +" for i in range(count))]
+    heads += ["nearest members", "farthest"]
+    return {head: np.stack(part) for head, part in zip(heads, zip(*rows, strict=True), strict=True)}
 
 
-def subspace_figure(shown: Sequence[Portrait], caption: str) -> Figure:
-    """A row of images per subspace: mean, directions, nearest and farthest members."""
-    groups = {"mean": [p.mean[None] for p in shown]}
-    for i in range(max(len(p.ends) for p in shown)):
-        groups[f"direction {i + 1}"] = [
-            p.ends[i] if i < len(p.ends) else p.ends[:0, 0] for p in shown
-        ]
-    groups["nearest members"] = [p.nearest for p in shown]
-    groups["farthest"] = [p.farthest for p in shown]
-    counts = {title: max(1, *map(len, rows)) for title, rows in groups.items()}
-    shape = shown[0].mean.shape
-    tile = _TILE * shape[-2] / shape[-1]  # height of an image
-    left, gap, top, bottom = 1.25, 0.22, 0.45, 0.5
-    total = left + sum(_TILE * n for n in counts.values()) + gap * len(counts)
-    tall = top + tile * len(shown) + bottom
-    figure = _new_figure(total, tall)
-    high = max(float(np.max(p.nearest)) for p in shown)
-    low = min(0.0, min(float(np.min(p.nearest)) for p in shown))
-    x = left
-    for title, rows in groups.items():
-        wide = _TILE * counts[title]
-        axes = figure.add_axes((x / total, bottom / tall, wide / total, 1 - (top + bottom) / tall))
-        mosaic = _mosaic(rows, counts[title], shape, low, high)
-        axes.imshow(mosaic, cmap="gray", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-        axes.set_axis_off()
-        axes.set_title(title, fontsize=8, pad=13)
-        if title.startswith("direction"):
-            for place, sign in ((0.25, "−"), (0.75, "+")):
-                axes.text(place, 1, sign, transform=axes.transAxes, ha="center", va="bottom")
-        x += wide + gap
-    for i, portrait in enumerate(shown):
-        y = 1 - (top + tile * (i + 0.5)) / tall
-        head, *rest = portrait.title.split("\n")
-        for lines, weight in ((["", *rest], "normal"), ([head, *[""] * len(rest)], "bold")):
-            text = "\n".join(lines)
-            figure.text(0.1 / total, y, text, va="center", fontsize=7.5, fontweight=weight)
-    figure.text(0.1 / total, 0.12 / tall, caption, va="bottom", fontsize=7, color="#555555")
-    return figure
+def _filled(images: NDArray, count: int) -> NDArray:
+    """So many images, black ones in place of those that there are not."""
+    return np.pad(images, [(0, count - len(images)), (0, 0), (0, 0)])
 
 
-def _mosaic(
-    rows: Sequence[NDArray], count: int, shape: tuple[int, ...], low: float, high: float
-) -> NDArray:
-    """Images in rows on white, their values brought from [low, high] to [0, 1]."""
-    height, width = shape[-2:]
-    edge = max(1, round(width / 16))  # white between the images
-    colour = shape[:-2]
-    tiles = np.ones((len(rows), count, *colour, height + edge, width + edge), dtype=np.float32)
-    for i, images in enumerate(rows):
-        scaled = (np.asarray(images, dtype=np.float32) - low) / max(high - low, 1e-30)
-        tiles[i, : len(images), ..., :height, :width] = scaled.clip(0, 1)
-    # (rows, count, [3,] h, w) -> (rows * h, count * w [, 3])
-    if colour:
-        tiles = np.moveaxis(tiles, 2, -1)
-    merged = tiles.swapaxes(1, 2)
-    return merged.reshape(len(rows) * (height + edge), count * (width + edge), *colour)
+def _in_code(model: KSCN, codes: NDArray, steps: NDArray) -> NDArray:
+    """Steps of the code (m, c) that give steps in the latent, the columns of `steps` (d, m).
+
+    Whitened latents are unit vectors, normalize(W c + b) of codes c. Near the mean code of a
+    cluster a step in the latent is, to first order, a step r W^+ of the code, r being the mean
+    length of W c + b.
+    """
+    latent = model.latent_
+    if not isinstance(latent, WhitenedLatent):
+        return steps.T
+    with torch.inference_mode():
+        length = latent.linear(torch.from_numpy(codes)).norm(dim=1).mean().item()
+    return length * steps.T @ np.linalg.pinv(latent.linear.weight.detach().numpy()).T
 
 
-def _new_figure(width: float, height: float) -> Figure:
-    figure: Figure = require("matplotlib.figure").Figure(figsize=(width, height))
-    figure.set_facecolor("white")
-    return figure
+def _decoded(model: KSCN, codes: NDArray, shape: tuple[int, ...]) -> NDArray:
+    """Images (m, *shape), in the units of the samples, of codes (m, c)."""
+    network: Any = model.autoencoder_
+    with evaluating(network), torch.inference_mode():
+        restored: Tensor = network.decode(torch.from_numpy(codes).float())
+        return model.scaling_.inverse(restored.reshape(-1, *shape)).numpy()
+
+
+def subspace_figure(figure: Figure, parts: dict[str, NDArray], titles: Sequence[str]) -> None:
+    """Draw a row of grey images per subspace, and a heading over each kind of them."""
+    high = float(parts["nearest members"].max())
+    widths = [part.shape[1] for part in parts.values()]
+    columns = figure.subplots(1, len(parts), width_ratios=widths)
+    for axes, (head, part) in zip(columns, parts.items(), strict=True):
+        white = np.pad(part, [(0, 0), (0, 0), (0, 2), (0, 2)], constant_values=high)
+        k, m, height, width = white.shape
+        mosaic = white.swapaxes(1, 2).reshape(k * height, m * width)
+        axes.imshow(mosaic, cmap="gray", vmin=0, vmax=high, interpolation="nearest")
+        axes.set_title(head, fontsize=7)
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+        if axes is columns[0]:
+            axes.set_yticks(height * (np.arange(k) + 0.5), titles, fontsize=7)
+            axes.tick_params(left=False)
+    figure.supxlabel(
+        f"The mean is moved by {STEP:g} standard deviations along the directions of the subspace "
+        "in which members vary most; nearest and farthest by distance to the subspace.",
+        fontsize="x-small",
+    )

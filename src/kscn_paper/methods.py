@@ -1,117 +1,55 @@
-"""Every method by its name: those of kscn, and the rivals."""
+"""Every method by its name: ours and the rivals, with the settings of a data set."""
 
-from collections.abc import Sequence
+import json
 from typing import Any
 
-from kscn.errors import InputError, reason
+from kscn.errors import InputError
 from kscn.estimators import methods as ours
-from kscn.estimators.methods import BEST, has_presets
+from kscn_paper import rivals
 
-__all__ = [
-    "BEST",
-    "accepted",
-    "check_available",
-    "configured",
-    "defaults",
-    "has_presets",
-    "make",
-    "names",
-    "repeated",
-    "settings",
-]
-
-# The start of the preset "paper": the name under which it is recorded.
-DSC = "dsc"
+NAMES = (*ours.NAMES, *rivals.NAMES, *rivals.COMPOSITES)
+WITH_PRESETS = ("kscn-s", "kscn-g")
+# The network on whose features an affinity method works has seen all images, as the paper's has.
+PRETRAINED_ON = {"mnist-test": "mnist", "fashion-mnist-test": "fashion-mnist"}
 
 
-def names() -> list[str]:
-    """The methods that `make` knows, ours first."""
-    from kscn_paper import rivals
-
-    return [*ours.NAMES, *rivals.NAMES, *rivals.COMPOSITES]
-
-
-def check_available(method: str) -> None:
-    """Raise InputError when there is no such method."""
-    if method not in names():
-        raise InputError(
-            f"the method {reason(method)!r} is not available; give one of {', '.join(names())}."
-        )
-
-
-def make(method: str, n_clusters: int, **parameters: Any) -> Any:
-    """An estimator of a method, one of `names()`, that is not fitted yet."""
-    from kscn_paper import rivals
-
-    check_available(method)
-    if method not in ours.NAMES:
-        return rivals.make(method, n_clusters, **parameters)
-    return ours.make(method, n_clusters, **_started(parameters))
-
-
-def accepted(method: str) -> set[str]:
-    """The names of the parameters that a method takes."""
-    check_available(method)
-    return ours.accepted(method) if method in ours.NAMES else set(make(method, 2).get_params())
-
-
-def configured(
-    method: str,
-    n_clusters: int,
-    *,
-    preset: str | None,
-    dataset: str | None,
-    shape: Sequence[int],
-    n_samples: int | None = None,
-    **parameters: Any,
+def make(
+    method: str, n_clusters: int, *, dataset: str, preset: str = "tuned", **parameters: Any
 ) -> Any:
-    """An estimator with the settings of a preset, under those given by name.
+    """An estimator of one of `NAMES`, not fitted; `parameters` count more than the data set's.
 
-    Methods that have presets need one; `dataset` is the name of the data in the catalogue, None for
-    data of the user's own, and `shape` that of one sample. The seed and callbacks are left out for
-    a method that takes none.
+    Only kscn-s and kscn-g have presets.
     """
-    if has_presets(method):
-        from kscn.estimators import presets
-        from kscn.estimators.presets import derive
+    if method not in NAMES:
+        raise InputError(f"{method!r} is no method; give one of {', '.join(NAMES)}.")
+    if method in WITH_PRESETS:
+        from kscn import KSCN
+        from kscn_paper import presets
 
-        if preset == "paper":
-            parameters = {"init": DSC} | parameters
-        parameters = _started(parameters)
-        given = parameters | presets.METHODS[method]
-        given |= {"n_clusters": n_clusters, "preset": preset}
-        parameters |= derive.settings(given, shape, n_samples, dataset)
-    takes = accepted(method)
-    for name in {"random_state", "callbacks"} & set(parameters) - takes:
-        del parameters[name]
-    return make(method, n_clusters, **parameters)
-
-
-def repeated(method: str, recorded: dict[str, Any]) -> Any:
-    """An estimator with the `settings` of another one, of which a run leaves out what was None."""
+        update = {"update": "svd" if method == "kscn-s" else "grassmann"}
+        settings = presets.of(preset, dataset) | update | parameters
+        return KSCN.from_preset(preset, n_clusters, **settings)
     if method in ours.NAMES:
-        return ours.repeated(method, _started(recorded))
-    return make(method, **recorded)
+        return ours.make(method, n_clusters, **parameters)
+    if method in rivals.COMPOSITES and dataset in PRETRAINED_ON:
+        from kscn import data
+
+        parameters = {"pretrain_on": data.load(PRETRAINED_ON[dataset]).samples} | parameters
+    return rivals.make(method, n_clusters, **parameters)
 
 
-def settings(model: Any) -> dict[str, Any]:
-    """All parameters of an estimator as plain values, to be written down and compared."""
+def recorded(model: Any, dataset: str) -> dict[str, Any]:
+    """The parameters of a fitted estimator as plain values; "auto" is what it was decided to be."""
     from kscn_paper.rivals.self_expression import dsc_start
 
-    found = ours.settings(model)
-    return found | {"init": DSC} if getattr(model, "init", None) is dsc_start else found
+    found = ours.settings(model) | plain(getattr(model, "settings_", {}))
+    if getattr(model, "init", None) is dsc_start:
+        found["init"] = "dsc"
+    if found.get("pretrain_on") is not None:
+        found["pretrain_on"] = PRETRAINED_ON.get(dataset, "other samples")
+    return found
 
 
-def defaults(model: Any) -> dict[str, Any]:
-    """What each parameter of an estimator is when nobody sets it, as plain values."""
-    found = ours.defaults(model)
-    # Two runs of kSCN-S in results/reproduce recorded it.
-    return found | {"restarts": 1} if hasattr(type(model), "from_preset") else found
-
-
-def _started(parameters: dict[str, Any]) -> dict[str, Any]:
-    """With DSC-Net's start in place of its name."""
-    from kscn_paper.rivals.self_expression import dsc_start
-
-    named = isinstance(parameters.get("init"), str) and parameters["init"] == DSC
-    return parameters | {"init": dsc_start} if named else parameters
+def plain(values: Any) -> Any:
+    """As JSON brings it back; the type of what that cannot hold."""
+    return json.loads(json.dumps(values, default=lambda value: type(value).__name__))

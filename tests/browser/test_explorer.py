@@ -16,7 +16,7 @@ from kscn import data, load_model
 from kscn.runs.directory import read_run
 from kscn.web import server
 from kscn.web.explorer import Explorer
-from kscn.web.exploring import explorer_app
+from kscn.web.exploring import explorer_app, page_path
 
 PHONE = {"width": 360, "height": 740}
 TOKEN = "a-secret"
@@ -108,7 +108,8 @@ def explore(browser, reports, tmp_path):
             explorer.close()
 
         ends.append(end)
-        return Visit(context.new_page(), run, server.address(listening))
+        page = server.address(listening) + page_path(TOKEN)[:-1]
+        return Visit(context.new_page(), run, page)
 
     yield begin
     for end in ends:

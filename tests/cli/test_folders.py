@@ -175,11 +175,11 @@ def test_pages_call_images_by_their_files(sized, photos, kscn, tmp_path):
     model, data = load_model(run.model), run_data(run)
     explorer = Explorer(copy, run.config, run.labels(), 2, model, data)
     assert explorer.sample(1, "index", 60)["file"] == "01.jpg"
-    table = b"".join(explorer.csv()).decode().splitlines()
-    assert table[0] == "index,file,original,flagged,name,label"
+    table = explorer.export("csv").decode().splitlines()
+    assert table[0] == '"index","file","original","flagged","name","label"'
     assert table[-1].startswith('12,"glass, clear.png",')
     pq = pytest.importorskip("pyarrow.parquet")
-    (tmp_path / "x.parquet").write_bytes(explorer.parquet())
+    (tmp_path / "x.parquet").write_bytes(explorer.export("parquet"))
     assert pq.read_table(tmp_path / "x.parquet")["file"].to_pylist() == data.samples.names
     explorer.close()
     assert np.asarray(data.samples).shape == (13, 3, 16, 16)

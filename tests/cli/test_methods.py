@@ -13,7 +13,7 @@ import kscn as package
 from kscn.cli.fit import _taken, choose, command
 from kscn.cli.progress import FitProgress
 from kscn.data import load
-from kscn.estimators.presets import derive
+from kscn.estimators import defaults
 from kscn.runs.directory import plain, read_run
 
 TINY = """
@@ -134,7 +134,7 @@ def test_the_tuned_preset_is_the_default(made):
     images = load(path)
     choice = choose(images, path, 3, "kscn-s", None, 0, {})
     assert (choice.method, choice.preset) == ("kscn-s", "tuned")
-    given = derive.settings({"n_clusters": 3}, (8, 8), len(images.samples))
+    given = defaults.settings({"n_clusters": 3}, (8, 8), len(images.samples))
     assert given.items() <= choice.model._flat_params().items()
 
 

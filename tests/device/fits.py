@@ -109,7 +109,7 @@ def svd_on_vectors(device):
 
 
 def grassmann_on_vectors(device):
-    settings = {"update": "grassmann", "update_every": 4, "schedule": "one-cycle"}
+    settings = {"update": "grassmann", "schedule": "one-cycle"}
     settings |= {"augment": "noise", "init": "k-means"}
     return _deep(device, planes(), autoencoder_params={"hidden": [16], "latent_dim": 6}, **settings)
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from kscn import KSCN, KSCNPlus, KSubspaces, data
 from kscn.data import as_source
 from kscn.errors import InputError
-from kscn.estimators.presets.derive import OPEN
+from kscn.estimators.defaults import OPEN
 from kscn.features import VotedFeatures
 from kscn.nn import ConvAutoencoder, InputScaling, NoAugmentation, WhitenedLatent
 from kscn.runtime.checkpoint import STOP, Checkpoints, StoppedError
@@ -85,7 +85,7 @@ def deep():
     samples, found["true"] = images()
     cases = {
         "separation": {"latent": "whitened", "latent_dim": 8, "loss": "separation", "balance": 1.0},
-        "grassmann": {"update": "grassmann", "update_every": 3, "trim": 0.0, "init": "k-means"},
+        "grassmann": {"update": "grassmann", "trim": 0.0, "init": "k-means"},
         "scattering": {"init": "scattering"},
         "svd": {},
     }

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from kscn.cli import cli
 
 ROOT = Path(__file__).parents[2]
-# tables.md is generated; the blocks of scaling.md need several processes, which tests/distributed
+# The blocks of scaling.md need several processes, which tests/distributed
 # starts.
-APART = {"tables.md", "scaling.md"}
+APART = {"scaling.md"}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES = [page for page in PAGES if page.name not in APART]
 RUN = {"python", "console"}

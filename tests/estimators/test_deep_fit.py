@@ -108,7 +108,7 @@ def test_without_weight_subspaces_still_follow():
     "params",
     [
         {},
-        {"update": "grassmann", "update_every": 2},
+        {"update": "grassmann"},
         {"latent": "whitened", "latent_dim": 6, "loss": "separation", "augment": "affine"},
         {"init": "k-means", "schedule": "one-cycle"},
     ],

@@ -69,7 +69,6 @@ def refused(model, X, error=InputError):
         ({"epochs": 1.5}, "epochs=1.5 must be an integer"),
         ({"n_init": 0}, "n_init=0"),
         ({"latent_dim": 1}, "latent_dim=1 must be an integer of at least 2"),
-        ({"update_every": 0}, "update_every=0 must be None or an integer of at least 1"),
         ({"device": "abacus"}, "device='abacus' cannot be used here"),
         ({"random_state": -1}, "random_state=-1 must be between 0"),
         ({"autoencoder": "vae"}, "autoencoder='vae' is not known; use 'auto', 'cae', 'sae' or a"),
@@ -308,7 +307,7 @@ def test_a_latent_shrunk_to_zero_by_the_subspace_loss_is_noticed(update):
     [
         ({}, "step 2 of epoch 1 of pretraining"),
         ({"pretrain_epochs": 0}, "step 2 of epoch 1 of the alternation"),
-        ({"pretrain_epochs": 0, "update": "grassmann", "update_every": 1}, "of the alternation"),
+        ({"pretrain_epochs": 0, "update": "grassmann"}, "of the alternation"),
         ({"batch_size": N}, "no longer finite after pretraining"),
         ({"batch_size": N, "pretrain_epochs": 0}, "finite after epoch 1 of the alternation"),
     ],

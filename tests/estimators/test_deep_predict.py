@@ -8,7 +8,7 @@ from torch import nn
 
 from kscn import KSCN
 from kscn.errors import InputError
-from kscn.estimators.presets.derive import OPEN
+from kscn.estimators.defaults import OPEN
 
 N = 120
 METHODS = (

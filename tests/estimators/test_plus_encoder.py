@@ -10,8 +10,7 @@ from sklearn.base import clone
 
 from kscn import KSCNPlus, load_model, metrics
 from kscn.errors import InputError, ModelFileError
-from kscn.features.encoders import encoder as encoder_module
-from kscn.features.encoders import load_encoder
+from kscn.features.encoders import Encoder, load_encoder
 from kscn.runtime.checkpoint import STOP, StoppedError
 
 pytest.importorskip("onnxruntime")
@@ -111,7 +110,7 @@ def test_bad_input_is_refused_before_the_images_are_embedded(file, monkeypatch):
     def never(*args, **kwargs):
         raise AssertionError("embedded")
 
-    monkeypatch.setattr(encoder_module.Encoder, "halves", never)
+    monkeypatch.setattr(Encoder, "halves", never)
     for settings, images, words in (
         ({"n_clusters": 61}, IMAGES, "n_samples=60 should be >= n_clusters=61"),
         ({"refine": True}, IMAGES, "refine=True cannot be used with an encoder"),
@@ -130,26 +129,26 @@ def test_vectors_are_refused_where_images_are_expected(file):
         model.predict(np.zeros((3, tinyencoder.DIM)))
 
 
-def test_callbacks_hear_of_progress_and_a_stop_keeps_what_was_computed(file, tmp_path, monkeypatch):
-    monkeypatch.setattr(encoder_module, "BATCH", 16)
+def test_callbacks_hear_of_progress_and_a_stop_keeps_what_was_computed(file, tmp_path):
+    images, _ = tinyencoder.photographs(120)  # in batches of 32
     told = []
 
     def hear(model, record):
         told.append(record)
-        if record["stage"] == "embed" and record["round"] >= 32:
+        if record["stage"] == "embed" and record["round"] >= 64:
             STOP.make()
 
     settings = {"checkpoint_dir": tmp_path / "states", "callbacks": [hear]}
     try:
         with pytest.raises(StoppedError):
-            fitted(file, **settings)
+            fitted(file, images, **settings)
     finally:
         STOP.withdraw()
-    assert [r["round"] for r in told] == [16, 32] and told[0]["rounds"] == 60
+    assert [r["round"] for r in told] == [32, 64] and told[0]["rounds"] == 120
     settings["callbacks"] = [lambda model, record: told.append(record)]
-    model = fitted(file, **settings)
-    assert told[2]["round"] == 60  # 48 were in the cache
-    assert (model.labels_ == fitted(file).labels_).all()
+    model = fitted(file, images, **settings)
+    assert told[2]["round"] == 120  # 96 were in the cache
+    assert (model.labels_ == fitted(file, images).labels_).all()
 
 
 @pytest.mark.parametrize(

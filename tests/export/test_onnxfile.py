@@ -95,7 +95,9 @@ def test_points_are_in_the_graph_too():
 @pytest.mark.usefixtures("short_choice")
 def test_scattering_without_a_network_is_refused(images):
     model = KSCNPlus(10, refine=False, **PLUS).fit(images[:300])
-    model.model_.features = FeatureChain([ScatteringFeatures(), PCAFeatures(5)]).fit(images[:300])
+    scattering = ScatteringFeatures().fit(images[:300])
+    components = PCAFeatures(5).fit(scattering.transform(images[:300]))
+    model.model_.features = FeatureChain.of_fitted([scattering, components])
     with pytest.raises(InputError, match="refine=True"):
         onnx_bytes(model, (8, 8))
 

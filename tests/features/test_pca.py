@@ -1,7 +1,6 @@
 """Principal components from sums over blocks: against scikit-learn's PCA, and by their laws."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ from sklearn.decomposition import PCA
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from kscn.errors import InputError, ModelFileError
-from kscn.features import PCAFeatures, pca
+from kscn.features import PCAFeatures
 
 
 @parametrize_with_checks([PCAFeatures(), PCAFeatures(1, whiten=True, unit_norm=False)])
@@ -41,8 +40,6 @@ def test_components_are_those_of_scikit_learn(whiten, dtype, atol):
     same_up_to_sign(ours.components_.T, oracle.components_.T, atol)
     np.testing.assert_allclose(ours.mean_, oracle.mean_, atol=atol)
     np.testing.assert_allclose(ours.explained_variance_, oracle.explained_variance_, rtol=1e-4)
-    share = ours.explained_variance_.sum() / ours.total_variance_
-    assert share == pytest.approx(oracle.explained_variance_ratio_.sum(), rel=1e-5)
 
 
 @pytest.mark.parametrize("whiten", [False, True])
@@ -57,29 +54,13 @@ def test_a_constant_makes_homogeneous_coordinates(whiten):
     lifted = features.transform(x)
     assert lifted.shape == (len(x), 7)
     np.testing.assert_allclose(lifted, found / np.linalg.norm(found, axis=1, keepdims=True))
-    config, arrays = features.state()
-    again = PCAFeatures.from_state(json.loads(json.dumps(config)), arrays)
-    np.testing.assert_array_equal(again.transform(x), lifted)
 
 
-@pytest.mark.parametrize("constant", [-1.0, np.nan, np.inf, "much"])
-def test_a_constant_that_is_none_is_refused(constant):
-    with pytest.raises(InputError, match="must be a number of at least 0"):
-        PCAFeatures(2, constant=constant).fit(samples())
-
-
-def test_more_features_than_a_strip_of_the_covariance_holds():
-    x = samples(200, pca.COMPONENTS.strip + 50, np.float32)
+def test_many_features_and_more_samples_than_a_block_have_the_components_of_scikit_learn():
+    x = samples(5000, 600, np.float32)
     oracle = PCA(6, svd_solver="full").fit(x.astype(np.float64))
     found = PCAFeatures(6, unit_norm=False).fit(x)
     same_up_to_sign(found.components_.T, oracle.components_.T, 1e-3)
-
-
-def test_whitened_components_are_uncorrelated_with_variance_one():
-    x = samples(mean=5.0)
-    z = PCAFeatures(10, whiten=True, unit_norm=False).fit_transform(x)
-    np.testing.assert_allclose(np.cov(z.T), np.eye(10), atol=1e-9)
-    np.testing.assert_allclose(z.mean(axis=0), 0, atol=1e-9)
 
 
 def test_unit_norm_divides_by_the_length_only():
@@ -90,30 +71,11 @@ def test_unit_norm_divides_by_the_length_only():
     np.testing.assert_allclose(unit * np.linalg.norm(plain, axis=1, keepdims=True), plain)
 
 
-def test_a_sample_at_the_mean_stays_at_zero():
-    x = samples()
-    features = PCAFeatures(3).fit(x - x.mean(axis=0))
-    features.mean_[:] = 0
-    features._prepare()
-    assert not features.transform(np.zeros((1, 30))).any()
-
-
 def test_a_large_common_value_does_no_harm():
     x = samples(dtype=np.float32, mean=1000.0)
     found = PCAFeatures(5, unit_norm=False).fit(x)
     oracle = PCA(5, svd_solver="full").fit(x.astype(np.float64))
     np.testing.assert_allclose(found.explained_variance_, oracle.explained_variance_, rtol=1e-4)
-
-
-@pytest.mark.parametrize(("rows", "strip"), [(7, 4), (64, 30), (10_000, 1)])
-def test_sums_do_not_depend_on_the_blocks(monkeypatch, rows, strip):
-    x = samples(200)
-    expected = PCAFeatures(8).fit(x)
-    monkeypatch.setattr(pca, "COMPONENTS", replace(pca.COMPONENTS, fit_rows=rows, strip=strip))
-    found = PCAFeatures(8).fit(x)
-    np.testing.assert_allclose(found.components_, expected.components_, atol=1e-9)
-    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_)
-    np.testing.assert_allclose(found.mean_, expected.mean_, atol=1e-12)
 
 
 @pytest.mark.parametrize("d", [30, 37])
@@ -125,19 +87,6 @@ def test_no_sample_depends_on_the_others(d):
         np.testing.assert_array_equal(features.transform(x[row : row + 1])[0], together[row])
     np.testing.assert_array_equal(features.transform(x[::-1])[::-1], together)
     np.testing.assert_array_equal(features.source(x).take([5, 400]), together[[5, 400]])
-
-
-def test_a_file_gives_what_its_array_gives(tmp_path):
-    x = samples(300, dtype=np.float32)
-    np.save(tmp_path / "x.npy", x)
-    from_file = PCAFeatures(4).fit(tmp_path / "x.npy")
-    np.testing.assert_array_equal(from_file.components_, PCAFeatures(4).fit(x).components_)
-
-
-def test_images_are_taken_as_vectors():
-    x = samples(100).reshape(100, 5, 6)
-    flat = PCAFeatures(4).fit_transform(x.reshape(100, 30))
-    np.testing.assert_array_equal(PCAFeatures(4).fit_transform(x), flat)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -168,7 +117,6 @@ def test_a_few_of_many_directions_are_those_of_scikit_learn(shape):
     cosines = np.linalg.svd(ours.components_ @ oracle.components_.T, compute_uv=False)
     assert cosines.min() > 0.9999
     np.testing.assert_allclose(ours.components_ @ ours.components_.T, np.eye(20), atol=1e-4)
-    assert ours.total_variance_ == pytest.approx(x.var(axis=0, ddof=1).sum(), rel=1e-4)
 
 
 @pytest.mark.parametrize("whiten", [False, True])
@@ -178,16 +126,6 @@ def test_the_state_brings_the_features_back(whiten):
     config, arrays = features.state()
     again = PCAFeatures.from_state(json.loads(json.dumps(config)), arrays)
     np.testing.assert_array_equal(again.transform(x), features.transform(x))
-    assert again.total_variance_ == features.total_variance_
-
-
-def test_what_is_set_after_the_fit_changes_nothing():
-    x = samples(50)
-    features = PCAFeatures(4, whiten=True).fit(x)
-    before, (config, _) = features.transform(x), features.state()
-    features.set_params(n_components=2, whiten=False, unit_norm=False, constant=3.0)
-    np.testing.assert_array_equal(features.transform(x), before)
-    assert features.state()[0] == config
 
 
 def damaged(**changes):
@@ -211,18 +149,15 @@ def damaged(**changes):
         {"components": np.zeros(30)},
         {"explained_variance": np.ones(3)},
         {"params": {"whitened": True}},
+        {"params": None},
         {"shape": None},
-        {"total_variance": "much"},
         {"shape": [30.0]},
         {"components": np.zeros((0, 30))},
         {"components": np.zeros((31, 30)), "explained_variance": np.ones(31)},
         {"components": np.zeros((4, 30), dtype=np.float16)},
-        {"components": np.zeros((4, 30), dtype=np.int64)},
         {"components": np.zeros((5, 30)), "explained_variance": np.ones(5)},
         {"mean": np.zeros(30, dtype=np.float32)},
-        {"explained_variance": np.ones(4, dtype=np.int64)},
         {"params": {"n_components": 4, "whiten": "yes"}},
-        {"params": {"n_components": 4, "constant": "x"}},
         {"params": {"n_components": 4, "constant": -1}},
     ],
 )
@@ -231,22 +166,19 @@ def test_a_damaged_state_is_refused(changes):
         PCAFeatures.from_state(*damaged(**changes))
 
 
-@pytest.mark.parametrize("n_components", [0, -1, 2.0, True, "mle"])
-def test_impossible_numbers_of_components_are_refused(n_components):
-    with pytest.raises(InputError, match="must be None or an integer of at least 1"):
-        PCAFeatures(n_components).fit(samples())
-
-
-def test_more_components_than_features_or_samples_are_refused():
-    with pytest.raises(InputError, match="n_components=31 must be an integer from 1 to 30"):
-        PCAFeatures(31).fit(samples())
-    with pytest.raises(InputError, match="from 1 to 5, the smaller of n_samples=5"):
-        PCAFeatures(6).fit(samples(5))
-
-
-def test_one_sample_has_no_variance():
-    with pytest.raises(InputError, match="at least 2 samples"):
-        PCAFeatures().fit(samples(1))
+@pytest.mark.parametrize(
+    ("params", "n", "told"),
+    [
+        ({"n_components": 2.0}, 500, "None or an integer of at least 1"),
+        ({"n_components": 31}, 500, "n_components=31 .* from 1 to 30"),
+        ({"n_components": 6}, 5, "from 1 to 5, the smaller of n_samples=5"),
+        ({"constant": np.nan}, 500, "a number of at least 0"),
+        ({}, 1, "at least 2 samples"),
+    ],
+)
+def test_impossible_settings_are_refused(params, n, told):
+    with pytest.raises(InputError, match=told):
+        PCAFeatures(**params).fit(samples(n))
 
 
 @pytest.mark.parametrize(("value", "what"), [(np.nan, "NaN"), (-np.inf, "infinity")])
@@ -275,8 +207,3 @@ def test_few_samples_may_have_any_number_of_features():
     z = PCAFeatures(9, unit_norm=False).fit_transform(x)
     centred = x - x.mean(axis=0)
     np.testing.assert_allclose(z @ z.T, centred @ centred.T, atol=1e-6)
-
-
-def test_samples_of_another_width_are_refused():
-    with pytest.raises(InputError, match="X has 29 features, but PCAFeatures is expecting 30"):
-        PCAFeatures(2).fit(samples()).transform(samples()[:, :29])

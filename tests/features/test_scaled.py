@@ -50,18 +50,18 @@ def test_the_state_brings_the_features_back():
 @pytest.mark.parametrize(
     ("config", "changes"),
     [
-        ({}, {}),
+        ({"shape": None}, {}),
         ({"shape": [7]}, {}),
-        ({"shape": [6]}, {"factor": np.array(0.0)}),
-        ({"shape": [6]}, {"factor": np.array(1)}),
-        ({"shape": [6]}, {"shift": np.full(6, np.inf)}),
-        ({"shape": [6]}, {"shift": np.zeros((6, 6))}),
+        ({}, {"factor": np.array(0.0)}),
+        ({}, {"factor": np.array(1)}),
+        ({}, {"shift": np.full(6, np.inf)}),
+        ({}, {"shift": np.zeros((6, 6))}),
     ],
 )
 def test_a_damaged_state_is_refused(config, changes):
-    _, arrays = ScaledFeatures().fit(samples()).state()
+    known, arrays = ScaledFeatures().fit(samples()).state()
     with pytest.raises(ModelFileError, match="does not describe a ScaledFeatures"):
-        ScaledFeatures.from_state(config, arrays | changes)
+        ScaledFeatures.from_state(known | config, arrays | changes)
 
 
 @pytest.mark.parametrize("shape", [(20, 13), (3, 20, 13)])
@@ -76,9 +76,6 @@ def test_large_images_are_described_by_the_means_of_blocks(shape):
         for j in range(0, 13, 2)
     ]
     np.testing.assert_allclose(z, np.stack(blocks, axis=1).reshape(30, -1), atol=1e-6)
-    config, arrays = features.state()
-    again = ScaledFeatures.from_state(json.loads(json.dumps(config)), arrays)
-    np.testing.assert_array_equal(again.transform(x), z)
     np.testing.assert_array_equal(
         ScaledFeatures(largest_side=20).fit_transform(x).reshape(-1, 20, 13), plain
     )

@@ -61,21 +61,23 @@ def test_what_was_saved_is_the_same_map():
 
 
 @pytest.mark.parametrize(
-    ("config", "arrays"),
+    "change",
     [
-        ({"count": 0}, {}),
-        ({"count": 1000}, {}),
-        ({"count": "x"}, {}),
-        ({"n_clusters": 2}, {}),
-        ({"n_clusters": 10**9}, {}),
-        ({}, {"labels": np.zeros(3, np.int32)}),
-        ({}, {"labels": np.zeros(120)}),
-        ({}, {"samples": np.full((120, 5), np.nan, np.float32)}),
-        ({}, {"samples": np.zeros((120, 5))}),
-        ({}, {"samples": np.zeros(120, np.float32)}),
+        {"count": 0},
+        {"count": 1000},
+        {"count": "x"},
+        {"n_clusters": 2},
+        {"n_clusters": 10**9},
+        {"labels": np.zeros(3, np.int32)},
+        {"labels": np.zeros(120)},
+        {"samples": np.full((120, 5), np.nan, np.float32)},
+        {"samples": np.zeros((120, 5))},
+        {"samples": np.zeros(120, np.float32)},
     ],
 )
-def test_a_damaged_state_is_refused(config, arrays):
-    known, own = voted()[0].state()
+def test_a_damaged_state_is_refused(change):
+    config, arrays = voted()[0].state()
+    for name, value in change.items():
+        (arrays if name in arrays else config["params"])[name] = value
     with pytest.raises(ModelFileError):
-        VotedFeatures.from_state(known | config, own | arrays)
+        VotedFeatures.from_state(config, arrays)

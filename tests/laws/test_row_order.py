@@ -17,7 +17,6 @@ from sklearn.datasets import load_digits
 
 from kscn import KSCN, KSCNPlus, KSubspaces
 from kscn.data import as_source, base, make_union_of_subspaces, shuffle
-from kscn.estimators import presets
 from kscn.metrics import clustering_accuracy
 
 ORDERS = ("as they are", "sorted", "interleaved", "shuffled")
@@ -147,8 +146,7 @@ def estimator(name, samples, seed=0):
     if name == "KSubspaces":
         return KSubspaces(10, subspace_dim=4, random_state=seed)
     if name == "KSCN":
-        params = presets.parameters("tuned", "kscn-s", None, samples[0].shape, len(samples))
-        return KSCN.from_settings(10, random_state=seed, **params)
+        return KSCN(10, random_state=seed)
     return KSCNPlus(10, random_state=seed)
 
 

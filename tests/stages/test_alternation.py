@@ -192,31 +192,6 @@ def test_an_epoch_gathers_the_gradient_of_all_samples_and_takes_one_step(
     assert float(given.sums.second.abs().sum()) == 0  # the next epoch begins anew
 
 
-@pytest.mark.parametrize(
-    ("update_every", "steps"), [(None, 1), (1, 4), (2, 2), (3, 2), (4, 1), (100, 1)]
-)
-def test_steps_are_taken_every_so_many_batches_and_for_the_rest(update_every, steps, monkeypatch):
-    taken = []
-    monkeypatch.setattr(
-        Alternation,
-        "_grassmann_step",
-        lambda self, step=Alternation._grassmann_step: (taken.append(self.gathered), step(self)),
-    )
-    X, _ = union(noise=0.5)  # four batches of 32 or less
-    given = alternation(Same(), X, update="grassmann", update_every=update_every)
-    run(given)
-    assert len(taken) == steps
-    assert sum(taken) == 4
-
-
-def test_the_loss_follows_subspaces_that_move_within_an_epoch():
-    X, _ = union(noise=0.5)
-    given = alternation(Same(), X, update="grassmann", update_every=1)
-    run(given)
-    assert given.current_loss.subspaces is given.subspaces
-    assert given.gathered == 0
-
-
 def test_the_gradient_step_leaves_nobody_out():
     X, _ = union(noise=0.5)
     ends = [
@@ -376,7 +351,7 @@ def test_a_latent_that_collapses_to_zero_ends_the_fit(update):
 
 @pytest.mark.parametrize("update", ["svd", "grassmann"])
 def test_weights_that_are_no_numbers_are_named_by_step_and_epoch(update):
-    given = alternation(Same(), union()[0], update=update, update_every=1)
+    given = alternation(Same(), union()[0], update=update)
     with pytest.raises(TrainingError, match="became nan in step 1 of epoch 3 of the alternation"):
         given.run(5, -1.0, breaking(float("nan"), at=2)(given))
 

@@ -9,9 +9,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from kscn.errors import InputError
-from kscn.web import batching
 from kscn.web.batching import MicroBatcher
-from kscn.web.requests import RefusalError
 
 
 def doubled(samples):
@@ -28,19 +26,17 @@ def answers(batcher, *requests):
 
 def test_requests_that_come_together_are_computed_together_and_told_apart():
     seen = []
-    batcher = MicroBatcher(doubled, wait=0.05, on_batch=lambda *count: seen.append(count))
+    batcher = MicroBatcher(lambda x: seen.append(len(x)) or doubled(x), wait=0.05)
     found = answers(batcher, [[1.0]], [[2.0], [3.0]], [[4.0]])
     assert [result[0].tolist() for result in found] == [[2], [4, 6], [8]]
-    assert seen == [(3, 4)]
+    assert seen == [4]
 
 
-def test_batches_stop_at_the_most_rows_and_between_types():
+def test_batches_stop_at_the_most_rows():
     seen = []
-    batcher = MicroBatcher(
-        doubled, most_rows=3, wait=0.05, on_batch=lambda *count: seen.append(count)
-    )
-    answers(batcher, [[1.0]] * 2, [[1.0]] * 2, [[1.0]] * 9, [[1]], [[1.0]])
-    assert seen == [(1, 2), (1, 2), (1, 9), (1, 1), (1, 1)]
+    batcher = MicroBatcher(lambda x: seen.append(len(x)) or doubled(x), most_rows=3, wait=0.05)
+    answers(batcher, [[1.0]] * 2, [[1.0]] * 2, [[1]], [[1.0]] * 9, [[1.0]])
+    assert seen == [2, 3, 9, 1]
 
 
 def test_the_batcher_can_be_used_again_in_another_loop():
@@ -100,10 +96,3 @@ def test_a_client_that_goes_away_costs_nothing():
 
     assert asyncio.run(ask())[0].tolist() == [4]
     assert ran == [1]
-
-
-def test_too_much_waiting_is_turned_away(monkeypatch):
-    monkeypatch.setattr(batching, "_MOST_BYTES", 100)
-    found = answers(MicroBatcher(doubled, wait=0.05), [[1.0]] * 9, [[1.0]] * 9, [[1.0]])
-    assert isinstance(found[1], RefusalError) and found[1].status == 503
-    assert len(found[0][0]) == 9 and len(found[2][0]) == 1

@@ -19,6 +19,8 @@ from kscn.web.explorer import Explorer
 from kscn.web.exploring import cookie_for, explorer_app, page_path
 
 TOKEN = "a-secret"
+HERE = "http://127.0.0.1:1234"
+PAGE = f"{HERE}{page_path(TOKEN)}"
 
 
 def config(samples):
@@ -59,15 +61,15 @@ def explorer(explore, model, images):
 
 @pytest.fixture
 def client(explorer):
-    made = TestClient(explorer_app(explorer, TOKEN), base_url="http://127.0.0.1:1234")
+    made = TestClient(explorer_app(explorer, TOKEN), base_url=PAGE)
     made.cookies.set(*cookie_for("127.0.0.1:1234", TOKEN))
     return made
 
 
 def everybody(explorer, cluster, sort, size=7):
     """All pages of a cluster, one after the other."""
-    first = explorer.page(cluster, sort, 0, size)
-    pages = [explorer.page(cluster, sort, i, size) for i in range(first["pages"])]
+    first = explorer.members(cluster, sort, 0, size)
+    pages = [explorer.members(cluster, sort, i, size) for i in range(first["pages"])]
     assert all(len(page["members"]) <= size for page in pages)
     return [one for page in pages for one in page["members"]]
 
@@ -98,7 +100,7 @@ def test_only_the_shown_samples_are_read(explore, model, images, monkeypatch):
     explorer = explore(model, images, data=source)
     taken, real = [], source.take
     monkeypatch.setattr(source, "take", lambda rows: taken.extend(rows) or real(rows))
-    shown = explorer.page(0, "typical", 0, 5)["members"]
+    shown = explorer.members(0, "typical", 0, 5)["members"]
     assert taken == [one["index"] for one in shown] and len(taken) == 5
 
 
@@ -114,7 +116,7 @@ def test_a_sample_is_found_on_its_page(explorer):
     for index in (0, 50, 119):
         for sort in ("typical", "borderline", "index"):
             found = explorer.sample(index, sort, 7)
-            page = explorer.page(found["cluster"], sort, found["page"], 7)
+            page = explorer.members(found["cluster"], sort, found["page"], 7)
             assert index in [one["index"] for one in page["members"]]
 
 
@@ -190,7 +192,7 @@ def test_runs_with_labels_only_are_browsed_by_index(explore, images):
     explorer.edit({"edit": "move", "samples": [0], "cluster": 1})
     explorer.split(0)
     with pytest.raises(InputError):
-        explorer.page(0, "typical", 0, 10)
+        explorer.members(0, "typical", 0, 10)
 
 
 def test_vectors_are_drawn_as_curves_and_told_by_name(explore, tmp_path):
@@ -210,7 +212,7 @@ def test_vectors_are_drawn_as_curves_and_told_by_name(explore, tmp_path):
     wide = np.repeat(samples, 100, axis=1)
     wide_model = KSubspaces(2, subspace_dim=1, n_init=1, random_state=0).fit(wide)
     shutil.rmtree(tmp_path / "explore", ignore_errors=True)
-    assert len(explore(wide_model, wide).page(0, "index", 0, 1)["members"][0]["curve"]) == 48
+    assert len(explore(wide_model, wide).members(0, "index", 0, 1)["members"][0]["curve"]) == 48
 
 
 def test_other_data_is_refused(explore, model, images):
@@ -224,26 +226,17 @@ def test_other_data_is_refused(explore, model, images):
 
 
 def test_everything_asks_for_the_token(explorer):
-    app = explorer_app(explorer, TOKEN)
-    paths = (
-        "/",
-        "/explore.js",
-        "/explore.css",
-        "/api/state",
-        "/labels.csv",
-        "/labels.parquet",
-        "/no",
-    )
-    client = TestClient(app, base_url="http://127.0.0.1:1234")
-    for path in paths:
+    client = TestClient(explorer_app(explorer, TOKEN), base_url=HERE)
+    page, name = page_path(TOKEN), cookie_for("127.0.0.1:1234", TOKEN)[0]
+    files = ("", "explore.js", "explore.css", "api/state", "labels.csv", "labels.parquet", "no")
+    for path in ("/", "/api/state", *(page + file for file in files)):
         assert client.get(path).status_code == 401
         assert client.get(path, params={"token": "wrong"}).status_code == 401
-        for value in ("wrong", TOKEN):
-            cookie = f"{cookie_for('127.0.0.1:1234', TOKEN)[0]}={value}"
+        for value in ("wrong", TOKEN, "é"):
+            cookie = f"{name}={value}".encode()
             assert client.get(path, headers={"cookie": cookie}).status_code == 401
-    assert client.post("/api/edits", json={"edit": "undo"}).status_code == 401
-    first = client.get("/", params={"token": TOKEN}, follow_redirects=False)
-    page = page_path(TOKEN)
+    assert client.post(f"{page}api/edits", json={"edit": "undo"}).status_code == 401
+    first = client.get(page, params={"token": TOKEN}, follow_redirects=False)
     assert first.status_code == 303 and first.headers["location"] == page
     assert "httponly" in first.headers["set-cookie"].lower()
     assert client.get(page).status_code == 200  # by the cookie
@@ -255,7 +248,7 @@ def test_everything_asks_for_the_token(explorer):
 
 def test_the_cookie_is_of_use_to_one_address_and_port_only(explorer):
     app = explorer_app(explorer, TOKEN)
-    with TestClient(app, "http://127.0.0.1:1234") as client:
+    with TestClient(app, HERE) as client:
         first = client.get(page_path(TOKEN), params={"token": TOKEN}, follow_redirects=False)
     cookie = first.headers["set-cookie"]
     name, value = cookie.split(";")[0].split("=", 1)
@@ -264,64 +257,58 @@ def test_the_cookie_is_of_use_to_one_address_and_port_only(explorer):
     assert f"Path={page_path(TOKEN)};" in cookie and len(page_path(TOKEN)) > 20
     for host in ("127.0.0.1:1234", "127.0.0.1:1235", "localhost:1234", "127.0.0.1"):
         for called in (name, cookie_for(host, TOKEN)[0]):
-            answer = TestClient(app, f"http://{host}").get(
-                "/api/state", headers={"cookie": f"{called}={value}"}
+            answer = TestClient(app, f"http://{host}{page_path(TOKEN)}").get(
+                "api/state", headers={"cookie": f"{called}={value}"}
             )
-            expected = 200 if host == "127.0.0.1:1234" else 401
-            assert answer.status_code == expected, (host, called)
-    other = explorer_app(explorer, "another-secret")
-    with TestClient(other, "http://127.0.0.1:1234") as client:
-        answer = client.get("/api/state", headers={"cookie": f"{name}={value}"})
-        assert answer.status_code == 401
+            assert answer.status_code == (200 if host == "127.0.0.1:1234" else 401), (host, called)
+    for page in (page_path(TOKEN), page_path("another-secret")):
+        client = TestClient(explorer_app(explorer, "another-secret"), f"{HERE}{page}")
+        cookie = {"cookie": f"{name}={value}"}
+        assert client.get("api/state", headers=cookie).status_code == 401
 
 
-def test_a_host_that_is_none_is_refused(client):
-    for host in ("[x]", "[::1", "127.0.0.1:x", "a@127.0.0.1"):
-        answer = client.get("/", headers={"host": host})
-        assert answer.status_code == 400 and "Host" in answer.json()["error"]
+def test_other_hosts_and_other_pages_are_turned_away(client):
+    for host in ("evil.example:1234", "[x]", "[::1", "127.0.0.1:x", "a@127.0.0.1", ""):
+        assert client.get("api/state", headers={"host": host}).status_code == 400
+    undo = {"edit": "undo"}
+    for origin in ("http://127.0.0.1:9999", "https://127.0.0.1:1234", "null", ""):
+        answer = client.post("api/edits", json=undo, headers={"origin": origin})
+        assert answer.status_code == 403, origin
+    answer = client.post("api/edits", json=undo, headers={"origin": HERE})
+    assert answer.status_code == 422 and "nothing to undo" in answer.json()["error"]
 
 
 def test_bodies_of_edits_are_refused_before_they_are_read(client):
     head = {"content-type": "application/json"}
-    answer = client.post("/api/edits", content=iter([b"[" * 1_000_000] * 3), headers=head)
+    answer = client.post("api/edits", content=iter([b"[" * 1_000_000] * 3), headers=head)
     assert answer.status_code == 413 and answer.json()["error"].endswith(".")
     declared = {**head, "content-length": "100000000"}
-    assert client.post("/api/edits", content=b"{}", headers=declared).status_code == 413
+    assert client.post("api/edits", content=b"{}", headers=declared).status_code == 413
     largest = {"edit": "flag", "samples": [2**31] * 100_000, "flagged": True}
-    answer = client.post("/api/edits", json=largest)
+    answer = client.post("api/edits", json=largest)
     assert answer.status_code == 422 and "there are samples 0 to 119" in answer.json()["error"]
     words = b'{"edit":"flag","flagged":true,"samples":[' + b'"",' * 500_000 + b'""]}'
-    answer = client.post("/api/edits", content=words, headers=head)
+    answer = client.post("api/edits", content=words, headers=head)
     assert answer.status_code == 422 and "samples must be a list" in answer.json()["error"]
     for body, kind in (
         (b"{", "application/json"),
         (b"", "application/json"),
         (b"{}", "text/plain"),
     ):
-        answer = client.post("/api/edits", content=body, headers={"content-type": kind})
+        answer = client.post("api/edits", content=body, headers={"content-type": kind})
         assert answer.status_code in (415, 422) and answer.json()["error"].endswith(".")
 
 
-def test_other_hosts_and_other_pages_are_turned_away(client):
-    assert client.get("/api/state", headers={"host": "evil.example:1234"}).status_code == 421
-    foreign = {"origin": "http://127.0.0.1:9999"}
-    undo = {"edit": "undo"}
-    assert client.post("/api/edits", json=undo, headers=foreign).status_code == 403
-    own = {"origin": "http://127.0.0.1:1234"}
-    answer = client.post("/api/edits", json=undo, headers=own)
-    assert answer.status_code == 422 and "nothing to undo" in answer.json()["error"]
-
-
 BAD_ADDRESSES = [
-    "/api/members",
-    "/api/members?cluster=x&sort=index",
-    "/api/members?cluster=99&sort=index",
-    "/api/members?cluster=0&sort=colour",
-    "/api/members?cluster=0&sort=index&size=100000",
-    "/api/members?cluster=0&sort=index&page=-1",
-    "/api/samples/120",
-    "/api/samples/-1",
-    "/api/samples/99999999999999999999",
+    "api/members",
+    "api/members?cluster=x&sort=index",
+    "api/members?cluster=99&sort=index",
+    "api/members?cluster=0&sort=colour",
+    "api/members?cluster=0&sort=index&size=100000",
+    "api/members?cluster=0&sort=index&page=-1",
+    "api/samples/120",
+    "api/samples/-1",
+    "api/samples/99999999999999999999",
 ]
 BAD_EDITS = [
     {},
@@ -347,13 +334,13 @@ def test_what_makes_no_sense_gets_a_sentence(client):
         answer = client.get(path)
         assert answer.status_code == 422 and answer.json()["error"].endswith(".")
     for body in BAD_EDITS:
-        answer = client.post("/api/edits", json=body)
+        answer = client.post("api/edits", json=body)
         assert answer.status_code == 422 and answer.json()["error"].endswith("."), answer.text
 
 
 def test_exports_hold_the_labels_as_they_are_now(client, model, images):
     def make(**entry):
-        answer = client.post("/api/edits", json=entry)
+        answer = client.post("api/edits", json=entry)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -365,20 +352,20 @@ def test_exports_hold_the_labels_as_they_are_now(client, model, images):
     make(edit="undo")
     expected = np.where(model.labels_ == 2, 1, model.labels_)
     expected[[0, 1]] = 3
-    answer = client.get("/labels.csv")
+    answer = client.get("labels.csv")
     assert answer.headers["content-disposition"] == 'attachment; filename="labels.csv"'
     header, *rows = csv.reader(io.StringIO(answer.text))
     assert header == ["index", "original", "flagged", "name", "label"]
     index, original, flagged, name, label = zip(*rows, strict=True)
     assert list(map(int, index)) == list(range(120))
     assert list(map(int, original)) == model.labels_.tolist()
-    assert [i for i, flag in enumerate(flagged) if flag == "1"] == [4]
+    assert [i for i, flag in enumerate(flagged) if flag == "true"] == [4]
     assert list(map(int, label)) == expected.tolist()
     assert set(name) == {"", 'a "quoted", name'}
     assert all((n != "") == (c == "1") for n, c in zip(name, label, strict=True))
 
     parquet = pytest.importorskip("pyarrow.parquet")
-    table = parquet.read_table(io.BytesIO(client.get("/labels.parquet").content))
+    table = parquet.read_table(io.BytesIO(client.get("labels.parquet").content))
     assert table.column_names == header
     assert table["label"].to_pylist() == expected.tolist()
     assert [n or "" for n in table["name"].to_pylist()] == list(name)
@@ -399,9 +386,9 @@ def test_exports_hold_the_labels_as_they_are_now(client, model, images):
 )
 def test_no_name_is_a_formula_to_a_spreadsheet(client, name, written):
     entry = {"edit": "name", "cluster": 0, "name": name}
-    assert client.post("/api/edits", json=entry).status_code == 200
-    rows = list(csv.DictReader(io.StringIO(client.get("/labels.csv").text)))
+    assert client.post("api/edits", json=entry).status_code == 200
+    rows = list(csv.DictReader(io.StringIO(client.get("labels.csv").text)))
     assert {row["name"] for row in rows} == {"", written}
     parquet = pytest.importorskip("pyarrow.parquet")
-    table = parquet.read_table(io.BytesIO(client.get("/labels.parquet").content))
+    table = parquet.read_table(io.BytesIO(client.get("labels.parquet").content))
     assert set(table["name"].to_pylist()) == {None, name}

@@ -1,4 +1,4 @@
-"""How much a client may ask for."""
+"""A body is read to its end, or refused at its bound of bytes or seconds."""
 
 import asyncio
 
@@ -8,56 +8,11 @@ pytest.importorskip("fastapi")
 
 from fastapi import Request
 
-from kscn.web import requests
-from kscn.web.requests import RateLimit, RefusalError, read_body, same
+from kscn.web.requests import RefusalError, read_body
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
-def passed(limit, client="a"):
-    try:
-        limit.check(client)
-    except RefusalError as error:
-        assert error.status == 429
-        return False
-    return True
-
-
-def test_bursts_pass_and_the_average_holds():
-    clock = Clock()
-    limit = RateLimit(10, clock)
-    assert sum(passed(limit) for _ in range(30)) == 10
-    clock.now = 0.35
-    assert sum(passed(limit) for _ in range(30)) == 3
-    clock.now = 1000
-    assert sum(passed(limit) for _ in range(30)) == 10
-
-
-def test_clients_are_counted_apart_and_forgotten_in_time(monkeypatch):
-    monkeypatch.setattr(requests, "_CLIENTS", 3)
-    limit = RateLimit(1, Clock())
-    assert passed(limit, "a") and not passed(limit, "a")
-    assert passed(limit, "b") and passed(limit, "c")
-    assert not passed(limit, "a")
-    assert passed(limit, "d")  # the fourth: b, not seen for longest, is forgotten
-    assert passed(limit, "b")
-
-
-def test_slow_rates_and_none():
-    clock = Clock()
-    limit = RateLimit(0.5, clock)
-    assert passed(limit) and not passed(limit)
-    clock.now = 2
-    assert passed(limit)
-    assert all(passed(RateLimit(0, clock)) for _ in range(1000))
-
-
-def request_of(pieces, delay=0.0):
+def request_of(pieces, delay=0.0, headers=()):
+    """A request whose body comes in pieces; None stands for a client that goes away."""
     waiting = list(pieces)
 
     async def receive():
@@ -67,37 +22,28 @@ def request_of(pieces, delay=0.0):
             return {"type": "http.disconnect"}
         return {"type": "http.request", "body": piece, "more_body": bool(waiting)}
 
-    return Request({"type": "http", "headers": []}, receive)
+    return Request({"type": "http", "headers": headers}, receive), waiting
 
 
-def status(*args, **options):
-    with pytest.raises(RefusalError) as refused:
-        asyncio.run(read_body(request_of(*args, **options), 10))
-    return refused.value.status
-
-
-def test_bodies_are_read_to_their_end_or_refused(monkeypatch):
-    assert asyncio.run(read_body(request_of([b"12345", b"67890"]), 10)) == b"1234567890"
-    assert status([b"12345", b"678901"]) == 413
-    assert status([b"123", None]) == 400
-    monkeypatch.setattr(requests, "_BODY_SECONDS", 0.05)
-    assert status([b"1", b"2"], delay=5) == 408
-
-
-def test_no_more_than_a_bound_is_thrown_away(monkeypatch):
-    monkeypatch.setattr(requests, "_THROWN_AWAY", 25)
-    for pieces, left in (([b"12345"] * 9, 4), ([b"12345"] * 3, 0), ([b"1", None], 0)):
-        waiting = list(pieces)
-
-        async def receive(waiting=waiting):
-            piece = waiting.pop(0)
-            kind = "http.disconnect" if piece is None else "http.request"
-            return {"type": kind, "body": piece, "more_body": bool(waiting)}
-
-        asyncio.run(requests.throw_away(receive))
-        assert len(waiting) == left
-
-
-def test_secrets_are_compared_whole():
-    assert same("abc", "abc")
-    assert not any(same(given, "abc") for given in ("", "ab", "abcd", "abd", "äbc", "\udcff"))
+@pytest.mark.parametrize(
+    ("pieces", "options", "status", "left"),
+    [
+        ([b"12345", b"67890"], {}, None, 0),
+        ([b"12345", b"678901", b"2"], {}, 413, 1),  # nothing is read beyond the bound
+        ([b"123", None], {}, 400, 0),
+        ([b"1", b"2"], {"delay": 5}, 408, 2),
+        ([b"12"], {"headers": [(b"content-length", b"11")]}, 413, 1),
+        ([b"12"], {"headers": [(b"content-length", b"9" * 5000)]}, 413, 1),
+        ([b"12"], {"headers": [(b"content-length", b"1")]}, None, 0),  # a server would see to it
+    ],
+)
+def test_bodies_are_read_to_their_end_or_refused(pieces, options, status, left):
+    request, waiting = request_of(pieces, **options)
+    reading = read_body(request, 10, 0.1)
+    if status is None:
+        assert asyncio.run(reading) == b"".join(pieces)
+    else:
+        with pytest.raises(RefusalError) as refused:
+            asyncio.run(reading)
+        assert refused.value.status == status
+    assert len(waiting) == left

@@ -89,35 +89,6 @@ def test_images_come_as_body_or_as_files_of_a_form(client, model, images):
     assert columns(answer)[0].tolist() == [expected[0]]
 
 
-BAD_JSON = {
-    b"": 422,
-    b"{": 400,
-    b"\xff\xfe": 422,
-    b"[NaN]": 422,
-    b"[" * 50_000: 400,
-    b"null": 422,
-    b"3": 422,
-    b"[]": 422,
-    b"{}": 422,
-    b'{"samples": [[1]], "more": 1}': 422,
-    b'{"samples": "abc"}': 422,
-    b"[[1, 2], [3]]": 422,
-    b"[[1e999]]": 422,
-    b"[[null]]": 422,
-    b'["1", "2"]': 422,
-    b"[" + b"9" * 400 + b"]": 422,
-    b'["' + b"a" * 50_000 + b'",' + b"1," * 10_000 + b"1]": 422,  # one wide word, many entries
-}
-
-
-@pytest.mark.parametrize("body", BAD_JSON, ids=range(len(BAD_JSON)))
-def test_json_that_is_no_samples_is_refused(client, body):
-    refusal(
-        client.post("/predict", content=body, headers={"content-type": "application/json"}),
-        BAD_JSON[body],
-    )
-
-
 def test_samples_of_another_shape_or_size_are_refused(client, images):
     words = refusal(client.post("/predict", json=np.zeros((2, 7, 8)).tolist()), 422)
     assert "(2, 7, 8)" in words and "(n, 8, 8)" in words
@@ -127,39 +98,15 @@ def test_samples_of_another_shape_or_size_are_refused(client, images):
     assert "NaN" in refusal(client.post("/predict", content=nan, headers=NPY), 422)
 
 
-def test_broken_and_hostile_npy_files_are_refused(client, images):
-    whole = npy(images[:2])
-    shape = whole.index(b"(2, 8, 8)")
-    claims = whole[:shape] + b"(9**9,8,)" + whole[shape + 9 :]
-    larger = whole[:shape] + b"(2, 8,99)" + whole[shape + 9 :]
-    for body, status in (
-        (b"", 400),
-        (whole[:50], 400),
-        (whole[:-1], 400),
-        (whole + b"x", 400),
-        (claims, 400),
-        (larger, 400),
-        (npy(np.array([["a"]])), 422),
-        (npy(np.zeros((1, 8, 8), complex)), 422),
-        (npy(np.float64(3)), 422),
-    ):
-        refusal(client.post("/predict", content=body, headers=NPY), status)
-    pickled = io.BytesIO()
-    np.save(pickled, np.array([{}], dtype=object), allow_pickle=True)
-    refusal(client.post("/predict", content=pickled.getvalue(), headers=NPY), 422)
-
-
 def test_broken_and_unfitting_images_are_refused(client, images):
     good = picture(np.zeros((8, 8), np.uint8))
     png = {"content-type": "image/png"}
     words = refusal(
         client.post("/predict", content=picture(np.zeros((9, 7), np.uint8)), headers=png), 422
     )
-    assert "7 x 9" in words and "8 x 8" in words
+    assert "7 x 9" in words and "(8, 8)" in words
     refusal(client.post("/predict", content=good[:40], headers=png), 400)
     refusal(client.post("/predict", content=b"GIF89a", headers=png), 400)
-    deep = picture(np.zeros((8, 8), np.uint16))
-    assert "mode" in refusal(client.post("/predict", content=deep, headers=png), 422)
     refusal(client.post("/predict", data={"a": "b"}, files={}), 415)
     form = {"content-type": "multipart/form-data; boundary=x"}
     refusal(client.post("/predict", content=b"--x\r\nnothing", headers=form), 400)
@@ -175,7 +122,7 @@ def test_vectors_take_no_images():
     model = KSubspaces(2, subspace_dim=1, n_init=1, random_state=0).fit(rng.normal(size=(20, 3)))
     client = TestClient(prediction_app(Predictor(model, (3,)), wait=0), HERE)
     png = {"content-type": "image/png"}
-    refusal(client.post("/predict", content=picture(np.zeros((3, 1), np.uint8)), headers=png), 415)
+    refusal(client.post("/predict", content=picture(np.zeros((3, 1), np.uint8)), headers=png), 422)
     same_as_model(client.post("/predict", json=[1, 2, 3]), model, np.array([[1.0, 2, 3]]))
 
 
@@ -205,113 +152,32 @@ def test_the_token_is_asked_for(model, images):
     wrong = ("secret", "Bearer secreT", "Bearer ", "Bearer sécret".encode())
     for header in ({}, *({"authorization": value} for value in wrong)):
         assert "token" in refusal(client.post("/predict", **body, headers=header), 401)
-        refusal(client.get("/metrics", headers=header), 401)
     good = {"authorization": "Bearer secret"}
     assert client.post("/predict", **body, headers=good).status_code == 200
-    assert client.get("/metrics", headers=good).status_code == 200
-    assert client.get("/health").status_code == 200
+    for host in ("127.0.0.1", "behind.a.proxy"):  # which names the service as its clients do
+        assert client.get("/health", headers={"host": host}).status_code == 200
     assert client.get("/openapi.json").status_code == 200
 
 
-def asked_by(app, host, path="/health"):
-    return TestClient(app, HERE).get(path, headers={"host": host})
+def test_without_a_token_only_names_of_this_machine_are_answered(model):
+    client = TestClient(prediction_app(Predictor(model, (8, 8)), wait=0), HERE)
+    for host in ("127.0.0.1:8000", "localhost:1", "LOCALHOST", "[::1]:8000"):
+        assert client.get("/health", headers={"host": host}).status_code == 200, host
+    for path in ("/health", "/openapi.json", "/predict"):
+        for host in ("rebound.example:8000", "[x]", "[::1", "", "a b", "evil@127.0.0.1", "[1:2]"):
+            assert client.get(path, headers={"host": host}).status_code == 400, host
 
 
-def test_without_a_token_only_addresses_and_the_given_name_are_answered(model):
-    predictor = Predictor(model, (8, 8))
-    app = prediction_app(predictor, host="Box.local", wait=0)
-    for host in (
-        "127.0.0.1:8000",
-        "localhost:1",
-        "LOCALHOST",
-        "[::1]:8000",
-        "10.0.0.7",
-        "box.local",
-    ):
-        assert asked_by(app, host).status_code == 200, host
-    for path in ("/health", "/metrics", "/openapi.json", "/predict"):
-        words = refusal(asked_by(app, "rebound.example:8000", path), 421)
-        assert "rebound.example" in words and "--token" in words
-    for host in ("[x]", "[::1", "", "a b", "evil@127.0.0.1", "127.0.0.1:x", "127.0.0.1/x", "[1:2]"):
-        for path in ("/health", "/health/"):
-            assert "Host" in refusal(asked_by(app, host, path), 400)
-    guarded = prediction_app(predictor, token="secret", wait=0)
-    assert asked_by(guarded, "any.example").status_code == 200
-    refusal(asked_by(guarded, "[x]", "/health/"), 400)
-
-
-def test_an_empty_npy_file_of_huge_shape_is_refused(client):
-    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({2**62}, 0), }}\n".encode()
-    body = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
-    assert "send it whole" in refusal(client.post("/predict", content=body, headers=NPY), 400)
-
-
-def test_all_bodies_together_are_bounded(model, images, monkeypatch):
-    httpx = pytest.importorskip("httpx")
-    monkeypatch.setattr("kscn.web.serving._TOGETHER", 0)  # so that four of them fit
-    app = prediction_app(Predictor(model, (8, 8)), most_bytes=100_000, wait=0)
-    body, gate = npy(images[:1]), asyncio.Event()
-
-    async def ask():
-        async def slow():
-            yield b"x" * 99_000
-            await gate.wait()
-
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url=HERE, headers=NPY) as client:
-            others = [asyncio.create_task(client.post("/predict", content=slow())) for _ in "1234"]
-            await asyncio.sleep(0.1)
-            turned_away = await client.post("/predict", content=body * 30)
-            fits = await client.post("/predict", content=body)
-            gate.set()
-            await asyncio.gather(*others)
-            return turned_away, fits, await client.post("/predict", content=body)
-
-    turned_away, fits, later = asyncio.run(ask())
-    assert "too many" in refusal(turned_away, 503)
-    assert fits.status_code == 200 and later.status_code == 200
-
-
-def test_answers_for_many_samples_are_computed_in_blocks(model, images, monkeypatch):
+def test_answers_for_many_samples_are_computed_in_blocks(model, images):
     whole = Predictor(model, (8, 8))(images)
-    monkeypatch.setattr("kscn.web.predicting._AT_ONCE", 4 * 50)
-    rows = []
-    real = model.residuals
-    monkeypatch.setattr(model, "residuals", lambda x: rows.append(len(x)) or real(x))
-    for column, expected in zip(Predictor(model, (8, 8))(images), whole, strict=True):
+    blocks = Predictor(model, (8, 8), at_once=4 * 50)(images)
+    for column, expected in zip(blocks, whole, strict=True):
         np.testing.assert_allclose(column, expected, rtol=1e-5, atol=1e-9)
-    assert rows == [50, 50, 20]
-
-
-def test_a_client_that_asks_too_often_is_slowed_down(model, images):
-    client = TestClient(prediction_app(Predictor(model, (8, 8)), rate=3, wait=0), HERE)
-    answers = [client.post("/predict", json=images[:1].tolist()) for _ in range(12)]
-    statuses = [answer.status_code for answer in answers]
-    assert statuses[:3] == [200, 200, 200] and 429 in statuses
-    slowed = answers[statuses.index(429)]
-    assert "3 requests per second" in refusal(slowed, 429)
-    assert int(slowed.headers["retry-after"]) >= 1
-    assert client.get("/health").status_code == 200  # whoever watches it is never slowed down
 
 
 def test_health_says_what_is_served(client):
     about = client.get("/health").json()
     assert about == {"status": "ok", "model": "KSubspaces", "clusters": 4, "shape": [8, 8]}
-
-
-def test_metrics_count_requests_by_status(model, images):
-    client = TestClient(prediction_app(Predictor(model, (8, 8)), wait=0), HERE)
-    client.post("/predict", json=images[:5].tolist())
-    client.post("/predict", json=[1])
-    client.get("/a/secret/path")
-    text = client.get("/metrics").text
-    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
-    assert lines['kscn_requests_total{path="/predict",status="200"}'] == "1.0"
-    assert lines['kscn_requests_total{path="/predict",status="422"}'] == "1.0"
-    assert lines['kscn_requests_total{path="other",status="404"}'] == "1.0"
-    assert lines["kscn_samples_total"] == "5.0" and lines["kscn_batches_total"] == "1.0"
-    assert lines['kscn_request_seconds_bucket{le="+Inf"}'] == lines["kscn_request_seconds_count"]
-    assert "secret" not in text
 
 
 def test_many_at_once_all_get_their_own_answer(model, images):
@@ -324,16 +190,13 @@ def test_many_at_once_all_get_their_own_answer(model, images):
         async with httpx.AsyncClient(transport=transport, base_url=HERE) as client:
             bodies = [images[i : i + 1 + i % 3].tolist() for i in range(60)]
             bodies[10] = np.full((1, 8, 8), 1e300).tolist()  # must not spoil its neighbours
-            answers = await asyncio.gather(*(client.post("/predict", json=b) for b in bodies))
-            return answers, (await client.get("/metrics")).text
+            return await asyncio.gather(*(client.post("/predict", json=b) for b in bodies))
 
-    answers, text = asyncio.run(ask())
+    answers = asyncio.run(ask())
     assert answers[10].status_code == 422
     for i, answer in enumerate(answers):
         if i != 10:
             assert columns(answer)[0].tolist() == expected[i : i + 1 + i % 3].tolist()
-    batches = float(text.split("kscn_batches_total ")[-1].split()[0])
-    assert batches < 20  # 60 requests, computed together
 
 
 def test_the_description_names_every_way_to_send_samples(client):
@@ -343,5 +206,5 @@ def test_the_description_names_every_way_to_send_samples(client):
         "application/json", "application/octet-stream", "image/png", "image/jpeg",
         "multipart/form-data",
     }  # fmt: skip
-    assert {"200", "400", "401", "413", "422", "429"} <= set(post["responses"])
+    assert {"200", "400", "401", "413", "422"} <= set(post["responses"])
     assert json.dumps(described).count("ValidationError") == 0

@@ -100,10 +100,10 @@ def cache_command(clear: bool) -> None:
         terminal.say(f"no embeddings in {cache.place()}")
         return
     rows = [
-        [entry.name, entry.sha256[:12], f"{entry.images:,}", f"{entry.bytes / 1e6:,.1f}"]
-        for entry in entries
+        [name, sha256[:12], f"{images:,}", f"{size / 1e6:,.1f}"]
+        for name, sha256, images, size in entries
     ]
-    total = sum(entry.bytes for entry in entries)
+    total = sum(size for *_, size in entries)
     terminal.say(
         *table(["encoder", "sha256", "images", "MB"], rows, indent=""),
         f"{total / 1e6:,.1f} MB of at most {cache.limit() / 1e6:,.0f} in {cache.place()}; "

@@ -17,7 +17,7 @@ from kscn.runs.opened import open_data, say_left_out
 @click.option(
     "--encoder",
     required=True,
-    help="An .onnx file, or timm:NAME, open_clip:NAME/WEIGHTS or torchvision:NAME.",
+    help="An .onnx file, or timm:NAME.",
 )
 @options.output("The .npy file to write: float32, one row per image.", required=True)
 @options.device
@@ -32,7 +32,7 @@ def command(
 
     Rows are in the order of the files' names. `kscn fit --encoder` does the same on its way; this
     is for other programs. How images are prepared stands in a .toml file beside the .onnx file, or
-    comes from the library.
+    comes from timm.
     """
     if output.suffix.lower() != ".npy":
         raise InputError(f"{output} should end in .npy; that is what is written.")

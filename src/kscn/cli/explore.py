@@ -44,13 +44,11 @@ def command(run: Path, data: str | None, port: int, encoder: str | None, show: b
     token = secrets.token_urlsafe(24)
     listening = server.bind("127.0.0.1", port)
     address = f"{server.address(listening)}{page_path(token)}?token={token}"
-
-    def ready() -> None:
-        click.echo(f"exploring {run} at {address} ; Ctrl-C ends it")
-        if show:
-            click.launch(address)
-
+    app = explorer_app(explorer, token)
+    click.echo(f"exploring {run} at {address} ; Ctrl-C ends it")
+    if show:
+        click.launch(address)
     try:
-        server.run(explorer_app(explorer, token), listening, ready)
+        server.run(app, listening)
     finally:
         explorer.close()

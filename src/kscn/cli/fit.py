@@ -106,8 +106,7 @@ Job = tuple[Any, Choice, dict[str, Any]]
 @options.skip_broken
 @click.option(
     "--encoder",
-    help="best: a pretrained network that images go through first, an .onnx file or timm:NAME, "
-    "open_clip:NAME/WEIGHTS, torchvision:NAME.",
+    help="best: a pretrained network that images go through first, an .onnx file or timm:NAME.",
 )
 @click.option("--copy-encoder", is_flag=True, help="Keep a copy of the .onnx file in the run.")
 @click.option("--overwrite", is_flag=True, help="Replace the run in the output directory.")

@@ -5,13 +5,10 @@ from pathlib import Path
 import click
 
 from kscn.cli import options
-from kscn.cli.terminal import complain
 from kscn.errors import InputError
 from kscn.extras import require
 from kscn.runs.directory import read_run
 from kscn.runs.opened import open_model
-
-_LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 @click.command("serve", short_help="Answer POST /predict with the model of a run.")
@@ -26,19 +23,7 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
     help="Ask every request for it, as Authorization: Bearer TOKEN.",
 )
 @click.option(
-    "--rate",
-    type=click.FloatRange(min=0),
-    default=200,
-    help="Requests per second that one client may send; 0 for no limit.",
-)
-@click.option(
     "--max-mb", type=options.POSITIVE, default=16, help="The largest body of a request, in MiB."
-)
-@click.option(
-    "--max-wait",
-    type=click.FloatRange(0, 1000),
-    default=3,
-    help="Milliseconds that a request waits for others to be computed with.",
 )
 @click.option(
     "--white",
@@ -52,9 +37,7 @@ def command(
     host: str,
     port: int,
     token: str | None,
-    rate: float,
     max_mb: float,
-    max_wait: float,
     white: float | None,
     encoder: str | None,
 ) -> None:
@@ -63,8 +46,8 @@ def command(
     POST /predict takes JSON ({"samples": [...]}), a .npy file (application/octet-stream), or PNG
     and JPEG images (as the body, or as files of a form; of any size where the run has an encoder or
     a --size), and answers with the label, its probability and the residual of every sample. GET
-    /health, /metrics and /openapi.json tell the rest. Without a token it answers only requests that
-    name it by address, as localhost, or by --host. Ctrl-C ends it.
+    /health and /openapi.json tell the rest. It listens on this machine only; anywhere else it needs
+    a token, and belongs behind a proxy. Ctrl-C ends it.
     """
     opened = read_run(run)
     _ = opened.model  # says why there is none, before anything heavy is imported
@@ -75,29 +58,25 @@ def command(
     from kscn.runtime.device import chosen
     from kscn.web import server
     from kscn.web.predicting import Predictor
-    from kscn.web.serving import MEGABYTE, prediction_app
+    from kscn.web.serving import LOCAL, MEGABYTE, prediction_app
 
+    if token is None and host not in LOCAL:
+        raise InputError(
+            f"with --host {host}, anybody who reaches the port is served; set --token, or leave "
+            "--host out to listen on this machine only."
+        )
     chosen(device)  # which is refused before anybody is served
     model = open_model(opened, encoder, device)
     shape = tuple(opened.config["data"]["shape"])
     predictor = Predictor(model, shape, white, opened.preparation())
-    app = prediction_app(
-        predictor,
-        token=token,
-        host=host,
-        rate=rate,
-        most_bytes=int(max_mb * MEGABYTE),
-        wait=max_wait / 1000,
-    )
+    app = prediction_app(predictor, token=token, most_bytes=int(max_mb * MEGABYTE))
     listening = server.bind(host, port)
-    if host not in _LOCAL and token is None:
-        complain("warning: anybody who reaches this port is served; set --token")
     address = server.address(listening)
-    told = f"serving {run} at {address} (POST {address}/predict); Ctrl-C ends it"
-    server.run(app, listening, lambda: click.echo(told))
+    click.echo(f"serving {run} at {address} (POST {address}/predict); Ctrl-C ends it")
+    server.run(app, listening)
 
 
 def require_web() -> None:
     """Say how to install what the web commands need, if it is not there."""
-    for module in ("fastapi", "uvicorn", "python_multipart", "prometheus_client", "PIL"):
+    for module in ("fastapi", "uvicorn", "python_multipart", "PIL"):
         require(module, "serve", "this")

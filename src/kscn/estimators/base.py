@@ -27,7 +27,6 @@ from kscn.constraints import Integer, parameter
 from kscn.data import Source
 from kscn.estimators import saving
 from kscn.model import SubspaceModel
-from kscn.modelfile import ModelFile
 from kscn.nn import InputScaling, network
 from kscn.runtime.group import Group
 from kscn.stages import validation as check
@@ -123,11 +122,6 @@ class SubspaceClusterer(
     def _n_features_out(self) -> int:
         return self.subspaces_.shape[1]
 
-    @property
-    def _input_shape(self) -> tuple[int, ...]:
-        """Shape of one sample as the model takes it."""
-        return self.model_.shape
-
     def _part(self, name: str) -> Any:
         """A part of the model, for the attributes that show them."""
         found = getattr(self.model_, name) if "model_" in vars(self) else None
@@ -220,15 +214,6 @@ class SubspaceClusterer(
         """
         check_is_fitted(self, "subspaces_")
         saving.write(self, path)
-
-    def _facts(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
-        """What a model file holds beside the model: plain values and arrays."""
-        return {}, {}
-
-    @classmethod
-    def _from_facts(cls, model: ModelFile, built: SubspaceModel) -> dict[str, Any]:
-        """The attributes that a fit would have set, from what `_facts` said; ValueError if none."""
-        return {}
 
     def _flat_params(self) -> dict[str, Any]:
         """All settings by name, as model files and runs hold them."""

@@ -17,8 +17,8 @@ from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators import presets
 from kscn.estimators.base import SubspaceClusterer
-from kscn.estimators.presets.derive import AUTO, OPEN, check_settings
-from kscn.estimators.presets.derive import settings as derived
+from kscn.estimators.defaults import AUTO, OPEN, check_settings
+from kscn.estimators.defaults import settings as derived
 from kscn.estimators.saving import of_the_file
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 # Settings without a parameter of their own.
 SELDOM_SET = (
     "trim", "autoencoder_params", "latent", "latent_dim", "loss", "temperature", "balance",
-    "init_dim", "n_init", "tol", "schedule", "update_every", "pretrained",
+    "init_dim", "n_init", "tol", "schedule", "pretrained",
 )  # fmt: skip
 # Settings that may be networks, functions or arrays; of the network, the file holds what it is.
 NOT_SAVED = {"autoencoder", "autoencoder_params", "augment", "init"}
@@ -64,8 +64,9 @@ class KSCN(SubspaceClusterer):
     n_clusters : int, default=8
         Number of subspaces.
     preset : str, default="tuned"
-        Where the values of settings that are "auto" come from: "tuned", "paper" or the path of a
-        .toml file. See also `from_preset`.
+        Where the values of settings that are "auto" come from: "tuned" or "paper", which has what
+        the paper states. Its start is k-means on the latents; that from DSC-Net, which the paper
+        has too, is `init=kscn_paper.rivals.self_expression.dsc_start`.
     subspace_dim : int or sequence of int, default="auto"
         Their dimension in the latent space.
     update : {"svd", "grassmann"}, default="svd"
@@ -139,8 +140,6 @@ class KSCN(SubspaceClusterer):
         Stop when no more than this share of samples changed cluster in an epoch.
     schedule : {"constant", "one-cycle"}
         Of the learning rate over each stage.
-    update_every : int or None
-        Mini-batches between Grassmann steps; None steps once per epoch.
     pretrained : path
         A saved KSCN model whose autoencoder to begin with; `pretrain_epochs` more follow (0 for
         none).
@@ -179,7 +178,7 @@ class KSCN(SubspaceClusterer):
     (300,)
     """
 
-    preset: str | os.PathLike[str] = presets.DEFAULT
+    preset: str = presets.DEFAULT
     subspace_dim: int | Sequence[int] | str = AUTO
     update: str = parameter("svd", "grassmann")
     weight: float | str = AUTO
@@ -207,34 +206,23 @@ class KSCN(SubspaceClusterer):
         return cls(n_clusters, settings=seldom or None, **settings)
 
     @classmethod
-    def from_preset(
-        cls, preset: str, n_clusters: int = 8, *, dataset: str | None = None, **parameters: Any
-    ) -> Self:
+    def from_preset(cls, preset: str, n_clusters: int = 8, **parameters: Any) -> Self:
         """A `KSCN` with the settings of a preset, below those that are given by name.
 
         Parameters
         ----------
-        preset : str
-            "tuned", "paper" or the path of a .toml file.
+        preset : {"tuned", "paper"}
         n_clusters : int, default=8
             Number of subspaces.
-        dataset : str, optional
-            A data set that the preset has a section for, such as "fashion-mnist"; else samples
-            have the section for images or vectors like them.
         **parameters
             As `from_settings` takes them; they count more than the preset.
 
         Examples
         --------
         >>> from kscn import KSCN
-        >>> KSCN.from_preset("paper", n_clusters=10, dataset="fashion-mnist").subspace_dim
-        11
+        >>> KSCN.from_preset("paper", n_clusters=10).preset
+        'paper'
         """
-        if dataset is not None:
-            method = presets.method_of(parameters.get("update"))
-            parameters = presets.of_dataset(preset, method, dataset) | parameters
-        else:
-            presets.read(preset)  # a faulty one is refused here and not by the fit
         return cls.from_settings(n_clusters, preset=preset, **parameters)
 
     # Fitting ------------------------------------------------------------------------------------

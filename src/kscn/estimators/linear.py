@@ -186,10 +186,9 @@ class KSubspaces(SubspaceClusterer):
         self.model_ = SubspaceModel((self.n_features_in_,))
         self.model_.set_subspaces(found, blocks.shift)
         self.spectra_ = sums.spectra().cpu().numpy()
-        self.cluster_weights_ = sums.weight.cpu().numpy()
         dims = self.subspace_dims_
         inside = np.take_along_axis(np.cumsum(self.spectra_, axis=1), dims[:, None] - 1, axis=1)
-        freedom = (self.cluster_weights_ * (self.n_features_in_ - dims)).sum()
+        freedom = (sums.weight.cpu().numpy() * (self.n_features_in_ - dims)).sum()
         outside = (self.spectra_.sum(axis=1) - inside[:, 0]).sum()
         self.noise_variance_ = float(outside / max(freedom, 1e-300))
         self.model_.temperature = self._temperature()
@@ -227,14 +226,12 @@ class KSubspaces(SubspaceClusterer):
     # Model files --------------------------------------------------------------------------------
 
     def _facts(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
-        return {}, {"spectra": self.spectra_, "cluster_weights": self.cluster_weights_}
+        return {}, {"spectra": self.spectra_}
 
     @classmethod
     def _from_facts(cls, model: ModelFile, built: SubspaceModel) -> dict[str, Any]:
-        k, d, _ = built.bases.shape
-        for name, shape in {"spectra": (k, d), "cluster_weights": (k,)}.items():
-            check_array(name, model.tensors[name], shape)
-        return {f"{name}_": model.tensors[name] for name in ("spectra", "cluster_weights")}
+        check_array("spectra", model.tensors["spectra"], built.bases.shape[:2])
+        return {"spectra_": model.tensors["spectra"]}
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

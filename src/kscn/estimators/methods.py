@@ -1,21 +1,25 @@
 """The methods of kscn by their names, as the command line and run directories call them."""
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
 from kscn.errors import InputError, reason
-from kscn.estimators import presets
+from kscn.modelparts import plain
 
+# The method decides how subspaces are updated.
+UPDATES: dict[str, dict[str, Any]] = {
+    "kscn-s": {"update": "svd"},
+    "kscn-g": {"update": "grassmann"},
+}
 BEST, LINEAR = "best", "k-subspaces"
-NAMES = (*presets.METHODS, BEST, LINEAR)
+NAMES = (*UPDATES, BEST, LINEAR)
 # What fits data of any kind when no method is named.
 DEFAULT = BEST
 
 
 def has_presets(method: str) -> bool:
     """Whether a preset gives the parameters of a method."""
-    return method in presets.METHODS
+    return method in UPDATES
 
 
 def make(method: str, n_clusters: int, **parameters: Any) -> Any:
@@ -23,7 +27,7 @@ def make(method: str, n_clusters: int, **parameters: Any) -> Any:
     if has_presets(method):
         from kscn.estimators.deep import KSCN
 
-        return KSCN.from_settings(n_clusters, **presets.METHODS[method] | parameters)
+        return KSCN.from_settings(n_clusters, **UPDATES[method] | parameters)
     if method == LINEAR:
         from kscn.estimators.linear import KSubspaces
 
@@ -61,20 +65,20 @@ def configured(
     Methods that have presets need one; `shape` is that of one sample.
     """
     if has_presets(method):
-        from kscn.estimators.presets import derive
+        from kscn.estimators import defaults
 
-        given = parameters | presets.METHODS[method]
+        given = parameters | UPDATES[method]
         given |= {"n_clusters": n_clusters, "preset": preset}
-        parameters |= derive.settings(given, shape, n_samples)
+        parameters |= defaults.settings(given, shape, n_samples)
     return make(method, n_clusters, **parameters)
 
 
 def repeated(method: str, recorded: dict[str, Any]) -> Any:
     """An estimator with the `settings` of another one, of which a run leaves out what was None."""
     if has_presets(method):
-        from kscn.estimators.presets import derive
+        from kscn.estimators import defaults
 
-        recorded = derive.OPEN | {k: v for k, v in recorded.items() if k != "preset"}
+        recorded = defaults.OPEN | {k: v for k, v in recorded.items() if k != "preset"}
     return make(method, **recorded)
 
 
@@ -87,32 +91,8 @@ def settings(model: Any) -> dict[str, Any]:
     return {k: _plain(value) for k, value in flat.items() if k not in ("callbacks", "preset")}
 
 
-def defaults(model: Any) -> dict[str, Any]:
-    """What each parameter of an estimator is when nobody sets it, as plain values."""
-    parameters = model.get_params()
-    found = {}
-    for name in parameters:
-        owner, _, own = name.rpartition("__")  # `features__epochs` belongs to `features`
-        signature = inspect.signature(type(parameters[owner] if owner else model))
-        default = getattr(signature.parameters.get(own), "default", inspect.Parameter.empty)
-        if default is not inspect.Parameter.empty:
-            found[name] = _plain(default)
-    found.pop("settings", None)
-    if hasattr(type(model), "from_preset"):  # whose own defaults depend on the data
-        from kscn.estimators.deep import SELDOM_SET
-        from kscn.estimators.presets import derive
-
-        found |= dict.fromkeys(SELDOM_SET) | derive.OPEN
-    return found
-
-
 def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):  # numpy's scalars and arrays
-        value = value.tolist()
-    if value is None or isinstance(value, bool | int | float | str):
+    value = plain(value)
+    if value is None or isinstance(value, bool | int | float | str | list | dict):
         return value
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
     return type(value).__name__  # not repr, which may hold an address that changes every time

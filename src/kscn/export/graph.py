@@ -23,7 +23,7 @@ class Components(nn.Module):
         d = features.n_features_in_  # the map's own rows are filled up with zeros
         self.register_buffer("shift", features._shift[:d].double())
         self.register_buffer("matrix", features._matrix[:, :d].T.double().contiguous())  # (d, k)
-        self.unit_norm, self.last = features._params_of_fit["unit_norm"], features._last
+        self.unit_norm, self.last = features.unit_norm, features._last
 
     def forward(self, samples: Tensor) -> Tensor:
         """Components (n, k) of samples (n, *shape)."""
@@ -105,7 +105,7 @@ def _features(model: Any) -> nn.Module:
 def _module(step: FeatureMap) -> nn.Module:
     """One step of features as a module."""
     if isinstance(step, ScaledFeatures):
-        return step.module()
+        return step.module_
     if isinstance(step, VotedFeatures):
         return step.votes_
     assert isinstance(step, PCAFeatures)

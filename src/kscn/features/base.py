@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
+from typing import Any, ClassVar, Self, TypeGuard
 
 import numpy as np
 import torch
@@ -23,24 +22,13 @@ from kscn.constraints import Alternative, check_table
 from kscn.data import Source, as_source
 from kscn.data.source import OnDevice
 from kscn.errors import InputError, ModelFileError, reason
+from kscn.modelparts import shape_of
 from kscn.nn.scaling import check_finite
-
-if TYPE_CHECKING:
-    from typing import Self
 
 __all__ = ["FeatureMap", "FeatureSource", "blocks", "check_finite", "working_dtype"]
 
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of reading features."""
-
-    # Numbers that are read or written at once, and rows at most.
-    block_numbers: int = 2**22
-    most_rows: int = 1024
-
-
-RULES = Rules()
+# Numbers that are read or written at once, and rows at most.
+_NUMBERS, _MOST_ROWS = 2**22, 1024
 
 
 class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -57,33 +45,34 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     device = torch.device("cpu")
     sample_shape_: tuple[int, ...]
     _n_features_out: int
-    # What is set after a fit changes nothing of what was fitted.
-    _params_of_fit: dict[str, Any]
     _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {}
 
-    @abstractmethod
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn what the features need to know about the samples X; `y` is not looked at."""
+        raise NotImplementedError(f"{type(self).__name__} is made of what was fitted before.")
 
     @abstractmethod
     def _apply(self, samples: Tensor) -> Tensor:
         """Features (b, d) of samples that are on the device, each independent of the others."""
 
-    @abstractmethod
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """A fitted map as settings that fit into JSON, and arrays."""
+        config = {"params": self.get_params(deep=False), "shape": list(self.sample_shape_)}
+        return config, self._arrays()
+
+    def _arrays(self) -> dict[str, NDArray]:
+        """What was learnt from samples besides their shape."""
+        return {}
 
     @abstractmethod
-    def _restore(self, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> None:
-        """Become the map that `state` described; any of Python's errors says that it does not."""
+    def _restore(self, arrays: Mapping[str, NDArray]) -> object:
+        """Become the map of these `_arrays`; any of Python's errors says that there is none."""
 
     @classmethod
     def from_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
         """The fitted map that `state` described, or one sentence on why it describes none."""
         try:
-            features = cls(**config.get("params", {}))
-            features._check_params()
-            features._restore(config, arrays)
+            return cls._of_state(config, arrays)
         except ModelFileError:  # a step of a chain has said what is wrong with it
             raise
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -91,6 +80,13 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
                 f"The model file does not describe a {cls.__name__} ({reason(error)}); save the "
                 "model again."
             ) from error
+
+    @classmethod
+    def _of_state(cls, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Self:
+        features = cls(**config["params"])
+        features._check_params()
+        features.sample_shape_ = shape_of(config, "shape")
+        features._restore(arrays)
         return features
 
     def transform(self, X: Any) -> NDArray:
@@ -173,7 +169,7 @@ class FeatureSource(OnDevice):
         self._features = features
         self._samples = samples
         width = max(features.n_features_in_, features._n_features_out)
-        self._rows_at_once = max(1, min(RULES.most_rows, RULES.block_numbers // width))
+        self._rows_at_once = max(1, min(_MOST_ROWS, _NUMBERS // width))
         name = f"the features of {samples.name}"
         super().__init__(name, len(samples), (features._n_features_out,), features._dtype)
         self.device = features.device

@@ -15,7 +15,6 @@ because a wavelet is negligible at most frequencies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -23,18 +22,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.fft import fft, fft2
 
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the filters."""
-
-    # As the field's filters are normalised by it; the exact one would change features by 1e-4.
-    pi: float = 3.1415
-    periods: int = 2  # a filter is made periodic by adding copies up to so many periods away
-    negligible: float = 1e-6  # share of a matrix's largest entry below which others are left out
-
-
-RULES = Rules()
+# As the field's filters are normalised by it; the exact one would change features by 1e-4.
+_PI = 3.1415
+_PERIODS = 2  # a filter is made periodic by adding copies up to so many periods away
+_NEGLIGIBLE = 1e-6  # share of a matrix's largest entry below which others are left out
 
 
 def wavelets(shape: tuple[int, int], scale: int, angles: int) -> NDArray:
@@ -60,9 +51,9 @@ def low_pass(size: int, J: int) -> NDArray:
     The Gaussian in two dimensions is the product of those along its axes.
     """
     sigma = 0.8 * 2 ** (J - 1)
-    pixels = np.arange(-RULES.periods * size, (RULES.periods + 1) * size)
+    pixels = np.arange(-_PERIODS * size, (_PERIODS + 1) * size)
     copies = np.exp(-(pixels**2) / (2 * sigma**2)).reshape(-1, size)
-    return fft(copies.sum(axis=0)).real / np.sqrt(2 * RULES.pi * sigma**2)
+    return fft(copies.sum(axis=0)).real / np.sqrt(2 * _PI * sigma**2)
 
 
 def lower_resolution(spectra: NDArray, level: int, axes: int = 1) -> NDArray:
@@ -82,15 +73,15 @@ def _gabor(
 ) -> NDArray:
     """exp(i frequency v) under a Gaussian envelope, v along `angle`, periodic; (height, width)."""
     height, width = shape
-    y = np.arange(-RULES.periods * height, (RULES.periods + 1) * height)[:, None]
-    x = np.arange(-RULES.periods * width, (RULES.periods + 1) * width)
+    y = np.arange(-_PERIODS * height, (_PERIODS + 1) * height)[:, None]
+    x = np.arange(-_PERIODS * width, (_PERIODS + 1) * width)
     along = y * np.cos(angle) + x * np.sin(angle)
     across = x * np.cos(angle) - y * np.sin(angle)
     envelope = np.exp(-(along**2 + (slant * across) ** 2) / (2 * sigma**2))
     wave = envelope * np.exp(1j * frequency * along)
-    copies = 2 * RULES.periods + 1
+    copies = 2 * _PERIODS + 1
     wave = wave.reshape(copies, height, copies, width).sum(axis=(0, 2))
-    return wave * slant / (2 * RULES.pi * sigma**2)
+    return wave * slant / (2 * _PI * sigma**2)
 
 
 def trigonometric_basis(size: int) -> NDArray:
@@ -112,7 +103,7 @@ def filter_matrix(spectrum: NDArray, factor: int) -> sparse.csr_array:
     filtered = into * (spectrum.reshape(-1, 1) / factor)  # each frequency by its own number
     whole = back @ (_aliases(height, width, factor) @ filtered)
     parts = sparse.vstack([whole.real, whole.imag], format="csr")
-    parts.data[np.abs(parts.data) < RULES.negligible * np.abs(parts.data).max(initial=0)] = 0
+    parts.data[np.abs(parts.data) < _NEGLIGIBLE * np.abs(parts.data).max(initial=0)] = 0
     parts.eliminate_zeros()
     return parts
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -16,28 +15,17 @@ from torch import Tensor, nn
 from kscn.constraints import Alternative, Integer
 from kscn.errors import InputError
 from kscn.features.base import FeatureMap
-from kscn.features.pca import COMPONENTS
+from kscn.features.pca import MOST_FEATURES, ROWS
 from kscn.features.scattering import Scattering2D, maps_of
-from kscn.modelparts import check_array, integer, shape_of
+from kscn.modelparts import check_array
 from kscn.nn.scaling import InputScaling
 
-if TYPE_CHECKING:
-    from typing import Self
-
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the maps."""
-
-    # Maps weaker than this share of an image's strongest are mostly rounding; they stay weak.
-    faint: float = 1e-5
-    # Squared distances below this share of the farthest asked count as none: a member of the sample
-    # outweighs all others on the question of itself.
-    no_distance: float = 1e-4
-    most_clusters: int = 2**16  # in a file that is read
-
-
-RULES = Rules()
+# Maps weaker than this share of an image's strongest are mostly rounding; they stay weak.
+_FAINT = 1e-5
+# Squared distances below this share of the farthest asked count as none: a member of the sample
+# outweighs all others on the question of itself.
+_NO_DISTANCE = 1e-4
+_MOST_CLUSTERS = 2**16  # in a file that is read
 
 
 class ScaledFeatures(FeatureMap):
@@ -54,9 +42,10 @@ class ScaledFeatures(FeatureMap):
     Attributes
     ----------
     scaling_ : InputScaling
+    module_ : torch.nn.Module
+        From samples (n, d) to features.
     """
 
-    scaling_: InputScaling
     _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {
         "largest_side": (Integer(8), None)
     }
@@ -77,45 +66,37 @@ class ScaledFeatures(FeatureMap):
 
     def _prepare(self, scaling: InputScaling) -> Self:
         self.scaling_ = scaling.to(self.device)
-        self._params_of_fit = self.get_params()
         shape, block = self.sample_shape_, 1
         if self.largest_side is not None and len(shape) > 1:
             block = _block_side(shape, self.largest_side)
         self._n_features_out = self.n_features_in_
-        self._module: nn.Module = self.scaling_
+        self.module_: nn.Module = self.scaling_
         if block > 1:
             images = (math.prod(shape[:-2]), *shape[-2:])
             means = nn.AvgPool2d(block, ceil_mode=True, count_include_pad=False)
-            self._module = nn.Sequential(
+            self.module_ = nn.Sequential(
                 self.scaling_, nn.Unflatten(1, images), means, nn.Flatten()
             )
             self._n_features_out = math.prod((*shape[:-2], *_reduced(shape, block)))
         return self
-
-    def module(self) -> nn.Module:
-        """What leads from samples (n, d) to features, as a module."""
-        return self._module
 
     def _input_dtype(self, stored: np.dtype) -> np.dtype:
         # Integers too are scaled in float64, whatever their size.
         return np.dtype("f4" if stored.kind == "f" and stored.itemsize <= 4 else "f8")
 
     def _apply(self, samples: Tensor) -> Tensor:
-        return self._module(samples.reshape(len(samples), -1))
+        return self.module_(samples.reshape(len(samples), -1))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
 
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
-        """Settings and the shape of samples; shift and factor."""
-        arrays = {name: tensor.cpu().numpy() for name, tensor in self.scaling_.state_dict().items()}
-        return {"params": self._params_of_fit, "shape": list(self.sample_shape_)}, arrays
+    def _arrays(self) -> dict[str, NDArray]:
+        return {name: tensor.cpu().numpy() for name, tensor in self.scaling_.state_dict().items()}
 
-    def _restore(self, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> None:
-        self.sample_shape_ = shape_of(config, "shape")
-        self._prepare(InputScaling.of_file(arrays, self.n_features_in_))
+    def _restore(self, arrays: Mapping[str, NDArray]) -> Self:
+        return self._prepare(InputScaling.of_file(arrays, self.n_features_in_))
 
 
 class ScatteringFeatures(FeatureMap):
@@ -132,8 +113,6 @@ class ScatteringFeatures(FeatureMap):
         where there would be more features than `PCAFeatures` takes: 5 for colours of 64 x 64.
     L : int
         Number of angles.
-    normalise : "map-max" or None
-        Divide each map of each image by the largest absolute value in it, or leave it.
     largest_side : int, optional
         Images with a longer side are first made smaller, by the mean over square blocks of pixels:
         the time per image grows much faster than its area.
@@ -146,32 +125,23 @@ class ScatteringFeatures(FeatureMap):
         The transform in use.
     """
 
-    J_: int
     _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {
         "J": ("auto", Integer(1)),
         "L": (Integer(1),),
-        "normalise": ("map-max", None),
         "largest_side": (Integer(8), None),
     }
 
-    def __init__(
-        self,
-        J: int | str = "auto",
-        L: int = 8,
-        normalise: str | None = "map-max",
-        largest_side: int | None = None,
-    ) -> None:
+    def __init__(self, J: int | str = "auto", L: int = 8, largest_side: int | None = None) -> None:
         self.J = J
         self.L = L
-        self.normalise = normalise
         self.largest_side = largest_side
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Prepare the filters for images X, (n, h, w) or (n, channels, h, w)."""
         self._open(X, reset=True)
-        return self._prepare()
+        return self._restore({})
 
-    def _prepare(self) -> Self:
+    def _restore(self, arrays: Mapping[str, NDArray]) -> Self:
         shape = self.sample_shape_
         if len(shape) not in (2, 3):
             raise InputError(
@@ -185,11 +155,10 @@ class ScatteringFeatures(FeatureMap):
             self._fit_size(max(2 if side >= 8 else 1, round(math.log2(side / 4))))
             # Fewer and larger pixels of the maps, where components of all would take too much
             # memory.
-            while self._n_features_out > COMPONENTS.most_features and side >= 2 ** (self.J_ + 1):
+            while self._n_features_out > MOST_FEATURES and side >= 2 ** (self.J_ + 1):
                 self._fit_size(self.J_ + 1)
         else:
             self._fit_size(int(self.J))
-        self._params_of_fit = self.get_params()
         self._scattering: Scattering2D | None = None
         return self
 
@@ -207,32 +176,20 @@ class ScatteringFeatures(FeatureMap):
     def scattering_(self) -> Scattering2D:
         """The transform in use, made when it is first needed: its filters take time and memory."""
         if self._scattering is None:
-            made = Scattering2D(self._padded, self.J_, self._params_of_fit["L"])
+            made = Scattering2D(self._padded, self.J_, self.L)
             self._scattering = made.to(self.device)
         return self._scattering
 
     def _apply(self, samples: Tensor) -> Tensor:
         y, x = np.subtract(self._padded, self._reduced).tolist()
-        images, exponents = _at_unit_scale(samples)
+        images = _at_unit_scale(samples)
         if self._block > 1:
             images = nn.functional.avg_pool2d(
                 images, self._block, ceil_mode=True, count_include_pad=False
             )
         images = nn.functional.pad(images, (x // 2, x - x // 2, y // 2, y - y // 2))
         maps = self.scattering_(images).flatten(-2)
-        if self._params_of_fit["normalise"]:
-            maps = _by_maximum(maps)  # whatever the scale of an image
-        else:
-            maps = _scaled_back(maps, exponents)
-        return maps.reshape(len(samples), -1)
-
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
-        """Settings and the shape of the images; there are no arrays."""
-        return {"params": self._params_of_fit, "shape": list(self.sample_shape_)}, {}
-
-    def _restore(self, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> None:
-        self.sample_shape_ = shape_of(config, "shape")
-        self._prepare()
+        return _by_maximum(maps).reshape(len(samples), -1)  # whatever the scale of an image
 
 
 def _block_side(shape: tuple[int, ...], largest_side: int) -> int:
@@ -246,32 +203,20 @@ def _reduced(shape: tuple[int, ...], block: int) -> tuple[int, ...]:
     return tuple(math.ceil(side / block) for side in shape[-2:])
 
 
-def _at_unit_scale(samples: Tensor) -> tuple[Tensor, Tensor]:
-    """Images in float32, each divided by a power of two, so that squares stay in range; and these.
+def _at_unit_scale(samples: Tensor) -> Tensor:
+    """Images in float32, each divided by a power of two, so that squares stay in range.
 
     The largest value of an image is then between 1/2 and 1, and no digit is lost.
     """
     exponents = torch.frexp(samples.flatten(1).abs().amax(dim=1)).exponent
     factors = torch.exp2(-exponents.double()).view(-1, *[1] * (samples.ndim - 1))
-    return (samples.double() * factors).float(), exponents
-
-
-def _scaled_back(maps: Tensor, exponents: Tensor) -> Tensor:
-    """Maps of images at unit scale as those of the images that were given."""
-    factors = torch.exp2(exponents.double()).view(-1, *[1] * (maps.ndim - 1))
-    maps = (maps.double() * factors).float()
-    if not maps.isfinite().all():
-        raise InputError(
-            f"X holds values around 1e{int(exponents.max()) * 0.30103:.0f}, beyond the range of "
-            "float32; divide all images by a constant first."
-        )
-    return maps
+    return (samples.double() * factors).float()
 
 
 def _by_maximum(maps: Tensor) -> Tensor:
     """Maps (n, ..., pixels), each divided by its largest absolute value; zeros stay zeros."""
     strongest = maps.abs().amax(dim=-1, keepdim=True)
-    faint = RULES.faint * strongest.flatten(1).amax(dim=1)
+    faint = _FAINT * strongest.flatten(1).amax(dim=1)
     faint = faint.clamp_min(torch.finfo(maps.dtype).tiny).view(-1, *[1] * (maps.ndim - 1))
     return maps / torch.maximum(strongest, faint)
 
@@ -303,7 +248,7 @@ class Votes(nn.Module):
         # Anew by differences: that of products has too few digits for what is near.
         apart = (z[:, None] - self.samples[index]).square().sum(dim=2)
         farthest = apart.max(dim=1, keepdim=True).values
-        least = RULES.no_distance * farthest + torch.finfo(z.dtype).tiny
+        least = _NO_DISTANCE * farthest + torch.finfo(z.dtype).tiny
         weight = least / (apart + least)
         votes = (self.votes[index] * weight[:, :, None]).sum(dim=1)
         return (votes / votes.sum(dim=1, keepdim=True)).sqrt()
@@ -312,28 +257,38 @@ class Votes(nn.Module):
 class VotedFeatures(FeatureMap):
     """Shares of the votes of a vector's nearest in a sample, each cluster on its axis.
 
-    It is made by `of_sample`, which is given the clusters; `fit` is not its way.
+    It is made by `of_sample`, which is given the clusters; there is no `fit`.
+
+    Parameters
+    ----------
+    n_clusters : int
+    count : int
+        How many vote.
 
     Attributes
     ----------
     votes_ : Votes
     """
 
-    votes_: Votes
+    _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {
+        "n_clusters": (Integer(1),),
+        "count": (Integer(1),),
+    }
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Refuse: X alone has no clusters."""
-        raise NotImplementedError("VotedFeatures are made by VotedFeatures.of_sample.")
+    def __init__(self, n_clusters: int = 1, count: int = 1) -> None:
+        self.n_clusters = n_clusters
+        self.count = count
 
     @classmethod
     def of_sample(cls, samples: Tensor, labels: Tensor, n_clusters: int, count: int) -> Self:
         """The map by the `count` nearest among samples (m, d) of known clusters (m,)."""
-        return cls()._prepare(samples, labels, n_clusters, count)
+        features = cls(n_clusters, min(count, len(samples)))
+        features.sample_shape_ = (samples.shape[1],)
+        return features._prepare(samples, labels)
 
-    def _prepare(self, samples: Tensor, labels: Tensor, n_clusters: int, count: int) -> Self:
-        self.sample_shape_ = (samples.shape[1],)
-        self.votes_ = Votes(samples, labels, n_clusters, min(count, len(samples)))
-        self._n_features_out = n_clusters
+    def _prepare(self, samples: Tensor, labels: Tensor) -> Self:
+        self.votes_ = Votes(samples, labels, self.n_clusters, self.count)
+        self._n_features_out = self.n_clusters
         return self.to(samples.device)
 
     def _input_dtype(self, stored: np.dtype) -> np.dtype:
@@ -341,25 +296,20 @@ class VotedFeatures(FeatureMap):
 
     def _apply(self, samples: Tensor) -> Tensor:
         z = samples.reshape(len(samples), -1).float()
-        whole = nn.functional.pad(z, (0, 0, 0, -len(z) % COMPONENTS.rows))
-        return torch.cat([self.votes_(block) for block in whole.split(COMPONENTS.rows)])[: len(z)]
+        whole = nn.functional.pad(z, (0, 0, 0, -len(z) % ROWS))
+        return torch.cat([self.votes_(block) for block in whole.split(ROWS)])[: len(z)]
 
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
-        """How many vote and how many clusters there are; the sample and its clusters."""
-        votes = self.votes_
-        arrays = {
-            "samples": votes.samples.cpu().numpy(),
-            "labels": votes.votes.argmax(dim=1).to(torch.int32).cpu().numpy(),
-        }
-        return {"count": votes.count, "n_clusters": self._n_features_out}, arrays
+    def _arrays(self) -> dict[str, NDArray]:
+        labels = self.votes_.votes.argmax(dim=1).to(torch.int32)
+        return {"samples": self.votes_.samples.cpu().numpy(), "labels": labels.cpu().numpy()}
 
-    def _restore(self, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> None:
+    def _restore(self, arrays: Mapping[str, NDArray]) -> Self:
         samples, labels = (np.array(arrays[name]) for name in ("samples", "labels"))
-        check_array("samples", samples, (None, None), ("float32",))
+        check_array("samples", samples, (None, self.n_features_in_), ("float32",))
         check_array("labels", labels, samples.shape[:1], ("int32",))
-        count = integer(config, "count", 1, len(samples))
         # One number per sample and cluster is made of this: no more clusters than samples.
-        k = integer(config, "n_clusters", 1, min(RULES.most_clusters, len(samples)))
-        if labels.min() < 0 or labels.max() >= k:
-            raise ValueError(f"labels must be from 0 to {k - 1}")
-        self._prepare(torch.from_numpy(samples), torch.from_numpy(labels).long(), k, count)
+        if max(self.count, self.n_clusters) > len(samples) or self.n_clusters > _MOST_CLUSTERS:
+            raise ValueError(f"{self.n_clusters} clusters and {self.count} votes are too many")
+        if labels.min() < 0 or labels.max() >= self.n_clusters:
+            raise ValueError(f"labels must be from 0 to {self.n_clusters - 1}")
+        return self._prepare(torch.from_numpy(samples), torch.from_numpy(labels).long())

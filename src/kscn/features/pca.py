@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.linalg
@@ -16,38 +15,24 @@ from kscn.constraints import Alternative, Integer, Number
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.features.base import FeatureMap, blocks, check_finite, working_dtype
-from kscn.modelparts import check_array, number, shape_of
+from kscn.modelparts import check_array
 from kscn.parallel import one_thread
 from kscn.subspaces.decompositions import eigh, orthonormal
 
-if TYPE_CHECKING:
-    from typing import Self
-
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of principal components."""
-
-    # Rows in a product during a fit; and when features are computed, always as many, so that those
-    # of a sample do not depend on the others, not even by rounding.
-    fit_rows: int = 4096
-    rows: int = 256
-    # Columns of the covariance computed together; what lies below them is known by symmetry.
-    strip: int = 512
-    # Samples of fewer bytes than this, at most half as many as features, are taken into memory at
-    # once: 6,000 samples of 40,000 features are.
-    few_bytes: int = 2**31
-    most_features: int = 16384  # beyond, the covariance takes more than 2 GiB
-    # Of more than so many features, up to one direction in so few are found by some rounds of
-    # subspace iteration with a share of directions more than are wanted (Halko, Martinsson, Tropp
-    # 2011): 300 of 3,472 took a fifth of the time, and the first 150 were exact to 1e-5.
-    many: int = 1000
-    few: int = 8
-    rounds: int = 6
-    more: float = 0.2
-
-
-COMPONENTS = Rules()
+# Rows in a product when features are computed: always as many, so that those of a sample do not
+# depend on the others, not even by rounding; and during a fit.
+ROWS = 256
+_FIT_ROWS = 4096
+# Columns of the covariance computed together; what lies below them is known by symmetry.
+_STRIP = 512
+MOST_FEATURES = 16384  # beyond, the covariance takes more than 2 GiB
+# Samples of fewer bytes than this, at most half as many as features, are taken into memory at
+# once: 6,000 samples of 40,000 features are.
+_FEW_BYTES = 2**31
+# Of more than _MANY features, up to one direction in _FEW are found by some rounds of subspace
+# iteration with a share of directions more than are wanted (Halko, Martinsson, Tropp 2011): 300 of
+# 3,472 took a fifth of the time, and the first 150 were exact to 1e-5.
+_MANY, _FEW, _ROUNDS, _MORE = 1000, 8, 6, 0.2
 
 
 class PCAFeatures(FeatureMap):
@@ -81,14 +66,8 @@ class PCAFeatures(FeatureMap):
     components_ : ndarray of shape (n_components, d)
         Orthonormal rows, in the order of falling variance.
     explained_variance_ : ndarray of shape (n_components,)
-    total_variance_ : float
-        Of all directions together.
     """
 
-    mean_: NDArray
-    components_: NDArray
-    explained_variance_: NDArray
-    total_variance_: float
     _parameter_constraints: ClassVar[Mapping[str, Sequence[Alternative]]] = {
         "n_components": (None, Integer(1)),
         "whiten": (bool,),
@@ -115,11 +94,11 @@ class PCAFeatures(FeatureMap):
         """Find mean and directions of the samples X, which are read once."""
         source = self._open(X, reset=True)
         n, d = len(source), self.n_features_in_
-        few = 2 * n <= d and 8 * n * d <= COMPONENTS.few_bytes
-        if d > COMPONENTS.most_features and not few:
+        few = 2 * n <= d and 8 * n * d <= _FEW_BYTES
+        if d > MOST_FEATURES and not few:
             raise InputError(
                 f"X has {d} features, whose covariance would take {8 * d**2 / 2**30:.0f} GiB; give "
-                f"at most {COMPONENTS.most_features}, for example smaller images or fewer columns."
+                f"at most {MOST_FEATURES}, for example smaller images or fewer columns."
             )
         if n < 2:
             raise InputError(f"n_samples={n}: a variance needs at least 2 samples.")
@@ -150,7 +129,6 @@ class PCAFeatures(FeatureMap):
         if not self.centre:
             covariance += n / (n - 1) * np.outer(mean, mean)
             mean = np.zeros_like(mean)
-        self.total_variance_ = float(np.trace(covariance))
         return mean, *_leading(covariance, k, self.device)
 
     def _of_few(self, rows: NDArray, k: int) -> tuple[NDArray, NDArray, NDArray]:
@@ -162,7 +140,6 @@ class PCAFeatures(FeatureMap):
         products = rows @ rows.T / (len(rows) - 1)
         if not np.isfinite(products).all():
             raise _too_large("X")
-        self.total_variance_ = float(np.trace(products))
         variance, shares = _leading(products, k, self.device)
         vectors = rows.T @ shares
         # What carries no variance has no direction of its own; QR finds it an orthogonal one.
@@ -171,7 +148,6 @@ class PCAFeatures(FeatureMap):
 
     def _prepare(self) -> Self:
         """Mean and matrix for `_apply`, rows filled up to a multiple of 64 bytes."""
-        self._params_of_fit = self.get_params()
         scale = np.ones(len(self.components_))
         if self.whiten:
             # A direction without variance holds rounding only; whitened, it would be all noise.
@@ -198,8 +174,8 @@ class PCAFeatures(FeatureMap):
     def _apply(self, samples: Tensor) -> Tensor:
         z = samples.reshape(len(samples), -1).to(self._matrix.dtype)
         z = nn.functional.pad(z, (0, self._matrix.shape[1] - z.shape[1])) - self._shift
-        z = nn.functional.pad(z, (0, 0, 0, -len(z) % COMPONENTS.rows))
-        found = torch.cat([block @ self._matrix.T for block in z.split(COMPONENTS.rows)])
+        z = nn.functional.pad(z, (0, 0, 0, -len(z) % ROWS))
+        found = torch.cat([block @ self._matrix.T for block in z.split(ROWS)])
         return self._finished(found[: len(samples)])
 
     def of_components(self, components: Tensor) -> Tensor:
@@ -210,27 +186,18 @@ class PCAFeatures(FeatureMap):
     def _finished(self, out: Tensor) -> Tensor:
         for value in self._last:
             out = nn.functional.pad(out, (0, 1), value=value)
-        if not self._params_of_fit["unit_norm"]:
+        if not self.unit_norm:
             return out
         return nn.functional.normalize(out, eps=torch.finfo(out.dtype).tiny)
 
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
-        """Settings; mean, components and variances."""
-        config = {
-            "params": self._params_of_fit,
-            "shape": list(self.sample_shape_),
-            "total_variance": self.total_variance_,
-        }
-        arrays = {
+    def _arrays(self) -> dict[str, NDArray]:
+        return {
             "mean": self.mean_,
             "components": self.components_,
             "explained_variance": self.explained_variance_,
         }
-        return config, arrays
 
-    def _restore(self, config: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> None:
-        self.sample_shape_ = shape_of(config, "shape")
-        self.total_variance_ = number(config, "total_variance")
+    def _restore(self, arrays: Mapping[str, NDArray]) -> Self:
         mean, components = arrays["mean"], arrays["components"]
         k, d = len(components), self.n_features_in_
         check_array("components", components, (None, d))
@@ -240,7 +207,7 @@ class PCAFeatures(FeatureMap):
             raise ValueError(f"it has {k} components of {d} features")
         self.mean_, self.components_ = mean, components
         self.explained_variance_ = arrays["explained_variance"]
-        self._prepare()
+        return self._prepare()
 
 
 def _too_large(name: str) -> InputError:
@@ -256,7 +223,7 @@ def _leading(matrix: NDArray, k: int, device: torch.device) -> tuple[NDArray, ND
     It is overwritten.
     """
     d = len(matrix)
-    if d <= COMPONENTS.many or k * COMPONENTS.few > d:
+    if d <= _MANY or k * _FEW > d:
         some = {"subset_by_index": [d - k, d - 1], "overwrite_a": True, "check_finite": False}
         with one_thread():  # several wait for each other on a busy machine
             return scipy.linalg.eigh(matrix, lower=False, **some)
@@ -264,8 +231,8 @@ def _leading(matrix: NDArray, k: int, device: torch.device) -> tuple[NDArray, ND
     upper = torch.from_numpy(matrix).div_(scale).float().to(device).triu_()
     whole = upper + upper.triu(1).mT
     generator = torch.Generator().manual_seed(0)
-    space = torch.randn(d, round((1 + COMPONENTS.more) * k), generator=generator).to(device)
-    for _ in range(COMPONENTS.rounds):
+    space = torch.randn(d, round((1 + _MORE) * k), generator=generator).to(device)
+    for _ in range(_ROUNDS):
         space = orthonormal(whole @ space)
     values, turn = eigh(space.mT @ (whole @ space))
     found = space @ turn[:, -k:]
@@ -277,8 +244,8 @@ def _moments(source: Source, d: int, device: torch.device) -> tuple[NDArray, NDA
     dtype = working_dtype(source.dtype)
     total = torch.zeros(d, dtype=torch.float64, device=device)
     second = torch.zeros(d, d, dtype=torch.float64, device=device)
-    pivot, strip = None, COMPONENTS.strip
-    for block in blocks(source, COMPONENTS.fit_rows, dtype, device):
+    pivot, strip = None, _STRIP
+    for block in blocks(source, _FIT_ROWS, dtype, device):
         z = block.reshape(len(block), -1).to(torch.float32 if dtype == "f4" else torch.float64)
         if pivot is None:
             # Sums run relative to a point amid the samples: a mean that is large beside the

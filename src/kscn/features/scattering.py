@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import chain
 from numbers import Integral
 
@@ -23,22 +22,13 @@ from kscn.constraints import Integer, check_table
 from kscn.errors import InputError
 from kscn.features import filters
 
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the transform."""
-
-    # Numbers handled at once, so that they stay in a core's own cache: coefficients of the first
-    # order, which all filters of the second read, and what one group of filters writes.
-    piece_numbers: int = 600_000
-    group_numbers: int = 300_000
-    most_images: int = 64  # handled at once, however small they are
-    # Numbers in the filters and in what turns lines of pixels into coefficients, some of them twice
-    # over: beyond this, making them would take more than half a gigabyte, and minutes.
-    most_numbers: int = 2**25
-
-
-RULES = Rules()
+# Numbers handled at once, so that they stay in a core's own cache: coefficients of the first order,
+# which all filters of the second read, and what one group of filters writes.
+_PIECE, _GROUP = 600_000, 300_000
+_MOST_IMAGES = 64  # handled at once, however small they are
+# Numbers in the filters and in what turns lines of pixels into coefficients, some of them twice
+# over: beyond this, making them would take more than half a gigabyte, and minutes.
+_MOST_NUMBERS = 2**25
 
 
 def maps_of(shape: tuple[int, int], J: int, L: int) -> tuple[int, tuple[int, int]]:
@@ -53,10 +43,10 @@ def maps_of(shape: tuple[int, int], J: int, L: int) -> tuple[int, tuple[int, int
         raise InputError(f"{told} are smaller than 2**{J}; {other}.")
     height, width = _padded(shape, J)
     numbers = 4 * (height**2 + width**2) + height * width * L * J * (J + 1) // 2
-    if numbers > RULES.most_numbers:
+    if numbers > _MOST_NUMBERS:
         raise InputError(
             f"{told} with J={J} and L={L} need filters of {numbers} numbers, above the limit of "
-            f"{RULES.most_numbers}; shrink the images."
+            f"{_MOST_NUMBERS}; shrink the images."
         )
     return 1 + J * L + L * L * J * (J - 1) // 2, (sizes[0] >> J, sizes[1] >> J)
 
@@ -102,7 +92,7 @@ class Scattering2D(nn.Module):
         self.shape, self.J, self.L = (int(shape[0]), int(shape[1])), J, L
         unit = 2**J
         height, width = _padded(self.shape, J)
-        room = max(1, min(RULES.most_images, RULES.piece_numbers // (height * width * L)))
+        room = max(1, min(_MOST_IMAGES, _PIECE // (height * width * L)))
         self.images_at_once = 2 ** (room.bit_length() - 1)
 
         pad_y, pad_x = _reflection(self.shape[0], height), _reflection(self.shape[1], width)
@@ -224,7 +214,7 @@ class _Wavelets(nn.Module):
 def _grouped(spectra: NDArray, factor: int, grid: _Grid, columns: int) -> list[_Wavelets]:
     """Wavelets of many angles in groups, each of which writes few enough numbers at once."""
     numbers = 2 * spectra[0].size // factor**2 * columns
-    size = max(1, RULES.group_numbers // numbers)
+    size = max(1, _GROUP // numbers)
     return [
         _Wavelets(spectra[low : low + size], factor, grid) for low in range(0, len(spectra), size)
     ]

@@ -170,8 +170,7 @@ def copy_encoder(encoder: "Encoder", stage: Path) -> None:
 
     if not isinstance(encoder.network, OnnxNetwork):
         raise InputError(
-            f"--copy-encoder needs an .onnx file, and {encoder.name} comes from a library; leave "
-            "it out."
+            f"--copy-encoder needs an .onnx file, and {encoder.name} comes from timm; leave it out."
         )
     folder = stage / ENCODER
     folder.mkdir(exist_ok=True)

@@ -51,7 +51,7 @@ class Alternate(NetworkStage):
             self.model.latent = latent_of(state).to(fit.device)
         epochs = use["epochs"]
         start = self.start.subspaces if state is None else Subspaces(state.tensors["bases"])
-        taken = ("loss", "weight", "trim", "temperature", "balance", "update_every")
+        taken = ("loss", "weight", "trim", "temperature", "balance")
         self.alternation = Alternation(
             self._trainer(fit, epochs, "the alternation"),
             start.to(torch.float32, fit.device),

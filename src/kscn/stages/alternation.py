@@ -89,7 +89,6 @@ class Alternation:
     temperature: float  # these three of the loss
     balance: float
     shares: Tensor | None = None
-    update_every: int | None = None  # mini-batches between two Grassmann steps; None: one per epoch
     # Clusters of all samples (n,) that were found elsewhere than in the latent.
     found: Tensor | None = None
 
@@ -99,7 +98,6 @@ class Alternation:
         self.encoder = Encoder(*self.trainer.encoding)
         self.sums = self._empty_sums()
         self.queue: list[Tensor] = []
-        self.gathered = 0
         self.gather_seconds = 0.0
         on_cpu = self.trainer.batches.device.type == "cpu"
         self.together = ALTERNATION.together * (1 if on_cpu else ALTERNATION.on_device)
@@ -134,7 +132,7 @@ class Alternation:
                 update_began = time.perf_counter()
                 if self.update == "svd":
                     self.subspaces = self._svd_update()
-                elif self.gathered:
+                elif self.update == "grassmann":
                     self._grassmann_step()
                 update_seconds = self.gather_seconds + time.perf_counter() - update_began
                 self._assign()
@@ -175,8 +173,7 @@ class Alternation:
 
     def _train(self) -> EpochLosses:
         gather = self._gather if self.update == "grassmann" else None
-        self.current_loss = self._make_loss()
-        return self.trainer.epoch(self.current_loss, self.weight, gather)
+        return self.trainer.epoch(self._make_loss(), self.weight, gather)
 
     def _make_loss(self) -> ClusterLoss:
         make = LOSSES[self.loss]
@@ -234,7 +231,6 @@ class Alternation:
             weights=None,
             pool=self._pool(),
             generator=self.trainer.generator,
-            accelerate=False,
             group=self.group,
         )
         return loop.run(1, 0.0, lambda _: None).subspaces
@@ -263,7 +259,6 @@ class Alternation:
         state.facts["finished"] = self.finished
         state.tensors["bases"] = self.subspaces.bases
         if self.trainer.steps_done:
-            state.facts["gathered"] = self.gathered
             queue = [self.subspaces.bases.new_zeros(0, self.subspaces.ambient_dim), *self.queue]
             state.tensors |= {
                 "before": self.before.bases,
@@ -287,7 +282,6 @@ class Alternation:
         self.before = Subspaces(state.tensors["before"].to(bases))
         self.labels = self._own(state.tensors["labels"])
         self.targets = self._own(state.tensors["targets"])
-        self.gathered = state.facts["gathered"]
         if self.group.rank == 0:  # sums of all processes: somebody has to bring them in
             self.sums.weight += state.tensors["weight"].to(bases.device)
             self.sums.second += state.tensors["second"].to(bases.device)
@@ -305,14 +299,10 @@ class Alternation:
         return ScatterSums(k, d, affine=False, device=self.subspaces.bases.device)
 
     def _gather(self, z: Tensor) -> None:
-        """Take in a mini-batch, and step when it is time to."""
+        """Take in a mini-batch."""
         began = time.perf_counter()
         self.queue.append(z)
-        self.gathered += 1
-        if self.gathered == self.update_every:
-            self._grassmann_step()
-            self.current_loss.subspaces = self.subspaces
-        elif sum(map(len, self.queue)) >= self.together:
+        if sum(map(len, self.queue)) >= self.together:
             self._flush()
         self.gather_seconds += time.perf_counter() - began
 
@@ -331,7 +321,7 @@ class Alternation:
         sums = self.group.whole(self.sums, self.sums)
         bases = descend(sums.second, self.subspaces.bases.double())
         self.subspaces = self.group.agree_on(Subspaces(bases.to(self.subspaces.bases.dtype)))
-        self.sums, self.gathered = self._empty_sums(), 0
+        self.sums = self._empty_sums()
 
     def _rescue(self) -> None:
         """A cluster without members has no gradient to leave its place by: give it a new one."""

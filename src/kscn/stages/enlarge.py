@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kscn.features.maps import Votes
-from kscn.features.pca import COMPONENTS
+from kscn.features.pca import ROWS
 from kscn.neighbours import View, layout_clusters, self_consistency
 from kscn.neighbours.consistency import asked, margin
 from kscn.parallel import side_by_side
@@ -61,7 +61,7 @@ def enlarged(
     rows = torch.from_numpy(known).to(z.device)
 
     votes = Votes(z[rows], torch.from_numpy(labels).long().to(z.device), k, asked(len(rows), k))
-    voted = torch.cat([votes(block).argmax(dim=1) for block in z.split(COMPONENTS.rows)])
+    voted = torch.cat([votes(block).argmax(dim=1) for block in z.split(ROWS)])
 
     def measured(found: NDArray) -> float:
         own = torch.from_numpy(found).long().to(z.device)

@@ -1,14 +1,8 @@
-"""The k-subspaces loop: assign, update, repeat. Exact, out of core, skipping what cannot change.
+"""The k-subspaces loop: assign, update, repeat. Exact and out of core.
 
-Two accelerations, neither of which changes any label:
-
-- *Moves*: scatter sums are kept between iterations; only samples that change cluster (or, with
-  trimming, enter or leave the kept set) are added and subtracted.
-- *Margins*: for each sample and cluster we keep a lower bound on how much farther that subspace is
-  than the sample's own, in units of |z|^2. When subspace i turns from projector P to P', the
-  residual changes by z^T (P - P') z, at most sin(largest angle) |z|^2. So margins shrink by known
-  amounts, and while all margins of a sample are positive its label cannot change and it is not
-  even read.
+Scatter sums are kept between iterations: only samples that change cluster (or, with trimming, enter
+or leave the kept set) are added and subtracted. Products are taken in float64, so that the order in
+which samples come and go leaves no trace.
 """
 
 from __future__ import annotations
@@ -24,7 +18,7 @@ from kscn.runtime.blocks import Blocks, FiniteCheck
 from kscn.runtime.checkpoint import SafePoints, State
 from kscn.runtime.device import kept_memory
 from kscn.runtime.group import ALONE, Group, place
-from kscn.subspaces import ScatterSums, Subspaces, largest_turn
+from kscn.subspaces import ScatterSums, Subspaces
 from kscn.subspaces.seeding import rescue_empty
 
 
@@ -32,11 +26,6 @@ from kscn.subspaces.seeding import rescue_empty
 class Rules:
     """The numbers of the loop."""
 
-    # Margins cost 4 bytes per sample and cluster; samples beyond this many entries go without.
-    margin_entries: int = 25_000_000
-    rounding: float = 1e-5  # of a float32 residual relative to |z|^2, with room to spare
-    # Above this share of active samples all are evaluated, which saves gathering them.
-    gather_below: float = 0.7
     # Rows that change cluster are collected up to this many before their products are taken.
     moves_together: int = 16384
     # Samples of more columns than this are iterated with rough updates first: eigenvectors to nine
@@ -55,7 +44,6 @@ class Iteration:
     number: int
     objective: float
     changed: float  # share of samples that changed cluster
-    evaluated: float  # share of samples whose residuals were computed
 
 
 @dataclass
@@ -74,11 +62,6 @@ class Lloyd:
     ----------
     pool : Tensor, shape (m, d)
         Samples from which an empty cluster gets a new subspace; the generator draws them.
-    accelerate : bool
-        False runs the plain loop: every residual and every sum anew, each iteration.
-    product_dtype : torch.dtype
-        Precision of the products in the scatter sums. In float64 the order in which samples come
-        and go leaves no trace, so that the accelerated and the plain loop take the same path.
     """
 
     def __init__(
@@ -90,8 +73,6 @@ class Lloyd:
         weights: Tensor | None,
         pool: Tensor,
         generator: torch.Generator,
-        accelerate: bool = True,
-        product_dtype: torch.dtype = torch.float64,
         group: Group = ALONE,
         safe_points: SafePoints | None = None,
     ) -> None:
@@ -99,7 +80,6 @@ class Lloyd:
         self.blocks, self.subspaces, self.trim = blocks, start, trim
         self.weights = None if weights is None else weights.to(blocks.device)
         self.pool, self.generator = pool.to(blocks.device), generator
-        self.accelerate, self.product_dtype = accelerate, product_dtype
         self.group = group
         self.safe_points = SafePoints() if safe_points is None else safe_points
         self.affine = start.offsets is not None
@@ -112,11 +92,7 @@ class Lloyd:
         # With trimming, -1 for a sample beyond the cut.
         self.counted = self.labels.clone() if trim > 0 else self.labels
         self.distance = torch.empty(n if trim > 0 else 0, device=blocks.device)
-        self.norms = torch.empty(n, dtype=blocks.dtype, device=blocks.device)
-        self.unit = 0.0  # |z|^2 + unit is what margins are measured in; affine only
-        rows = min(n, RULES.margin_entries // k) if accelerate and trim == 0 and k > 1 else 0
-        self.margins = torch.zeros(rows, k, device=blocks.device)
-        self.own = self._empty_sums()  # over our samples
+        self.own = ScatterSums(k, blocks.dim, self.affine, blocks.device)  # over our samples
         self.sums = self.own  # over all samples
         self.queue: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         self.rescues = 0
@@ -133,10 +109,10 @@ class Lloyd:
         with kept_memory(self.blocks.device):
             while self.number < max_iter:
                 self.number += 1
-                moved, evaluated = self._assign()
+                moved = self._assign()
                 rescued = self._rescue()
                 objective = self._update()
-                iterations.append(Iteration(self.number, objective, moved / n, evaluated / n))
+                iterations.append(Iteration(self.number, objective, moved / n))
                 stop, still = on_iteration(iterations[-1]) is True, False
                 if not rescued:
                     fallen = self.previous - objective
@@ -183,87 +159,41 @@ class Lloyd:
 
     # Assignment ---------------------------------------------------------------------------------
 
-    def _assign(self) -> tuple[float, float]:
-        """Give every sample to its nearest subspace; return how many moved and were evaluated."""
+    def _assign(self) -> float:
+        """Give every sample to its nearest subspace; return how many moved."""
         first = not self.summed
-        if first and self.affine:
-            self.unit = float(self.pool.square().sum(dim=1).mean())
-        if not self.accelerate:
-            frame, self.own = self.sums.frame, self._empty_sums()
-            self.sums, self.sums.frame = self.own, frame
         moved: Tensor | int = 0
-        evaluated = 0
-        active, finite = self._active(), FiniteCheck(self.blocks.source.name)
-        for where, z in self.blocks if active is None else self.blocks.where(active):
-            index = slice(where, where + len(z)) if isinstance(where, int) else where
+        finite = FiniteCheck(self.blocks.source.name)
+        for start, z in self.blocks:
+            index = slice(start, start + len(z))
+            norms = z.square().sum(dim=1)
             if first:
-                norms = z.square().sum(dim=1)
                 finite(norms, z)
-                self.norms[index] = norms
-            old, new = self._assign_rows(index, z)
+            nearest, new = self.subspaces.residuals(z, norms).min(dim=1)
+            old = self.labels[index].long()
+            self.labels[index] = new.int()
             moved = moved + (old != new).sum()
-            evaluated += len(z)
-            if self.trim > 0:
-                continue  # who counts is known only when all distances are
-            if first or not self.accelerate:
+            if self.trim > 0:  # who counts is known only when all distances are
+                self.distance[index] = nearest.float()
+            elif first:
                 self._add(z, new, index, 1.0)
-                continue
-            changed = (old != new).nonzero().flatten()
-            if len(changed):
-                rows = changed + where if isinstance(where, int) else where[changed]
-                self._queue(z[changed], old[changed], new[changed], rows)
+            else:
+                changed = (old != new).nonzero().flatten()
+                if len(changed):
+                    self._queue(z[changed], old[changed], new[changed], changed + start)
         finite.close()
         if self.trim > 0:
             self._recount()
         self._flush()
         self.summed = True
         self.sums = self.group.whole(self.own, self.sums)
-        all_moved, all_evaluated = self.group.add(int(moved), evaluated)
-        return all_moved, all_evaluated
-
-    def _empty_sums(self) -> ScatterSums:
-        return ScatterSums(
-            self.subspaces.n_clusters, self.blocks.dim, self.affine, self.blocks.device
-        )
-
-    def _active(self) -> Tensor | None:
-        """Samples whose label might change, or None when that is most of them."""
-        covered = len(self.margins)
-        if covered == 0 or not self.summed:
-            return None
-        active = torch.ones_like(self.labels, dtype=torch.bool)
-        torch.le(self.margins.amin(dim=1), RULES.rounding, out=active[:covered])
-        return active if active.float().mean() < RULES.gather_below else None
-
-    def _assign_rows(self, index: slice | Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluate these samples; return their labels before and after."""
-        norms = self.norms[index]
-        residual = self.subspaces.residuals(z, norms)
-        nearest, label = residual.min(dim=1)
-        before = self.labels[index].long()
-        self.labels[index] = label.int()
-        if self.trim > 0:
-            self.distance[index] = nearest.float()
-        covered = len(self.margins)
-        if covered:
-            gap = residual.sub_(nearest[:, None]).div_(
-                (norms + self.unit).clamp_(min=1e-30)[:, None]
-            )
-            gap = gap.float().scatter_(1, label[:, None], torch.inf)
-            if isinstance(index, slice):
-                self.margins[index] = gap[: max(0, covered - index.start)]
-            else:
-                within = index < covered
-                self.margins[index[within]] = gap[within]
-        return before, label
+        return self.group.add(int(moved))[0]
 
     def _recount(self) -> None:
         """Trimming: decide who counts now and move those for whom that changed."""
         k = self.subspaces.n_clusters
         keep = self.group.keep_nearest(self.distance, self.labels, self.trim, k)
         counted = torch.where(keep, self.labels, -1)
-        if not self.accelerate:
-            self.counted = torch.full_like(self.labels, -1)  # sums begin anew
         for index, z in self.blocks.where(counted != self.counted):
             self._queue(z, self.counted[index].long(), counted[index].long(), index)
         self.counted = counted
@@ -280,12 +210,11 @@ class Lloyd:
         z, old, new, index = (torch.cat(column) for column in zip(*self.queue, strict=True))
         self.queue.clear()
         self._add(z, new, index, 1.0)
-        if self.accelerate:  # else nobody was anywhere before
-            self._add(z, old, index, -1.0)
+        self._add(z, old, index, -1.0)
 
     def _add(self, z: Tensor, labels: Tensor, index: slice | Tensor, sign: float) -> None:
         weights = None if self.weights is None else self.weights[index]
-        self.own.add(z.to(self.product_dtype), labels, weights, sign)
+        self.own.add(z.double(), labels, weights, sign)
 
     # Update -------------------------------------------------------------------------------------
 
@@ -297,24 +226,11 @@ class Lloyd:
             return False
         self.rescues += 1
         size = max(int(self.dims.max()) + 2, len(self.pool) // (3 * len(weight)))
-        self._turn_to(rescue_empty(self.subspaces, empty, self.pool, size, self.generator))
+        found = rescue_empty(self.subspaces, empty, self.pool, size, self.generator)
+        self.subspaces = self.group.agree_on(found)
         return True
 
     def _update(self) -> float:
-        self._turn_to(self.sums.subspaces(self.dims, self.subspaces, self.exact))
+        found = self.sums.subspaces(self.dims, self.subspaces, self.exact)
+        self.subspaces = self.group.agree_on(found)
         return self.sums.objective(self.subspaces.bases)
-
-    def _turn_to(self, updated: Subspaces) -> None:
-        """Replace the subspaces and shrink every margin by what the turn can have changed."""
-        updated = self.group.agree_on(updated)
-        if len(self.margins):
-            drift = largest_turn(self.subspaces.bases, updated.bases)
-            old, new = self.subspaces.offsets, updated.offsets
-            if old is not None and new is not None:
-                old, new = old.double(), new.double()
-                drift = drift + (new - old).norm(dim=1) / self.unit**0.5
-                drift = drift + (new.square().sum(1) - old.square().sum(1)).abs() / self.unit
-            drift = drift.float()
-            own = drift[self.labels[: len(self.margins)].long()]
-            self.margins.sub_(drift).sub_(own[:, None])
-        self.subspaces = updated

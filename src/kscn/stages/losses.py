@@ -31,7 +31,7 @@ class ClusterLoss(ABC):
     Parameters
     ----------
     subspaces : Subspaces
-        Where they are now; a Grassmann step within the epoch puts in others.
+        Where they are now.
     labels : Tensor, shape (n,), optional
         Cluster of every sample when the epoch began; -1 for the ones too far from it to learn
         from. Only where the class says that it `needs_labels`.

@@ -32,14 +32,11 @@ def open_samples(estimator: Any, X: Any, reset: bool) -> Source:
     if reset:
         estimator.n_features_in_ = features
     elif features != estimator.n_features_in_:
-        told = f"X has {features} features, but {name} is expecting {estimator.n_features_in_} "
-        told += "features as input."
-        if len(source.shape) > 1:
-            fitted = getattr(estimator, "_input_shape", ())
-            told += f" It has images of the shape {source.shape}"
-            told += f", the fit had {fitted}" if len(fitted) > 1 else ""
-            told += "; `kscn data resize` brings images to one size and mode."
-        raise InputError(told)
+        images = f" They are of shape {source.shape}." if len(source.shape) > 1 else ""
+        raise InputError(
+            f"X has {features} features, but {name} is expecting {estimator.n_features_in_} "
+            f"features as input.{images}"
+        )
     return source
 
 

@@ -1,22 +1,20 @@
 """A run that is looked through and corrected: pages of members, edits, exports."""
 
-from __future__ import annotations
-
-import csv
 import io
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
 from numpy.typing import NDArray
 
 from kscn.data import Dataset, Source
 from kscn.errors import InputError
 from kscn.estimators.linear import KSubspaces
-from kscn.extras import require
 from kscn.report.palette import colours
 from kscn.report.pictures import Painter, data_uri, is_image
 from kscn.report.spaces import space_of
@@ -31,9 +29,6 @@ SORTS = {
     "index": "by index",
 }
 MOST_PARTS, LARGEST_PAGE = 20, 200
-_ROWS_AT_ONCE = 100_000
-# Sorted members are kept of this many clusters, because pages are turned more often than clusters.
-_ORDERS = 8
 # Subspaces remembered per sample: its own and the next, with one to spare for merged clusters.
 _KEPT = 3
 # Points in the little curve of a vector, features in the table of one, pixels of a large picture.
@@ -73,7 +68,6 @@ class Explorer:
         self._title = f"{config['data']['name']}, {config['run'].get('method', '')}"
         self._note = note
         self._lock = threading.RLock()
-        self._orders: dict[tuple[int, str], NDArray] = {}
 
     def close(self) -> None:
         """Let another process edit."""
@@ -109,24 +103,24 @@ class Explorer:
                 "revision": self._editor.revision,
             }
 
-    def page(self, cluster: int, sort: str, number: int, size: int) -> dict[str, Any]:
-        """Page `number` (from 0) of a cluster's members; the last one if it has no such page."""
-        if not 1 <= size <= LARGEST_PAGE or number < 0:
+    def members(self, cluster: int, sort: str, page: int = 0, size: int = 60) -> dict[str, Any]:
+        """A page (from 0) of a cluster's members; the last one if it has no such page."""
+        if not 1 <= size <= LARGEST_PAGE or page < 0:
             raise InputError(f"pages have 1 to {LARGEST_PAGE} samples and numbers from 0.")
         with self._lock:
             order = self._order(cluster, sort)
             pages = max(1, -(-len(order) // size))
-            number = min(number, pages - 1)
-            chosen = order[number * size : (number + 1) * size]
+            page = min(page, pages - 1)
+            chosen = order[page * size : (page + 1) * size]
             facts = self._facts(chosen)
         if len(chosen):
             rows = self._drawn.take(chosen)
             made = self._painted(rows) if self._pictures else self._curves(rows)
             for fact, drawn in zip(facts, made, strict=True):
                 fact["picture" if self._pictures else "curve"] = drawn
-        return {"page": number, "pages": pages, "size": len(order), "members": facts}
+        return {"page": page, "pages": pages, "size": len(order), "members": facts}
 
-    def sample(self, index: int, sort: str, size: int) -> dict[str, Any]:
+    def sample(self, index: int, sort: str = "index", size: int = 60) -> dict[str, Any]:
         """One sample in full, and on which page of its cluster it is."""
         with self._lock:
             if not 0 <= index < len(self._labels):
@@ -149,22 +143,15 @@ class Explorer:
         }
 
     def _order(self, cluster: int, sort: str) -> NDArray:
-        """Members of a cluster as they are sorted, kept until the next edit."""
+        """Members of a cluster as they are sorted."""
         if sort not in self._sorts:
             raise InputError(f"members cannot be sorted by {sort!r}; use {self._sorts}.")
-        if (cluster, sort) not in self._orders:
-            members = self._editor.grouping.members(cluster)
-            if sort == "index":
-                score = members
-            elif sort == "borderline":
-                score, _ = self._gaps(members)
-            else:
-                own = self._distances[members, 0]
-                score = own if sort == "typical" else -own
-            if len(self._orders) >= _ORDERS:
-                self._orders.pop(next(iter(self._orders)))
-            self._orders[cluster, sort] = members[np.argsort(score, kind="stable")]
-        return self._orders[cluster, sort]
+        members = self._editor.grouping.members(cluster)
+        if sort == "index":
+            return members
+        own = self._distances[members, 0]
+        scores = {"typical": own, "odd": -own, "borderline": self._gaps(members)[0]}
+        return members[np.argsort(scores[sort], kind="stable")]
 
     def _gaps(self, samples: NDArray) -> tuple[NDArray, NDArray]:
         """How much nearer samples are to their own cluster than to the next one, and which that is.
@@ -221,9 +208,7 @@ class Explorer:
     def edit(self, entry: Mapping[str, Any]) -> str:
         """Make an edit, undo or redo; say what was done."""
         with self._lock:
-            said = self._editor.make(entry)
-            self._orders.clear()
-            return said
+            return self._editor.make(entry)
 
     def split(self, cluster: Any, parts: Any = 2) -> str:
         """Split a cluster by k-subspaces on its members; say what came out."""
@@ -265,48 +250,32 @@ class Explorer:
 
     # Exports ------------------------------------------------------------------------------------
 
-    def csv(self) -> Iterator[bytes]:
-        """The clusters now, as the pieces of a .csv file with the label in its last column.
+    def export(self, kind: str) -> bytes:
+        """The clusters as they are now, as a file of kind "csv" or "parquet".
 
-        An apostrophe before a name that looks like a formula keeps spreadsheets from running it.
+        In .csv, an apostrophe before a name that looks like a formula keeps spreadsheets from
+        running it.
         """
-        columns = self._columns(lambda name: _FORMULA.sub(r"\1'", name))
-        columns["flagged"] = columns["flagged"].astype(int)
-        yield (",".join(columns) + "\n").encode()
-        for start in range(0, len(self._labels), _ROWS_AT_ONCE):
-            text = io.StringIO()
-            cells = [column[start : start + _ROWS_AT_ONCE] for column in columns.values()]
-            csv.writer(text, lineterminator="\n").writerows(zip(*cells, strict=True))
-            yield text.getvalue().encode()
-
-    def parquet(self) -> bytes:
-        """The same as a Parquet file."""
-        pyarrow = require("pyarrow", "parquet", "writing Parquet")
-        require("pyarrow.parquet", "parquet", "writing Parquet")
-        columns = self._columns(str)
-        columns["name"] = pyarrow.array(columns["name"], pyarrow.string()).dictionary_encode()
-        file = io.BytesIO()
-        pyarrow.parquet.write_table(pyarrow.table(columns), file)
-        return file.getvalue()
-
-    def _columns(self, written: Callable[[str], str]) -> dict[str, Any]:
-        """The columns of an export as they are at this moment, with names as they are written."""
+        written: Callable[[str], str] = _harmless if kind == "csv" else str
         with self._lock:
             grouping = self._editor.grouping
             labels = grouping.labels.copy()
             names = {cluster: written(name) for cluster, name in grouping.names.items()}
-            flags = np.zeros(len(labels), dtype=bool)
-            flags[sorted(grouping.flagged)] = True
+            flagged = np.isin(np.arange(len(labels)), list(grouping.flagged))
         columns: dict[str, Any] = {"index": np.arange(len(labels))}
         if self._source.names is not None:
             columns["file"] = [written(self._source.called(row)) for row in range(len(labels))]
-        called = [names.get(label) for label in labels.tolist()]
-        return columns | {
-            "original": self._labels,
-            "flagged": flags,
-            "name": called,
-            "label": labels,
-        }
+        called = pyarrow.array([names.get(label) for label in labels.tolist()], pyarrow.string())
+        columns |= {"original": self._labels, "flagged": flagged}
+        columns |= {"name": called.dictionary_encode(), "label": labels}
+        write = pyarrow.csv.write_csv if kind == "csv" else pyarrow.parquet.write_table
+        file = io.BytesIO()
+        write(pyarrow.table(columns), file)
+        return file.getvalue()
+
+
+def _harmless(name: str) -> str:
+    return _FORMULA.sub(r"\1'", name)
 
 
 def _nearest(

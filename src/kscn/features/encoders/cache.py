@@ -1,9 +1,8 @@
 """Embeddings on disk, so that no image goes through a network twice.
 
-Every encoder, with its preprocessing, has a folder of shards. A shard holds the sha256 of some
-images and their embeddings in float16, and appears under its name when it is complete: a kill costs
-no more than the shard that was being filled. Images are found by what they contain, so files may be
-renamed, added or left out.
+One SQLite database holds the embeddings of all encoders in float16. An image is found by the sha256
+of what it contains, so files may be renamed, added or left out. Every batch is one transaction: a
+kill loses no more than the batch that was being computed.
 """
 
 from __future__ import annotations
@@ -11,44 +10,53 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
+import sqlite3
+import time
 import warnings
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
-from kscn.atomicfile import atomic_file
 from kscn.data.catalog import cache_dir
 from kscn.errors import InputError
 from kscn.modelfile import max_bytes
-from kscn.modelparts import check_array
+
+Result = TypeVar("Result")
 
 MOST_BYTES = 20 * 2**30
-DESCRIPTION = "encoder.json"
-_DIGEST = 32  # bytes of a sha256
-
-
-@dataclass(frozen=True)
-class Entry:
-    """The embeddings of one encoder: what it is called, how many there are, and their bytes."""
-
-    name: str
-    sha256: str
-    images: int
-    bytes: int
+_WAIT = 60.0  # seconds for another process to finish its transaction
+# `used` counts days, so that reading writes at most once a day. Pages of 16 KiB hold several
+# embeddings, and `auto_vacuum` gives the pages of those that were removed back.
+_TABLES = """
+PRAGMA page_size = 16384;
+PRAGMA auto_vacuum = FULL;
+CREATE TABLE IF NOT EXISTS encoders (key TEXT PRIMARY KEY, name TEXT, sha256 TEXT);
+CREATE TABLE IF NOT EXISTS embeddings (
+    encoder TEXT, image BLOB, vector BLOB, used INTEGER, PRIMARY KEY (encoder, image)
+);
+CREATE INDEX IF NOT EXISTS by_use ON embeddings (used);
+"""
+_ONE = "SELECT vector FROM embeddings WHERE encoder = ? AND image = ?"
+_USE = "UPDATE embeddings SET used = ?3 WHERE encoder = ?1 AND image = ?2 AND used < ?3"
+_ENTRIES = """
+SELECT name, sha256, count(*), sum(length(vector)) AS bytes
+FROM encoders JOIN embeddings ON encoder = key GROUP BY key ORDER BY bytes DESC
+"""
+_FORGET = """
+DELETE FROM embeddings WHERE rowid IN (SELECT rowid FROM embeddings ORDER BY used, rowid LIMIT ?)
+"""
 
 
 class Cache:
     """The embeddings (dim,) that one encoder made.
 
     `about` is what makes an encoder the same as another, as plain values; its `name` is for people.
+    A cache that cannot be read or written costs a warning, and computing again.
     """
 
     def __init__(self, about: dict[str, Any], dim: int, enabled: bool = True) -> None:
@@ -56,82 +64,68 @@ class Cache:
         self._dim = dim
         self._enabled = enabled
         same = {key: value for key, value in about.items() if key != "name"}
-        digest = hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
-        self._folder = place() / digest[:32]
+        self._key = hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
 
     def read(self, digests: Iterable[bytes]) -> dict[bytes, NDArray[np.float16]]:
         """The embeddings that are known, by the digests of their images."""
-        wanted = set(digests)
-        found: dict[bytes, NDArray[np.float16]] = {}
-        for path in _shards(self._folder) if self._enabled else ():
-            # The images of a damaged shard are computed again.
-            with (
-                suppress(OSError, SafetensorError, ValueError, KeyError),
-                safe_open(path, framework="numpy") as shard,
-            ):
-                digests_here = shard.get_tensor("keys")
-                check_array("keys", digests_here, (None, _DIGEST), ("uint8",))
-                keys = [key.tobytes() for key in digests_here]
-                here = [row for row, key in enumerate(keys) if key in wanted]
-                if not here:
-                    continue
-                vectors = shard.get_tensor("embeddings")
-                check_array("embeddings", vectors, (len(keys), self._dim), ("float16",))
-                found |= {keys[row]: vectors[row] for row in here}
-                os.utime(path)  # used last
-        return found
+        known: dict[bytes, NDArray[np.float16]] = {}
+
+        def work(database: sqlite3.Connection) -> None:
+            for image in digests:
+                for (vector,) in database.execute(_ONE, (self._key, image)):
+                    if len(vector) == 2 * self._dim:
+                        known[image] = np.frombuffer(vector, np.float16)
+            today = _today()
+            database.executemany(_USE, [(self._key, image, today) for image in known])
+
+        if self._enabled and place().exists():
+            self._try(work)
+        return known
 
     def write(self, made: Mapping[bytes, NDArray[np.float16]]) -> None:
-        """Put embeddings in, as one shard; a disk that is full costs the cache only."""
-        if not self._enabled or not made:
-            return
-        keys = np.frombuffer(b"".join(made), np.uint8).reshape(len(made), _DIGEST)
-        name = hashlib.sha256(keys.tobytes()).hexdigest()[:32]
-        content = save({"keys": keys, "embeddings": np.stack(list(made.values()))})
+        """Put embeddings in; without room for them, those not used for longest are forgotten."""
+        rows = [(self._key, image, own.tobytes(), _today()) for image, own in made.items()]
+
+        def work(database: sqlite3.Connection) -> None:
+            if place().stat().st_size + 2 * self._dim * len(rows) > limit():
+                database.execute(_FORGET, (2 * len(rows),))
+            encoder = (self._key, self._about["name"], self._about["sha256"])
+            database.execute("INSERT OR REPLACE INTO encoders VALUES (?, ?, ?)", encoder)
+            database.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?)", rows)
+
+        if self._enabled and rows:
+            self._try(work)
+
+    def _try(self, work: Callable[[sqlite3.Connection], None]) -> None:
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            if not (self._folder / DESCRIPTION).exists():
-                with atomic_file(self._folder / DESCRIPTION) as file:
-                    file.write(json.dumps(self._about).encode())
-            _make_room(len(content))
-            with atomic_file(self._folder / f"{name}.safetensors") as file:
-                file.write(content)
+            _transaction(work)
         except (OSError, InputError) as error:
             self._enabled = False
             warnings.warn(
                 f"embeddings are not kept: {error} Set KSCN_CACHE to a directory with room.",
-                stacklevel=2,
+                stacklevel=3,
             )
 
 
-def entries() -> list[Entry]:
-    """What the cache holds, the largest first."""
-    found = []
-    for folder in _folders():
-        shards = _shards(folder)
-        images = 0
-        for path in shards:
-            with suppress(OSError, SafetensorError, KeyError), safe_open(path, "numpy") as shard:
-                images += shard.get_slice("keys").get_shape()[0]
-        name, sha256 = "?", "?"
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            about = json.loads((folder / DESCRIPTION).read_bytes()[: 2**16])
-            name, sha256 = str(about["name"]), str(about["sha256"])
-        found.append(Entry(name, sha256, images, sum(_size_and_use(path)[0] for path in shards)))
-    return sorted(found, key=lambda entry: -entry.bytes)
+def entries() -> list[tuple[str, str, int, int]]:
+    """Name and sha256 of every encoder, how many embeddings it has and their bytes; most first."""
+    if not place().exists():
+        return []
+    return _transaction(lambda database: database.execute(_ENTRIES).fetchall())
 
 
 def clear() -> int:
-    """Remove all embeddings; how many bytes that gave back."""
-    freed = sum(entry.bytes for entry in entries())
-    for folder in _folders():
-        shutil.rmtree(folder, ignore_errors=True)
+    """Remove all embeddings; how many bytes they took."""
+    freed = sum(size for *_, size in entries())
+    if freed:
+        with _lock():
+            place().unlink()
     return freed
 
 
 def place() -> Path:
     """Where embeddings are kept."""
-    return cache_dir() / "embeddings"
+    return cache_dir() / "embeddings.sqlite"
 
 
 def limit() -> int:
@@ -139,29 +133,32 @@ def limit() -> int:
     return max_bytes("KSCN_EMBEDDING_BYTES", MOST_BYTES)
 
 
-def _make_room(more: int) -> None:
-    """Remove the shards that were not used for longest, until so many bytes fit."""
-    shards = {path: _size_and_use(path) for folder in _folders() for path in _shards(folder)}
-    over = sum(size for size, _ in shards.values()) + more - limit()
-    for path, (size, _) in sorted(shards.items(), key=lambda shard: shard[1][1]):
-        if over <= 0:
-            return
-        path.unlink(missing_ok=True)
-        over -= size
+def _transaction(work: Callable[[sqlite3.Connection], Result]) -> Result:
+    """What `work` makes of the database; of a new one where the old one is damaged."""
+    path = place()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # One process at a time, so that none puts aside what another one has begun.
+    with _lock():
+        try:
+            return _committed(path, work)
+        except sqlite3.OperationalError as error:
+            raise InputError(f"{path} cannot be used: {error}.") from error
+        except sqlite3.DatabaseError as error:
+            aside = path.with_suffix(".damaged")
+            os.replace(path, aside)
+            warnings.warn(f"{path} was damaged ({error}) and is now {aside}.", stacklevel=4)
+            return _committed(path, work)
 
 
-def _folders() -> list[Path]:
-    return [path for path in place().glob("*") if path.is_dir()]
+def _committed(path: Path, work: Callable[[sqlite3.Connection], Result]) -> Result:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.executescript(_TABLES)
+        return work(database)
 
 
-def _shards(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.safetensors"))
+def _lock() -> FileLock:
+    return FileLock(place().with_suffix(".lock"), timeout=_WAIT)
 
 
-def _size_and_use(path: Path) -> tuple[int, float]:
-    """Bytes of a shard and when it was last used; nothing where another process removed it."""
-    try:
-        found = path.stat()
-    except OSError:
-        return 0, 0.0
-    return found.st_size, found.st_mtime
+def _today() -> int:
+    return int(time.time() // 86_400)

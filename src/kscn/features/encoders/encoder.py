@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -21,15 +20,12 @@ from kscn.features.encoders.cache import Cache
 from kscn.features.encoders.onnxnetwork import OnnxNetwork
 from kscn.features.encoders.pictures import Pictures
 from kscn.features.encoders.preprocessing import Preprocessing, read_toml
-from kscn.features.encoders.torchnetwork import TorchNetwork, is_library_name, pretrained
+from kscn.features.encoders.torchnetwork import TorchNetwork, from_timm, is_timm_name
 from kscn.parallel import Apply, workers
 
-# Images that are decoded while as many go through the network.
+# Images that are decoded while as many go through the network, and then are kept together; of
+# fewer images none is kept, as they are computed sooner than looked for.
 BATCH = 32
-# Fewer images are computed sooner than looked for in the cache, and would leave tiny shards there.
-FEWEST = 32
-# A shard of the cache is written when it has so many images, or after so many seconds.
-SHARD, SHARD_SECONDS = 256, 30.0
 
 Progress = Callable[[int, int], object]
 
@@ -93,7 +89,7 @@ class Encoder:
     @property
     def findable(self) -> bool:
         """Whether `load_encoder` finds it again by its name."""
-        return isinstance(self.network, OnnxNetwork) or is_library_name(self.name)
+        return isinstance(self.network, OnnxNetwork) or is_timm_name(self.name)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -119,7 +115,12 @@ class Encoder:
         return self.preprocessing(pictures.image(row, self.preprocessing.least))
 
     def embed(
-        self, images: Any, *, cache: bool = True, progress: Progress | None = None
+        self,
+        images: Any,
+        *,
+        cache: bool = True,
+        progress: Progress | None = None,
+        batch: int = BATCH,
     ) -> NDArray[np.float32]:
         """Embeddings of images, (n, dim).
 
@@ -128,16 +129,19 @@ class Encoder:
         images : array-like, torch.Tensor, Source or path
             Images (n, h, w), (n, c, h, w) or (n, h, w, c), or a folder of any images.
         cache : bool
-            Whether to look into the cache on disk first, and to keep there what was computed;
-            of fewer than 32 images nothing is kept.
+            Whether to look into the cache on disk first, and to keep there what was computed; of
+            fewer images than a batch nothing is kept.
         progress : callable, optional
             Called as ``progress(done, total)`` after every batch.
+        batch : int
+            Images in a batch, or four for every thread where these are more.
 
         Notes
         -----
         Embeddings are rounded to float16, as the cache holds them.
         """
-        return self.halves(images, cache=cache, progress=progress).astype(np.float32)
+        found = self.halves(images, cache=cache, progress=progress, batch=batch)
+        return found.astype(np.float32)
 
     def halves(
         self,
@@ -146,37 +150,33 @@ class Encoder:
         *,
         cache: bool = True,
         progress: Progress | None = None,
+        batch: int = BATCH,
     ) -> NDArray[np.float16]:
         """Embeddings of some or all images in float16, (m, dim); see `embed`."""
         pictures = Pictures(images)
         rows = range(len(pictures)) if rows is None else rows
-        kept = Cache(self.about, self.dim, enabled=cache and len(rows) >= FEWEST)
-        with ThreadPoolExecutor(max(2, torch.get_num_threads()), "kscn-decode") as pool:
+        kept = Cache(self.about, self.dim, enabled=cache and len(rows) >= batch)
+        with (
+            ThreadPoolExecutor(max(2, torch.get_num_threads()), "kscn-decode") as pool,
+            workers(self._device) as apply,
+        ):
             digests = list(pool.map(pictures.digest, rows))
             row_of = dict(zip(digests, rows, strict=True))  # equal images are computed once
-            known = kept.read(digests)
+            known = kept.read(row_of)
             todo = [digest for digest in row_of if digest not in known]
-            size = max(BATCH, 4 * torch.get_num_threads())
+            size = max(batch, 4 * torch.get_num_threads())
             lots = [todo[low : low + size] for low in range(0, len(todo), size)]
 
             def prepared(lot: list[bytes]) -> NDArray[np.float32]:
                 own = [row_of[digest] for digest in lot]
                 return np.stack(list(pool.map(partial(self._prepared, pictures), own)))
 
-            new: dict[bytes, NDArray[np.float16]] = {}  # not yet in a shard of the cache
-            began = time.monotonic()
-            try:
-                with workers(self._device) as apply:
-                    for lot, batch in zip(lots, read_ahead(map(prepared, lots)), strict=True):
-                        new.update(zip(lot, self._made(batch, apply), strict=True))
-                        known.update(new)
-                        if len(new) >= SHARD or time.monotonic() - began >= SHARD_SECONDS:
-                            kept.write(new)
-                            new, began = {}, time.monotonic()
-                        if progress is not None:
-                            progress(len(known), len(row_of))
-            finally:
-                kept.write(new)
+            for lot, ready in zip(lots, read_ahead(map(prepared, lots)), strict=True):
+                made = dict(zip(lot, self._made(ready, apply), strict=True))
+                kept.write(made)
+                known |= made
+                if progress is not None:
+                    progress(len(known), len(row_of))
         found = np.empty((len(digests), self.dim), dtype=np.float16)
         for place, digest in enumerate(digests):
             found[place] = known[digest]
@@ -224,8 +224,7 @@ def load_encoder(encoder: Any, **settings: Any) -> Encoder:
     ----------
     encoder : str, Path, torch.nn.Module or Encoder
         An .onnx file, whose preprocessing stands in a .toml file of the same name beside it;
-        "timm:NAME", "open_clip:NAME/WEIGHTS" or "torchvision:NAME" where that library is
-        installed; or a module.
+        "timm:NAME" where timm is installed; or a module.
     **settings
         Of `Preprocessing`; they count more than what the file or the library says.
 
@@ -238,8 +237,8 @@ def load_encoder(encoder: Any, **settings: Any) -> Encoder:
         return encoder
     if isinstance(encoder, nn.Module):
         return Encoder(encoder, Preprocessing.of_table(settings, "the encoder"))
-    if isinstance(encoder, str) and is_library_name(encoder):
-        module, usual = pretrained(encoder)
+    if isinstance(encoder, str) and is_timm_name(encoder):
+        module, usual = from_timm(encoder)
         found = Preprocessing.of_table(usual | settings, encoder)
         return Encoder(TorchNetwork(module, encoder), found)
     if not isinstance(encoder, (str, os.PathLike)) or Path(encoder).suffix.lower() != ".onnx":

@@ -16,11 +16,10 @@ from kscn.constraints import Integer, check_parameters, parameter
 from kscn.errors import InputError, reason
 from kscn.extras import require
 
-CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}
+CHANNELS = {"RGB": 3, "L": 1}
 # Mean and deviation of ImageNet, which most networks for photographs were trained with.
 USUAL: dict[str, dict[str, tuple[float, ...]]] = {
     "RGB": {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)},
-    "BGR": {"mean": (0.406, 0.456, 0.485), "std": (0.225, 0.224, 0.229)},
     "L": {"mean": (0.449,), "std": (0.226,)},
 }
 LARGEST = 4096  # pixels a side
@@ -35,9 +34,9 @@ class Preprocessing:
     ----------
     size : int or (int, int)
         Pixels a side, or height and width, of what the network takes.
-    fit : {"crop", "letterbox", "stretch"}
-        What becomes of an image of another shape: its middle is cut out, it gets borders, or its
-        sides are scaled apart.
+    fit : {"crop", "stretch"}
+        What becomes of an image of another shape: its middle is cut out, or its sides are scaled
+        apart.
     resize : int, optional
         With "crop": the shorter side is scaled to this before `size` is cut out; by default such
         that as much as possible is seen.
@@ -46,26 +45,26 @@ class Preprocessing:
     mean, std : tuple of float
         Per channel, subtracted from and divided into values between 0 and 1; by default those of
         ImageNet. A network that takes values up to 255 has mean 0 and std 1/255.
-    channels : {"RGB", "BGR", "L"}
-        Their order; "L" is grey.
+    channels : {"RGB", "L"}
+        "L" is grey.
     layout : {"NCHW", "NHWC"}
         Whether channels come before or after height and width.
-    pool : {"auto", "first", "mean"}
-        Of an output that is a sequence (n, t, d), the first token ("auto" too) or the mean. Maps
-        (n, d, h, w) are averaged over their positions, vectors (n, d) stay as they are.
+    pool : {"first", "mean"}
+        Of an output that is a sequence (n, t, d), the first token or the mean. Maps (n, d, h, w)
+        are averaged over their positions, vectors (n, d) stay as they are.
     output : str, optional
         Which output of an ONNX graph to take; the first by default.
     """
 
     size: Any = 224
-    fit: str = parameter("crop", "letterbox", "stretch")
+    fit: str = parameter("crop", "stretch")
     resize: int | None = parameter(None, Integer(1))
     interpolation: str = parameter("bicubic", "bilinear", "nearest", "lanczos")
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
-    channels: str = parameter("RGB", "BGR", "L")
+    channels: str = parameter("RGB", "L")
     layout: str = parameter("NCHW", "NHWC")
-    pool: str = parameter("auto", "first", "mean")
+    pool: str = parameter("first", "mean")
     output: str | None = parameter(None, str)
 
     def __post_init__(self) -> None:
@@ -94,18 +93,11 @@ class Preprocessing:
     @classmethod
     def of_table(cls, table: Mapping[str, Any], where: str) -> Preprocessing:
         """From settings by name; `where` says in messages where they stand."""
-        known = {field.name for field in fields(cls)}
-        unknown = sorted(set(table) - known)
-        if unknown:
-            raise InputError(
-                f"{where} has the setting {reason(unknown[0])!r}, which is not known; use "
-                f"{', '.join(sorted(known))}."
-            )
-        listed: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in table.items()
-        }
         try:
-            return cls(**listed)
+            return cls(**table)
+        except TypeError as error:
+            known = ", ".join(field.name for field in fields(cls))
+            raise InputError(f"{where}: {reason(error)}; the settings are {known}.") from None
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
 
@@ -127,14 +119,11 @@ class Preprocessing:
 
     def __call__(self, image: Any) -> NDArray[np.float32]:
         """An RGB image of Pillow as the network takes it, of the shape `shape`."""
-        image = self._sized(image)
-        pixels = np.asarray(image.convert("L") if self.channels == "L" else image)
-        pixels = pixels.reshape(*self.size, -1)
+        pixels = np.asarray(self._sized(image).convert(self.channels)).reshape(*self.size, -1)
         first = np.empty((CHANNELS[self.channels], *self.size), dtype=np.float32)
         for channel, (mean, std) in enumerate(zip(self.mean or (), self.std or (), strict=True)):
             # Channel by channel and in place, which takes a third of the time.
-            own = pixels[..., -1 - channel if self.channels == "BGR" else channel]
-            np.multiply(own, np.float32(1 / (255 * std)), out=first[channel])
+            np.multiply(pixels[..., channel], np.float32(1 / (255 * std)), out=first[channel])
             first[channel] -= np.float32(mean / std)
         return first if self.layout == "NCHW" else np.ascontiguousarray(first.transpose(1, 2, 0))
 
@@ -144,9 +133,6 @@ class Preprocessing:
         method = pillow.Resampling[self.interpolation.upper()]
         if self.fit == "stretch":
             return image.resize((width, height), method)
-        if self.fit == "letterbox":
-            ops = require("PIL.ImageOps", "images", "reading images")
-            return ops.pad(image, (width, height), method, color=self._border())
         if self.resize is None:
             scale = max(width / image.width, height / image.height)
         else:
@@ -154,17 +140,9 @@ class Preprocessing:
         # At least what is cut out, whatever rounding says.
         wide = max(width, int(image.width * scale + 1e-6))
         high = max(height, int(image.height * scale + 1e-6))
-        whole = image.resize((wide, high), method)
         left, top = round((wide - width) / 2), round((high - height) / 2)
+        whole = image.resize((wide, high), method)
         return whole.crop((left, top, left + width, top + height))
-
-    def _border(self) -> tuple[int, int, int]:
-        """The colour that becomes 0: the mean."""
-        colours = [round(255 * min(1.0, max(0.0, value))) for value in self.mean or ()]
-        if self.channels == "L":
-            colours *= 3
-        first, green, last = colours
-        return (last, green, first) if self.channels == "BGR" else (first, green, last)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -1,14 +1,9 @@
-"""Networks of torch as encoders: modules of the caller's, never from a file, or by name.
-
-Libraries of pretrained networks are imported when one of theirs is asked for.
-"""
+"""Networks of torch as encoders: modules of the caller's, never from a file, or timm's by name."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -17,10 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kscn.errors import InputError, reason
+from kscn.extras import require
 
-# No addresses and no paths: weights come from where the library itself says.
-_NAME = re.compile(r"[A-Za-z0-9][\w.\-]*(/[\w.\-]+)?", re.ASCII)
-_PACKAGES = {"timm": "timm", "open_clip": "open_clip_torch", "torchvision": "torchvision"}
+_TIMM = "timm:"
+# No addresses and no paths: weights come from where timm itself says.
+_NAME = re.compile(r"[A-Za-z0-9][\w.\-]*", re.ASCII)
 
 
 class TorchNetwork:
@@ -63,90 +59,35 @@ class TorchNetwork:
         return made.float().cpu().numpy()
 
 
-def is_library_name(name: str) -> bool:
-    """Whether a name is that of a network in a library, such as timm:resnet50."""
-    return name.partition(":")[0] in _PACKAGES and ":" in name
+def is_timm_name(name: str) -> bool:
+    """Whether a name is that of a network in timm, such as timm:resnet50."""
+    return name.startswith(_TIMM)
 
 
-def pretrained(name: str) -> tuple[nn.Module, dict[str, Any]]:
-    """The network of that name without its classifier, and the library's settings for images."""
-    library, _, own = name.partition(":")
+def from_timm(name: str) -> tuple[nn.Module, dict[str, Any]]:
+    """The network of that name without its classifier, and timm's settings for images."""
+    own = name.removeprefix(_TIMM)
     if not _NAME.fullmatch(own):
         raise InputError(
             f"encoder={reason(name)!r} is not the name of a network; give one such as "
-            "timm:vit_small_patch14_dinov2, open_clip:ViT-B-32/openai or torchvision:resnet50."
+            "timm:vit_small_patch14_dinov2.lvd142m."
         )
-    package = _PACKAGES[library]
-    if find_spec(library) is None:
-        raise InputError(f"encoder={name} needs the package {package}; run pip install {package}.")
     try:
-        module = import_module(library)
-    except Exception as error:  # builds that do not fit this torch fail in ways of their own
-        raise InputError(
-            f"the package {package} cannot be imported ({reason(error)}); install one that fits "
-            f"torch {torch.__version__}."
-        ) from None
-    try:
-        return _MAKERS[library](module, own)
+        timm = require("timm", "encoders", f"encoder={name}")
+        module = timm.create_model(own, pretrained=True, num_classes=0)
     except InputError:
         raise
-    except Exception as error:  # unknown names, no network, no such weights: each has its own
+    except Exception as error:  # an import that does not fit this torch, names, weights: any kind
         raise InputError(
-            f"{library} cannot make {own} ({reason(error)}); check the name, and that its weights "
-            "can be fetched."
+            f"timm cannot make {own} ({reason(error)}); check the name, that its weights can be "
+            f"fetched, and that timm and torchvision fit torch {torch.__version__}."
         ) from error
-
-
-def _timm(timm: Any, name: str) -> tuple[nn.Module, dict[str, Any]]:
-    module = timm.create_model(name, pretrained=True, num_classes=0)
     config = timm.data.resolve_model_data_config(module)
     height, width = config["input_size"][-2:]
-    fit = {"squash": "stretch", "border": "letterbox"}.get(config.get("crop_mode", ""), "crop")
-    resize = int(max(height, width) / config["crop_pct"]) if fit == "crop" else None
+    whole = config.get("crop_mode") == "squash"
     settings = {key: config[key] for key in ("interpolation", "mean", "std")}
-    return module, settings | {"size": (height, width), "fit": fit, "resize": resize}
-
-
-class _ImagePart(nn.Module):
-    """Of a network for images and text, what it makes of images."""
-
-    def __init__(self, both: nn.Module) -> None:
-        super().__init__()
-        self.both = both
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.both.encode_image(images)  # type: ignore[operator]
-
-
-def _open_clip(open_clip: Any, name: str) -> tuple[nn.Module, dict[str, Any]]:
-    own, _, weights = name.partition("/")
-    if not weights:
-        known = reason(", ".join(open_clip.list_pretrained_tags_by_model(own)))
-        raise InputError(
-            f"encoder=open_clip:{own} does not say which weights; add one of {known or 'its tags'} "
-            f"after a slash, as in open_clip:{own}/openai."
-        )
-    both, *_ = open_clip.create_model_and_transforms(own, pretrained=weights)
-    config = both.visual.preprocess_cfg
-    fits = {"shortest": "crop", "longest": "letterbox", "squash": "stretch"}
-    settings = {key: config[key] for key in ("size", "interpolation", "mean", "std")}
-    return _ImagePart(both), settings | {"fit": fits[config.get("resize_mode", "shortest")]}
-
-
-def _torchvision(torchvision: Any, name: str) -> tuple[nn.Module, dict[str, Any]]:
-    weights = torchvision.models.get_model_weights(name).DEFAULT
-    module = torchvision.models.get_model(name, weights=weights)
-    for last in ("fc", "classifier", "heads", "head"):
-        if isinstance(getattr(module, last, None), nn.Module):
-            setattr(module, last, nn.Identity())
-    config = weights.transforms()
-    return module, {
-        "size": config.crop_size[0],
-        "resize": max(config.crop_size[0], config.resize_size[0]),
-        "interpolation": config.interpolation.value,
-        "mean": config.mean,
-        "std": config.std,
+    return module, settings | {
+        "size": (height, width),
+        "fit": "stretch" if whole else "crop",
+        "resize": None if whole else int(max(height, width) / config["crop_pct"]),
     }
-
-
-_MAKERS = {"timm": _timm, "open_clip": _open_clip, "torchvision": _torchvision}
