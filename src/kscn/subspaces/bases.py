@@ -147,7 +147,7 @@ class Subspaces:
         offsets = None if self.offsets is None else change(self.offsets)
         return Subspaces(change(self.bases), offsets)
 
-    def __getitem__(self, index: int | slice | Tensor) -> Subspaces:
+    def __getitem__(self, index: int | slice | Tensor | None) -> Subspaces:
         return self.map(lambda part: part[index])
 
     def replaced(self, index: Tensor | tuple[Tensor, Tensor], new: Subspaces) -> Subspaces:

@@ -194,8 +194,8 @@ def run_chain(
 ) -> tuple[float, Subspaces]:
     """One race and its swaps: the lowest objective and its subspaces."""
     racing = [k_means_starts(problem, effort.racers)] if effort.racers else []
-    racing = Subspaces.joined(racing if given is None else [*racing, given])
-    best, lowest = _winner(*sweep(problem, racing, RULES.race_sweeps))
+    racing += [] if given is None else [given]
+    best, lowest = _winner(*sweep(problem, Subspaces.joined(racing), RULES.race_sweeps))
     tell(lowest)
     stale = 0
     for _ in range(effort.rounds):
