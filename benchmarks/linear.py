@@ -103,7 +103,7 @@ def whole_fit() -> dict[str, Any]:
             pool = blocks.take(np.sort(np.random.default_rng(seed).choice(len(z), 3000, False)))
             problem = Problem(pool, None, torch.full((k,), p), False, 0.0, generator)
             # One swept start without swaps (1) or the default search (10), as in KSubspaces.fit.
-            start = find_start(problem, "k-means", n_init)
+            start = find_start(problem, n_init)
             runs: dict[str, Any] = {}
             for name, options in {
                 "accelerated": {},

@@ -34,7 +34,7 @@ def linear() -> Callable[[], object]:
     from kscn import KSubspaces, data
 
     x = np.asarray(data.load("mnist-test").samples).reshape(10_000, -1).astype(np.float32)
-    settings = {"subspace_dim": 5, "init": "random", "n_init": 1, "max_iter": 10, "tol": 0.0}
+    settings = {"subspace_dim": 5, "init": "k-means", "n_init": 1, "max_iter": 10, "tol": 0.0}
     return lambda: KSubspaces(10, random_state=0, **settings).fit(x)
 
 

@@ -55,7 +55,7 @@ LEAN = {
     "constraints": {"numpy", "kscn.errors"},
     "extras": {"kscn.errors"},
     "metrics": {"numpy", "scipy", "sklearn", "kscn.errors"},
-    "modelfile": {"numpy", "safetensors", "kscn.errors", "kscn.atomicfile"},
+    "modelfile": {"numpy", "safetensors", "kscn.errors", "kscn.atomicfile", "kscn.checked"},
     "modelparts": {"numpy"},
     "subspaces": {"torch", "kscn.errors", "kscn.subspaces"},
 }

@@ -134,11 +134,11 @@ def test_unsuitable_parameters_and_arrays_are_refused(tmp_path):
     with pytest.raises(InputError, match="JSON"):
         write_model(tmp_path / "m", "K", {"tol": float("nan")}, {})
     for unreadable in ({"seed": 2**63}, {"x" * 1000: 1}):
-        with pytest.raises(InputError, match=r"JSON: a.* is too"):
+        with pytest.raises(InputError, match="JSON"):
             write_model(tmp_path / "m", "K", unreadable, {})
     with pytest.raises(InputError, match="name of a class"):
         write_model(tmp_path / "m", "../K", {}, {})
-    with pytest.raises(InputError, match="fewer arrays and parameters"):
+    with pytest.raises(InputError, match="fewer parameters"):
         write_model(tmp_path / "m", "K", {"names": ["x" * 2**20] * 16}, {})
     with pytest.raises(InputError, match="'words' of a model must be numeric"):
         write_model(tmp_path / "m", "K", {}, {"words": np.array(["a"])})
@@ -156,23 +156,33 @@ def flip_a_bit(model):
     (model / TENSORS_NAME).write_bytes(content)
 
 
-def foreign_tensors(model):
-    content = b"this is not a safetensors file"
-    (model / TENSORS_NAME).write_bytes(content)
-    digest = modelfile.sha256_of(model / TENSORS_NAME).hexdigest()
-    edit_manifest(model, tensors_bytes=len(content), tensors_sha256=digest)
-
-
-def other_shapes(model):
-    table = {"bases": {"shape": [2, 2, 3], "dtype": "float64"}}
-    edit_manifest(model, tensors=table)
-
-
 def sealed(model, content):
     """Other bytes in the place of the tensors, with a manifest that vouches for them."""
     (model / TENSORS_NAME).write_bytes(content)
     digest = modelfile.sha256_of(model / TENSORS_NAME).hexdigest()
     edit_manifest(model, tensors_bytes=len(content), tensors_sha256=digest)
+
+
+def with_table(model, text, data=bytes(96)):
+    sealed(model, len(text).to_bytes(8, "little") + text.encode() + data)
+
+
+def array(*offsets, shape=(2, 3, 2), dtype="F64"):
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+
+
+def with_arrays(**arrays):
+    return lambda model: with_table(model, json.dumps(arrays))
+
+
+def other_bytes_of_one_name(model):
+    first, second = (json.dumps(array(*at, shape=[6])) for at in ((0, 48), (48, 96)))
+    with_table(model, f'{{"bases": {first}, "bases": {second}}}')
+
+
+def the_same_name_twice(model):
+    text = (model / MANIFEST_NAME).read_text()
+    (model / MANIFEST_NAME).write_text(text.replace('"params"', '"params": {}, "params"'))
 
 
 def deep_brackets(model):
@@ -192,16 +202,6 @@ def huge_header(model):
     sealed(model, (2**40).to_bytes(8, "little") + b"{}")
 
 
-def header_of_brackets(model):
-    sealed(model, (50_000).to_bytes(8, "little") + b"[" * 50_000)
-
-
-def offsets_outside(model):
-    table = {"bases": {"dtype": "F64", "shape": [2, 3, 2], "data_offsets": [0, 2**50]}}
-    header = json.dumps(table).encode()
-    sealed(model, len(header).to_bytes(8, "little") + header + bytes(96))
-
-
 def pipe_as_tensors(model):
     (model / TENSORS_NAME).unlink()
     os.mkfifo(model / TENSORS_NAME)
@@ -212,35 +212,13 @@ def pipe_as_manifest(model):
     os.mkfifo(model / MANIFEST_NAME)
 
 
-def with_header(model, change):
-    """Change the header of the safetensors file; checksum and manifest then fit again."""
-    content = (model / TENSORS_NAME).read_bytes()
-    length = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + length])
-    change(header["bases"])
-    text = json.dumps(header).encode()
-    (model / TENSORS_NAME).write_bytes(
-        len(text).to_bytes(8, "little") + text + content[8 + length :]
-    )
-    edit_manifest(
-        model,
-        tensors_bytes=(model / TENSORS_NAME).stat().st_size,
-        tensors_sha256=modelfile.sha256_of(model / TENSORS_NAME).hexdigest(),
-    )
-
-
-def of_type(dtype, *shape):
-    return lambda model: with_header(model, lambda entry: entry.update(dtype=dtype, shape=shape))
-
-
 def infinite_number(model):
     edit_manifest(model, params={"x": 1.5})
     text = (model / MANIFEST_NAME).read_text()
     (model / MANIFEST_NAME).write_text(text.replace("1.5", "1e999"))
 
 
-def without_shape(model):
-    with_header(model, lambda entry: entry.pop("shape"))
+UNREADABLE = "not a readable safetensors file"
 
 
 def empty_but_wide(model):
@@ -252,8 +230,7 @@ def empty_but_wide(model):
     [
         (truncate, "model.safetensors is cut off: it has"),
         (flip_a_bit, "model.safetensors is damaged: its checksum differs"),
-        (foreign_tensors, "not a readable safetensors file"),
-        (other_shapes, "holds other arrays than manifest.json lists"),
+        (lambda m: sealed(m, b"this is not a safetensors file"), UNREADABLE),
         (lambda m: (m / TENSORS_NAME).unlink(), "model.safetensors is missing"),
         (lambda m: (m / MANIFEST_NAME).unlink(), "it has no manifest.json"),
         (lambda m: (m / MANIFEST_NAME).write_bytes(b'{"format": "ksc'), "it is not JSON"),
@@ -261,10 +238,10 @@ def empty_but_wide(model):
         (lambda m: (m / MANIFEST_NAME).write_text("[1]"), "was not written by kscn"),
         (lambda m: edit_manifest(m, format="onnx"), "was not written by kscn"),
         (lambda m: edit_manifest(m, format_version=2), "format version 2 and this kscn reads"),
-        (lambda m: edit_manifest(m, params=None), "'params' is missing or wrong"),
+        (lambda m: edit_manifest(m, params=None), "params is missing, not a table"),
         (lambda m: edit_manifest(m, kind="KMedians"), "'KMedians', which this version"),
-        (lambda m: edit_manifest(m, kind="K" * 10_000), "'kind' is missing or wrong"),
-        (lambda m: edit_manifest(m, kind="../../x"), "'kind' is missing or wrong"),
+        (lambda m: edit_manifest(m, kind="K" * 10_000), "kind is .*, not the name of a class"),
+        (lambda m: edit_manifest(m, kind="../../x"), "kind is .*, not the name of a class"),
         (lambda m: edit_manifest(m, format_version="9" * 10_000), "format version '9999"),
         (lambda m: edit_manifest(m, params={"x": float("nan")}), "it is not JSON"),
         (lambda m: edit_manifest(m, params={"seed": 2**63}), "it is not JSON"),
@@ -272,18 +249,28 @@ def empty_but_wide(model):
         (deep_brackets, "it is not JSON"),
         (endless_number, "it is not JSON"),
         (huge_manifest, "manifest.json has more than 16777216 bytes"),
-        (huge_header, "a header of 1099511627776 bytes"),
-        (header_of_brackets, "not a readable safetensors file"),
-        (offsets_outside, "not a readable safetensors file"),
+        (the_same_name_twice, "it is not JSON"),
+        (lambda m: edit_manifest(m, tensors_bytes=-1), "tensors_bytes is -1"),
+        (huge_header, UNREADABLE),
+        (lambda m: with_table(m, "[" * 50_000), UNREADABLE),
+        (with_arrays(bases=array(0, 2**50)), UNREADABLE),
+        (with_arrays(bases=array(96, 0)), UNREADABLE),
+        (with_arrays(bases=array(0, 96), overlapping=array(0, 96)), UNREADABLE),
+        (with_arrays(bases=array(0, 48, shape=[6])), UNREADABLE),  # a hole at the end
+        (with_arrays(bases=array(48, 96, shape=[6])), UNREADABLE),  # and at the beginning
+        (other_bytes_of_one_name, UNREADABLE),
+        (with_arrays(bases=array(0, 96, shape=[2**62, 2**62])), UNREADABLE),
+        (with_arrays(bases=array(0, 96, shape=[-12])), UNREADABLE),
+        (with_arrays(bases=array(0, 96, shape=[float("nan")])), UNREADABLE),
+        (with_arrays(bases={"dtype": "F64", "data_offsets": [0, 96]}), UNREADABLE),
+        (with_arrays(bases=array(0, 96, shape=["2", 3, 2])), UNREADABLE),
+        (with_arrays(bases=array(0, 96, dtype=["F64"])), UNREADABLE),
+        (with_arrays(bases=array(0, 96, shape=[48], dtype="BF16")), UNREADABLE),
+        (with_arrays(bases=array(0, 96, shape=[96], dtype="F8_E4M3")), UNREADABLE),
+        (with_arrays(bases=array(0, 96, shape=[12], dtype="C64")), "'bases' is of complex64"),
         (lambda m: edit_manifest(m, params={"x": 1e308}), "does not describe a KSubspaces"),
         (infinite_number, "it is not JSON"),
-        (of_type("BF16", 2, 3, 8), "its array 'bases' is of the type 'BF16'"),
-        (of_type("F8_E4M3", 2, 3, 16), "its array 'bases' is of the type 'F8_E4M3'"),
-        (of_type("C64", 2, 3, 2), "its array 'bases' is of the type 'C64'"),
-        (of_type(["F64"], 2, 3, 2), "not a readable safetensors file"),
-        (of_type("F64", "2", 3, 2), "not a readable safetensors file"),
-        (without_shape, "not a readable safetensors file"),
-        (empty_but_wide, "its array 'bases' has a shape larger than the file"),
+        (empty_but_wide, r"'bases' is of float32 and of shape \(1099511627776, 0\)"),
         (pipe_as_tensors, "model.safetensors is missing"),
         (pipe_as_manifest, "it has no manifest.json"),
     ],

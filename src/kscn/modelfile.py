@@ -1,10 +1,10 @@
 """Models on disk: a directory with `model.safetensors` and `manifest.json`, never a pickle.
 
 Opening a model file can therefore never run code. The manifest says what the model is (`kind`,
-`params`), which versions wrote it, and the size, checksum and tensor table of the safetensors
-file, so that a truncated, damaged or foreign file is found before anything is computed with it.
-A hostile file is refused before it costs much: neither part may be larger than any honest one, and
-the names of both are fixed here, not read from the file.
+`params`), which versions wrote it, and the size and checksum of the safetensors file, so that a
+truncated, damaged or foreign file is found before anything is computed with it. A hostile file is
+refused before it costs much: neither part may be larger than any honest one, and the names of both
+are fixed here, not read from the file. The header of the arrays is checked by safetensors itself.
 
 Writing is safe against a kill at any moment. The new directory is written in full beside the old
 one under a hidden name and flushed to disk; then the old one is renamed aside, the new one renamed
@@ -15,7 +15,6 @@ under their hidden names, and `read_model` says where.
 
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
@@ -31,18 +30,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscn.atomicfile import hidden_sibling, replace_directory, sync_directory
+from kscn.checked import TEXT, Test, check, integer
 from kscn.errors import InputError, ModelFileError, reason
 
 FORMAT = "kscn-model"
 FORMAT_VERSION = 1
-# A manifest and a safetensors header describe tens of arrays in some kilobytes; names of features
-# may take more.
+# A manifest has some kilobytes; names of features may take more.
 _MANIFEST_BYTES = 16 * 2**20
-_HEADER_BYTES = 2**20
-_LONGEST_NAME = 500  # of parameters, arrays and whatever else is named
-_KIND = re.compile(r"\w{1,80}", re.ASCII)  # the name of a class
-# What arrays may be made of, in the words of safetensors, which has more than numpy, such as BF16.
-_TYPES = {"BOOL", "U8", "U16", "U32", "U64", "I8", "I16", "I32", "I64", "F16", "F32", "F64"}
+_LONGEST_NAME = 500  # of parameters and whatever else is named
+_KIND = re.compile(r"\w{1,80}", re.ASCII)
+_MANIFEST = {
+    "kind": Test("the name of a class", lambda kind: bool(_KIND.fullmatch(str(kind)))),
+    "params": {},
+    "tensors_bytes": integer(0),
+    "tensors_sha256": TEXT,
+}
 TENSORS_NAME = "model.safetensors"
 MANIFEST_NAME = "manifest.json"
 
@@ -118,13 +120,9 @@ def read_model(path: str | os.PathLike[str]) -> ModelFile:
 
 def parse_json(text: str) -> Any:
     """JSON, or ValueError or RecursionError about what no honest manifest holds."""
-    return json.loads(
-        text,
-        parse_constant=_finite,
-        parse_int=_modest_integer,
-        parse_float=_finite,
-        object_pairs_hook=_modest_names,
-    )
+    value = json.loads(text, parse_int=_modest_integer, object_pairs_hook=_modest_names)
+    json.dumps(value, allow_nan=False)  # refuses NaN, and 1e999, which is infinite to Python
+    return value
 
 
 def _modest_integer(digits: str) -> int:
@@ -134,18 +132,11 @@ def _modest_integer(digits: str) -> int:
     return int(digits)
 
 
-def _finite(digits: str) -> float:
-    """A number that is one: NaN is none, and 1e999 is infinite to Python."""
-    number = float(digits)
-    if not math.isfinite(number):
-        raise ValueError(f"{digits[:20]} is no number")
-    return number
-
-
 def _modest_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if any(len(name) > _LONGEST_NAME for name, _ in pairs):
-        raise ValueError("a name is too long")
-    return dict(pairs)
+    table = dict(pairs)
+    if len(table) < len(pairs) or any(len(name) > _LONGEST_NAME for name in table):
+        raise ValueError("a name is too long or there twice")
+    return table
 
 
 @cache
@@ -170,11 +161,10 @@ def _write_files(
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "tensors_bytes": len(content),
         "tensors_sha256": hashlib.sha256(content).hexdigest(),
-        "tensors": _tensor_table(arrays),
     }
     described = json.dumps(manifest, indent=2).encode() + b"\n"
-    if len(described) > _MANIFEST_BYTES or _header_bytes(content) > _HEADER_BYTES:
-        raise InputError("a model must have fewer arrays and parameters, or it could not be read.")
+    if len(described) > _MANIFEST_BYTES:
+        raise InputError("a model must have fewer parameters, or it could not be read.")
     _write_synced(directory / TENSORS_NAME, content)
     _write_synced(directory / MANIFEST_NAME, described)
     sync_directory(directory)
@@ -238,12 +228,12 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             f"{manifest_path} has format version {found} and this kscn reads version "
             f"{FORMAT_VERSION}; install the kscn that wrote it."
         )
-    fields = {"kind": str, "params": dict, "tensors": dict}
-    for field, kind in (fields | {"tensors_bytes": int, "tensors_sha256": str}).items():
-        if not isinstance(manifest.get(field), kind) or not _KIND.fullmatch(manifest["kind"]):
-            raise ModelFileError(
-                f"{manifest_path} is damaged: {field!r} is missing or wrong; save the model again."
-            )
+    try:
+        check(manifest, _MANIFEST, "")
+    except ValueError as error:
+        raise ModelFileError(
+            f"{manifest_path} is damaged: {error}; save the model again."
+        ) from None
     return manifest
 
 
@@ -285,56 +275,17 @@ def _read_tensors(path: Path, manifest: Mapping[str, Any]) -> dict[str, NDArray]
             "copy it again or save the model again."
         )
     try:
-        _check_header(path, size)
         tensors = load_file(path)
-    except (
-        SafetensorError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-    ) as error:
+        for name, array in tensors.items():
+            # An empty array of a large shape costs nothing in the file, but something is made of
+            # that size later.
+            if array.dtype.kind not in "biuf" or max(array.shape, default=0) > size:
+                raise ValueError(f"{name[:80]!r} is of {array.dtype} and of shape {array.shape}")
+    except (SafetensorError, ValueError, TypeError, AttributeError) as error:
         raise ModelFileError(
             f"{path} is not a readable safetensors file ({reason(error)}); save the model again."
         ) from None
-    if _tensor_table(tensors) != manifest["tensors"]:
-        raise ModelFileError(
-            f"{path} holds other arrays than {MANIFEST_NAME} lists; save the model again."
-        )
     return tensors
-
-
-def _check_header(path: Path, file_bytes: int) -> None:
-    """Refuse arrays of types that numpy lacks, and empty ones whose shape is large all the same.
-
-    Such a shape costs nothing in the file, but something is made of that size later. All else is
-    checked by safetensors.
-    """
-    with path.open("rb") as file:
-        length = _header_bytes(file.read(8))
-        if length > _HEADER_BYTES:
-            raise ValueError(f"a header of {length} bytes")
-        header = file.read(length)
-    for name, entry in parse_json(header.decode("utf-8")).items():
-        if name == "__metadata__":
-            continue
-        if entry["dtype"] not in _TYPES:
-            raise ValueError(f"its array {name[:80]!r} is of the type {str(entry['dtype'])[:20]!r}")
-        if max(entry["shape"], default=1) > file_bytes:
-            raise ValueError(f"its array {name[:80]!r} has a shape larger than the file")
-
-
-def _header_bytes(content: bytes) -> int:
-    """How long the header of a safetensors file is, or claims to be."""
-    return int.from_bytes(content[:8], "little")
-
-
-def _tensor_table(tensors: Mapping[str, NDArray]) -> dict[str, dict[str, Any]]:
-    return {
-        name: {"shape": list(array.shape), "dtype": array.dtype.name}
-        for name, array in sorted(tensors.items())
-    }
 
 
 def sha256_of(*paths: Path, start: bytes = b"") -> "hashlib._Hash":
@@ -342,6 +293,5 @@ def sha256_of(*paths: Path, start: bytes = b"") -> "hashlib._Hash":
     digest = hashlib.sha256(start)
     for path in paths:
         with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
+            hashlib.file_digest(file, lambda: digest)
     return digest

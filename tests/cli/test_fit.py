@@ -105,7 +105,7 @@ def test_every_option_reaches_the_estimator(kscn, files, tmp_path):
     assert result.exit_code == 0, result.output
     parameters = tomllib.loads((tmp_path / "r" / "config.toml").read_text())["parameters"]
     expected = {
-        "n_clusters": 3, "subspace_dim": [1, 2, 1], "affine": True, "trim": 0.1, "init": "random",
+        "n_clusters": 3, "subspace_dim": [1, 2, 1], "affine": True, "trim": 0.1, "init": "k-means",
         "n_init": 3, "max_iter": 7, "batch_size": 50, "random_state": 4,
     }  # fmt: skip
     assert expected.items() <= parameters.items()

@@ -47,15 +47,15 @@ def affine(device):
 
 
 def trimmed(device):
-    return _subspaces(device, trim=0.1, init="ensemble")
+    return _subspaces(device, trim=0.1, init="neighbours")
 
 
 def weighted(device):
-    return _subspaces(device, weighted=True, init="farthest")
+    return _subspaces(device, weighted=True, init="k-means")
 
 
 def trimmed_affine_weighted(device):
-    return _subspaces(device, weighted=True, trim=0.1, affine=True, init="random")
+    return _subspaces(device, weighted=True, trim=0.1, affine=True, init="k-means")
 
 
 def wide(device):

@@ -18,7 +18,7 @@ CASES = {
     "KSubspaces": (
         lambda: KSubspaces(3, subspace_dim=2, n_init=1, random_state=0),
         VECTORS,
-        {"n_clusters": 7, "affine": True, "subspace_dim": 5, "init": "random", "n_init": "x"},
+        {"n_clusters": 7, "affine": True, "subspace_dim": 5, "init": "k-means", "n_init": "x"},
     ),
     "KSubspaces, affine": (
         lambda: KSubspaces(3, subspace_dim=2, affine=True, n_init=1, random_state=0),

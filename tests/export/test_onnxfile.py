@@ -125,7 +125,7 @@ def test_vectors_in_double_precision_keep_what_float32_would_lose():
 def test_another_model_is_told_apart(images):
     some = images[:200]
     one, other = (
-        KSubspaces(10, subspace_dim=2, init="random", n_init=1, random_state=s) for s in (0, 1)
+        KSubspaces(10, subspace_dim=2, init="k-means", n_init=1, random_state=s) for s in (0, 1)
     )
     content = onnx_bytes(one.fit(some), (8, 8))
     with pytest.raises(ModelFileError, match="another cluster"):

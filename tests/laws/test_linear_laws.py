@@ -64,7 +64,7 @@ def fitted(estimator, X, **kwargs):
 
 
 @few
-@given(any_data(), st.booleans(), st.sampled_from(["auto", "ensemble", "random", "neighbourhood"]))
+@given(any_data(), st.booleans(), st.sampled_from(["auto", "neighbours", "k-means"]))
 def test_the_objective_never_rises(data, affine, init):
     X, k, p = data
     found = fitted(model(k, p, affine=affine, init=init, n_init=1, tol=0), X)

@@ -1,6 +1,4 @@
-"""Graphs of local subspaces and of ensembles, and the starts of k-subspaces that come from them."""
-
-from dataclasses import replace
+"""Graphs of local subspaces, and the starts of k-subspaces that come from them."""
 
 import numpy as np
 import pytest
@@ -9,15 +7,8 @@ import torch
 from kscn import KSubspaces
 from kscn.data import make_union_of_subspaces
 from kscn.metrics import clustering_accuracy
-from kscn.neighbours import (
-    co_association,
-    ensemble_clusters,
-    local,
-    local_subspace_clusters,
-    nearest_by_local_subspace,
-    starts,
-)
-from kscn.neighbours.local import local_bases, whitened
+from kscn.neighbours import local_subspace_clusters, nearest_by_local_subspace, starts
+from kscn.neighbours.local import affordable, local_bases, whitened
 from kscn.subspaces import ScatterSums, principal_angles
 from kscn.subspaces.search import Problem
 
@@ -64,27 +55,6 @@ def test_local_subspaces_tell_planes_apart_that_meet(affine):
     assert clustering_accuracy(y, found) > 0.97
 
 
-# Ensembles ----------------------------------------------------------------------------------------
-
-
-def test_co_association_is_the_share_of_runs_that_agree():
-    labels = torch.from_numpy(np.random.default_rng(0).integers(4, size=(15, 60)))
-    share = (labels[:, :, None] == labels[:, None, :]).float().mean(dim=0)
-    share.fill_diagonal_(-1)
-    near = co_association(labels, 7)
-    torch.testing.assert_close(near.closeness, share.topk(7, dim=1).values)
-    torch.testing.assert_close(share.gather(1, near.index), near.closeness)
-
-
-@pytest.mark.parametrize("affine", [False, True])
-def test_an_ensemble_finds_a_union_and_repeats_with_the_seed(affine):
-    z, y = union(affine=affine)
-    z = z - z.mean(dim=0) if affine else z
-    one, again = (ensemble_clusters(z, 3, 2, affine=affine, seed=3) for _ in range(2))
-    assert clustering_accuracy(y, one) > 0.97
-    np.testing.assert_array_equal(one, again)
-
-
 # Starts -------------------------------------------------------------------------------------------
 
 
@@ -94,37 +64,37 @@ def problem(z, k, dims=2, **more):
     return Problem(z, None, dims, generator=torch.Generator().manual_seed(0), **settings)
 
 
-def test_a_large_sample_is_thinned_out_and_not_by_row_number(monkeypatch):
-    monkeypatch.setattr(starts, "RULES", replace(starts.RULES, rows=90, rows_per_cluster=10))
+def test_a_large_sample_is_thinned_out_and_not_by_row_number():
     z, y = union()
     z = z[np.argsort(y, kind="stable")]  # the first 90 rows are of two clusters
-    part = starts._thinned(problem(z, 3))
+    part = starts._thinned(problem(z, 3), 90)
     assert part.z.shape == (90, 9)
     assert set(map(tuple, part.z.tolist())) != set(map(tuple, z[:90].tolist()))
-    assert starts.graph_starts(problem(z, 3), "neighbours").bases.shape == (1, 3, 9, 2)
+    assert starts.graph_start(problem(z, 3), rows=90).bases.shape == (1, 3, 9, 2)
 
 
-def test_the_nearest_do_where_local_subspaces_cost_too_much(monkeypatch):
+def test_the_nearest_do_where_the_dimension_is_not_known():
     z, y = union()
-    by_local = starts.neighbour_clusters(z, 3, 2)
-    monkeypatch.setattr(local, "RULES", replace(local.RULES, cost=1e5))
-    monkeypatch.setattr(starts, "local_subspace_clusters", None)
-    by_nearest = starts.neighbour_clusters(z, 3, 2)
-    for found in (by_local, by_nearest):
-        assert clustering_accuracy(y, found) > 0.95
+    for dim in (2, None):
+        assert clustering_accuracy(y, starts.neighbour_clusters(z, 3, dim)) > 0.95
 
 
-@pytest.mark.parametrize("kind", ["neighbours", "ensemble"])
-def test_dimensions_that_differ_are_all_dealt_out(kind):
+def test_local_subspaces_are_compared_where_that_takes_seconds():
+    assert affordable(2048, 192, 10, 4, affine=False)  # (2048 * 40)^2 = 6.7e9
+    assert not affordable(2048, 192, 10, 5, affine=False)  # (2048 * 50)^2 = 1.05e10
+    assert not affordable(2048, 192, 10, 4, affine=True)
+
+
+def test_dimensions_that_differ_are_all_dealt_out():
     z, y = union(p=[1, 2, 3], noise=0.0)
-    made = starts.graph_starts(problem(z, 3, [3, 1, 2]), kind)
+    made = starts.graph_start(problem(z, 3, [3, 1, 2]))
     assert sorted(made[0].dims.tolist()) == [1, 2, 3]
     sums = ScatterSums(3, 9, affine=False)
     sums.add(z.double(), torch.from_numpy(y).long())
     assert starts._fitting_dims(problem(z, 3, [3, 1, 2]), sums).tolist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize("init", ["neighbours", "ensemble", "auto"])
+@pytest.mark.parametrize("init", ["neighbours", "auto"])
 @pytest.mark.parametrize("affine", [False, True])
 def test_tiny_and_repeated_samples_are_clustered_without_complaint(init, affine, recwarn):
     z, _ = union(n=6, noise=0.1)
@@ -136,11 +106,10 @@ def test_tiny_and_repeated_samples_are_clustered_without_complaint(init, affine,
     assert told == []
 
 
-@pytest.mark.parametrize("init", ["neighbours", "ensemble"])
-def test_a_start_from_a_graph_needs_no_search(init):
+def test_a_start_from_a_graph_needs_no_search():
     z, y = union(k=5, d=20, n=500)
     weights = np.random.default_rng(0).uniform(0.5, 2, len(z))
-    model = KSubspaces(5, subspace_dim=2, init=init, n_init=1, random_state=0)
+    model = KSubspaces(5, subspace_dim=2, init="neighbours", n_init=1, random_state=0)
     model.fit(z.numpy(), sample_weight=weights)
     assert clustering_accuracy(y, model.labels_) > 0.97
     assert [record["stage"] for record in model.history_].count("search") == 1

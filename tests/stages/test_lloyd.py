@@ -269,7 +269,7 @@ def test_rough_updates_descend_and_exact_ones_end_the_loop(affine):
     objective = np.array([i.objective for i in result.iterations])
     assert (np.diff(objective) <= 1e-9 * objective[0]).all()
     assert result.iterations[-1].changed == 0
-    best = result.sums.reordered(torch.arange(K)).subspaces(loop.dims)
+    best = result.sums[torch.arange(K)].subspaces(loop.dims)
     assert principal_angles(result.subspaces.bases, best.bases).max() < 1e-6
 
 

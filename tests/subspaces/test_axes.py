@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from kscn.subspaces import ScatterSums, Subspaces
-from kscn.subspaces.axes import RULES, Coordinates
+from kscn.subspaces.axes import DIRECTIONS, Coordinates
 
-D = RULES.directions + 60
+D = DIRECTIONS + 60
 
 
 def samples(n=300, rank=20, constant=0.0, columns=0):
@@ -17,7 +17,7 @@ def samples(n=300, rank=20, constant=0.0, columns=0):
     return z
 
 
-@pytest.mark.parametrize("width", [5, RULES.directions])
+@pytest.mark.parametrize("width", [5, DIRECTIONS])
 def test_narrow_samples_stay_as_they_are(width):
     z = samples()[:, :width]
     kept = Coordinates.leading(z, 10)
@@ -36,7 +36,7 @@ def test_no_fewer_axes_than_the_subspaces_have_dimensions():
 def test_lengths_and_angles_of_samples_are_kept(n, columns):
     z = samples(n, constant=3.0, columns=columns)
     found = Coordinates.leading(z, 10)
-    assert found.z.shape == (n, RULES.directions + (columns > 0))
+    assert found.z.shape == (n, DIRECTIONS + (columns > 0))
     gram = found.axes.mT @ found.axes
     torch.testing.assert_close(gram, torch.eye(len(gram)), rtol=0, atol=1e-5)
     scale = float(z.square().sum(dim=1).mean())
@@ -63,7 +63,7 @@ def test_residuals_lack_what_is_outside_and_nothing_else(affine):
 def test_constants_have_a_column_of_their_own():
     varying, constants = Coordinates.leading(samples(constant=50.0, columns=7), 10).varying()
     assert constants
-    assert varying.z.shape[1] == varying.axes.shape[1] == RULES.directions
+    assert varying.z.shape[1] == varying.axes.shape[1] == DIRECTIONS
     assert varying.z.square().mean() < 50
 
 

@@ -13,8 +13,6 @@ from kscn.subspaces.seeding import (
     k_means_labels,
     local_subspaces,
     neighbourhood_members,
-    neighbourhood_starts,
-    random_labels,
     rescue_empty,
 )
 
@@ -79,13 +77,6 @@ def test_k_means_survives_fewer_distinct_samples_than_clusters():
     assert labels.max() < 4
     assert (labels[0::2] == labels[0]).all()  # equal samples stay together
     assert (labels[1::2] == labels[1]).all()
-
-
-def test_random_labels_use_every_cluster():
-    labels = random_labels(torch.zeros(500, 3), 7, 2, seeded())
-    assert labels.shape == (500, 2)
-    for run in labels.mT:
-        assert sorted(set(run.tolist())) == list(range(7))
 
 
 # Neighbourhoods -----------------------------------------------------------------------------------
@@ -166,42 +157,10 @@ def test_a_group_that_spans_too_little_changes_nothing_for_the_others():
     assert few.dims.tolist() == [3, 1]
 
 
-def test_spread_starts_cover_more_clusters_than_uniform_ones():
-    z, labels = union(400, k=8, d=12, noise=0.01)
-    counts = {}
-    for spread in (False, True):
-        used = columns(20, 8, 2)
-        starts = neighbourhood_starts(z, used, False, seeded(), size=12, spread=spread)
-        nearest = starts.map(lambda part: part.flatten(0, 1)).residuals(z).view(400, 20, 8)
-        hit = [
-            [float(nearest[labels == i, r].mean(dim=0).amin()) for i in range(8)] for r in range(20)
-        ]
-        counts[spread] = int((np.array(hit) < 0.1).sum())
-    assert counts[True] > counts[False]
-    assert counts[True] > 0.9 * 160
-
-
-# A rotation of the data rotates the starts --------------------------------------------------------
-
-
-@pytest.mark.parametrize("labels", [k_means_labels, random_labels])
-def test_label_starts_do_not_depend_on_the_axes(labels):
+def test_k_means_starts_do_not_depend_on_the_axes():
     z, _ = union()
     turned = z @ rotation(8)
-    assert torch.equal(labels(z, 3, 5, seeded()), labels(turned, 3, 5, seeded()))
-
-
-@pytest.mark.parametrize("affine", [False, True])
-@pytest.mark.parametrize("spread", [False, True])
-def test_neighbourhood_starts_turn_with_the_data(spread, affine):
-    z, _ = union(affine=affine)
-    q = rotation(8)
-    kwargs = {"size": 30, "spread": spread}
-    here = neighbourhood_starts(z, columns(4, 3, 2), affine, seeded(), **kwargs)
-    there = neighbourhood_starts(z @ q, columns(4, 3, 2), affine, seeded(), **kwargs)
-    assert principal_angles(q.mT @ here.bases, there.bases).max() < 1e-4
-    if affine:
-        torch.testing.assert_close(here.offsets @ q, there.offsets, atol=1e-4, rtol=0)
+    assert torch.equal(k_means_labels(z, 3, 5, seeded()), k_means_labels(turned, 3, 5, seeded()))
 
 
 # Draws --------------------------------------------------------------------------------------------

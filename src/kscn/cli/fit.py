@@ -61,8 +61,8 @@ Job = tuple[Any, Choice, dict[str, Any]]
 )
 @click.option(
     "--init",
-    help="How a start is made; k-subspaces: auto, neighbours, ensemble, k-means, neighbourhood, "
-    "random or farthest; kscn: k-subspaces, drawn, neighbours, ensemble or k-means.",
+    help="How a start is made; k-subspaces: auto, neighbours or k-means; "
+    "kscn: k-subspaces, drawn, neighbours or k-means.",
 )
 @click.option(
     "--n-init",

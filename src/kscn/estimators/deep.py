@@ -80,14 +80,14 @@ class KSCN(SubspaceClusterer):
         which is copied.
     augment : None, "affine", "noise", dict or callable, default="auto"
         Random changes of the input that should not change its cluster.
-    init : {"k-subspaces", "drawn", "neighbours", "ensemble", "scattering", "k-means"}, array of \
-            labels or callable, default="auto"
+    init : {"k-subspaces", "drawn", "neighbours", "scattering", "k-means"}, array of labels or \
+            callable, default="auto"
         Where subspaces start: k-subspaces searched on the latents, from drawn starts and from
-        their neighbour graph, or only from one of these, or only from an ensemble of short runs
-        (see `KSubspaces`), or from drawn ones on whitened scattering coefficients of the images
-        instead of latents; k-means on the latents; given labels; or labels of 2,000 of the
-        latents by a function of yours, `init(latents, n_clusters, random_state)` with a tensor of
-        shape (m, d). The start from DSC-Net is `kscn_paper.rivals.self_expression.dsc_start`.
+        their neighbour graph, or only from one of these (see `KSubspaces`), or from drawn ones on
+        whitened scattering coefficients of the images instead of latents; k-means on the latents;
+        given labels; or labels of 2,000 of the latents by a function of yours,
+        `init(latents, n_clusters, random_state)` with a tensor of shape (m, d). The start from
+        DSC-Net is `kscn_paper.rivals.self_expression.dsc_start`.
     pretrain_epochs : int, default="auto"
         Epochs of the autoencoder alone.
     epochs : int, default="auto"

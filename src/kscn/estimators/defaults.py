@@ -22,7 +22,7 @@ from kscn.stages.losses import LOSSES
 
 AUTO = "auto"
 
-_STARTS = ["k-subspaces", "drawn", "neighbours", "ensemble", "scattering", "k-means"]
+_STARTS = ["k-subspaces", "drawn", "neighbours", "scattering", "k-means"]
 # Every setting: what holds where a preset sets nothing, and what it may be, besides "auto". Those
 # that have no alternatives here are looked at with the samples.
 _SETTINGS: dict[str, tuple[Any, Sequence[Alternative]]] = {

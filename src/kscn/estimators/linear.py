@@ -51,15 +51,12 @@ class KSubspaces(SubspaceClusterer):
     trim : float, default=0.0
         Share of each cluster's farthest members left out when its subspace is updated, so that
         outliers do not turn it. All samples get labels all the same.
-    init : {"auto", "neighbours", "ensemble", "k-means", "neighbourhood", "farthest", "random"} \
-            or array, default="auto"
+    init : {"auto", "neighbours", "k-means"} or array, default="auto"
         Where candidates start. "neighbours": from spectral clustering of the graph of nearest
         neighbours (by angle, or for affine subspaces by distance) and of the graph of samples whose
         local subspaces agree; right for data with little noise, such as the tracks of moving
-        objects. "ensemble": from spectral clustering of how often 100 short runs put two samples
-        into one cluster. "auto": from k-means and from neighbours. The others are drawn: clusters
-        of k-means or at random, or subspaces around samples that are drawn uniformly or far from
-        those before. An array is one start and is used as it is: labels (n,) or bases (k, d, p).
+        objects. "k-means": from clusters of k-means. "auto": from both. An array is one start and
+        is used as it is: labels (n,) or bases (k, d, p).
     n_init : int, default=2
         Effort of the search for a start, on a subsample: this many independent chains of raced
         starts and swaps at most, fewer when they agree early or the problem is large. The lowest

@@ -9,14 +9,11 @@ from kscn.neighbours.graph import Neighbours, nearest, nearest_distinct, similar
 from kscn.neighbours.layout import layout_clusters, layouts, membership_graph
 from kscn.neighbours.local import local_subspace_clusters, nearest_by_local_subspace
 from kscn.neighbours.spectral import spectral_clusters, spectral_embedding
-from kscn.neighbours.starts import co_association, ensemble_clusters
 
 __all__ = [
     "Neighbours",
     "View",
-    "co_association",
     "consensus",
-    "ensemble_clusters",
     "layout_clusters",
     "layouts",
     "local_subspace_clusters",

@@ -1,13 +1,8 @@
 """The K nearest of every sample, and the sparse graph that they make.
 
-Distances come from blocks of a matrix product with a running selection of the K nearest, so memory
-is n x K. For data near subspaces through the origin, nearness is the angle between lines, whatever
-their direction: the absolute cosine (thresholding subspace clustering).
-
-Sets too large to compare all with all have an index, a graph of faiss (HNSW): every sample is
-linked to some near ones when it comes in, and neighbours are found by following links. Nearly all
-of the nearest are found, in time that grows with n log n. Cells of k-means are faster to search,
-but of samples near subspaces they miss a fifth.
+Distances come from blocks of a matrix product, so memory is n x K. For data near subspaces through
+the origin, nearness is the angle between lines, whatever their direction: the absolute cosine
+(thresholding subspace clustering).
 """
 
 from __future__ import annotations
@@ -20,28 +15,12 @@ import scipy.sparse as sparse
 import torch
 from torch import Tensor
 
-from kscn.errors import InputError
-from kscn.extras import require
-
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of neighbours and their graph."""
-
-    # Rows of the product at a time, and columns of it: a block of this size takes 32 MiB, of which
-    # the caches hold a part (four times the rows take a tenth longer).
-    rows: int = 512
-    columns: int = 16384
-    # Of an index: links per sample, and candidates that are kept while links are followed.
-    links: int = 32
-    width: int = 100
-    # Neighbours per sample of a graph, within which bounds; up to 40 gave no better result.
-    fewest: int = 4
-    most: int = 20
-
-
-RULES = Rules()
-METRICS = ("distance", "cosine", "absolute cosine")
+# Rows of the product at a time, and columns of it: a block of this size takes 32 MiB, of which the
+# caches hold a part (four times the rows take a tenth longer).
+ROWS, COLUMNS = 512, 16384
+# Neighbours per sample of a graph, within which bounds; up to 40 gave no better result.
+FEWEST, MOST = 4, 20
+METRICS = ("distance", "absolute cosine")
 
 
 @dataclass(frozen=True)
@@ -49,7 +28,7 @@ class Neighbours:
     """The K nearest of every sample, nearest first.
 
     `index` (n, K) holds their numbers and `closeness` (n, K) minus their squared distance, or the
-    (absolute) cosine of the angle to them.
+    absolute cosine of the angle to them.
     """
 
     index: Tensor
@@ -62,12 +41,10 @@ def graph_size(n: int, k: int, share: float = 0.9) -> int:
     They are this share of the root of the members of a usual cluster: large clusters bear more,
     small ones must not be joined to their neighbours.
     """
-    return min(n - 1, RULES.most, max(RULES.fewest, round(share * math.sqrt(n / k))))
+    return min(n - 1, MOST, max(FEWEST, round(share * math.sqrt(n / k))))
 
 
-def nearest(
-    z: Tensor, count: int, metric: str = "distance", index: str = "exact", seed: int = 0
-) -> Neighbours:
+def nearest(z: Tensor, count: int, metric: str = "distance", columns: int = COLUMNS) -> Neighbours:
     """The `count` nearest other samples of each row of z (n, d).
 
     Parameters
@@ -76,26 +53,19 @@ def nearest(
         Samples, on any device.
     count : int
         Neighbours per sample; fewer where there are not as many.
-    metric : {"distance", "cosine", "absolute cosine"}
+    metric : {"distance", "absolute cosine"}
         What makes a sample near.
-    index : {"exact", "approximate"}
-        Compare all with all, in time that grows with n^2; or find nearly all of the nearest by an
-        index (needs the extra `index`), by distance or cosine.
-    seed : int
-        Of the index.
+    columns : int
+        Samples that a row is compared with at a time.
     """
-    if index not in ("exact", "approximate"):
-        raise ValueError(f"index={index!r} must be 'exact' or 'approximate'")
     if metric not in METRICS:
         raise ValueError(f"metric={metric!r} must be one of {', '.join(METRICS)}")
     n = len(z)
     count = min(count, n - 1)
     if metric != "distance":
         z = torch.nn.functional.normalize(z, dim=1, eps=torch.finfo(z.dtype).tiny)
-    if index == "approximate":
-        return _nearest_by_index(z, count, metric, seed)
     norms = z.square().sum(dim=1)
-    found = [_nearest_of(z, norms, start, count, metric) for start in range(0, n, RULES.rows)]
+    found = [_nearest_of(z, norms, start, count, metric, columns) for start in range(0, n, ROWS)]
     return Neighbours(*(torch.cat(part) for part in zip(*found, strict=True)))
 
 
@@ -117,69 +87,26 @@ def nearest_distinct(z: Tensor, count: int) -> Neighbours:
 
 
 def _nearest_of(
-    z: Tensor, norms: Tensor, start: int, count: int, metric: str
+    z: Tensor, norms: Tensor, start: int, count: int, metric: str, columns: int
 ) -> tuple[Tensor, Tensor]:
     """Neighbours of the rows from `start` on: numbers and closeness."""
-    rows = z[start : start + RULES.rows]
-    own = torch.arange(start, start + len(rows), device=z.device)
-    best, index = None, None
-    for low in range(0, len(z), RULES.columns):
-        columns = z[low : low + RULES.columns]
+    rows, parts = z[start : start + ROWS], []
+    for low in range(0, len(z), columns):
+        others = z[low : low + columns]
         if metric == "distance":  # up to a factor, and to what is the same for the whole row
-            near = torch.addmm(norms[None, low : low + RULES.columns], rows, columns.mT, beta=-0.5)
+            near = torch.addmm(norms[None, low : low + columns], rows, others.mT, beta=-0.5)
         else:
-            near = rows @ columns.mT
-        if metric == "absolute cosine":
-            near.abs_()
-        inside = (own >= low) & (own < low + len(columns))
-        near[inside, own[inside] - low] = -torch.inf
-        values, where = near.topk(min(count, near.shape[1]), dim=1)
-        where = where + low
-        if best is not None and index is not None:
-            values, where = torch.cat([best, values], dim=1), torch.cat([index, where], dim=1)
-            values, order = values.topk(count, dim=1)
-            where = where.gather(1, order)
-        best, index = values, where
-    assert best is not None and index is not None
+            near = (rows @ others.mT).abs_()
+        near.diagonal(start - low).fill_(-torch.inf)  # oneself
+        values, index = near.topk(min(count, near.shape[1]), dim=1)
+        parts.append((values, index + low))
+    best, index = (torch.cat(part, dim=1) for part in zip(*parts, strict=True))
+    if len(parts) > 1:
+        best, order = best.topk(count, dim=1)
+        index = index.gather(1, order)
     if metric == "distance":
-        best = 2 * best - norms[start : start + RULES.rows, None]
+        best = 2 * best - norms[start : start + ROWS, None]
     return index, best
-
-
-def _nearest_by_index(z: Tensor, count: int, metric: str, seed: int) -> Neighbours:
-    """Nearly the `count` nearest of each row, which has unit length if the metric is the cosine."""
-    if metric == "absolute cosine":
-        raise InputError(
-            f"an approximate index knows the metrics distance and cosine, not {metric!r}; "
-            "leave index='approximate' out for others."
-        )
-    faiss = require("faiss", "index", "an approximate index")
-    rows = np.ascontiguousarray(z.detach().cpu().numpy(), dtype=np.float32)
-    # In random order: links to what came before are poor where samples are sorted by kind.
-    order = np.random.default_rng(seed).permutation(len(rows))
-    made = faiss.IndexHNSWFlat(rows.shape[1], RULES.links)
-    made.hnsw.efConstruction = RULES.width
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)  # several would make another graph every time
-    try:
-        made.add(rows[order])
-    finally:
-        faiss.omp_set_num_threads(threads)
-    made.hnsw.efSearch = max(RULES.width, 2 * (count + 1))
-    squared, found = made.search(rows, count + 1)  # oneself is among them
-    # Where a part of the graph has too few members, numbers are missing and negative.
-    short = (found < 0).any(axis=1)
-    if short.any():
-        squared[short], found[short] = made.storage.search(rows[short], count + 1)
-    found = order[found]
-    # All but oneself, or but the farthest where many are as near as oneself.
-    own = found == np.arange(len(rows))[:, None]
-    others = np.argsort(own, axis=1, kind="stable")[:, :-1]
-    squared, found = (np.take_along_axis(part, others, axis=1) for part in (squared, found))
-    closeness = -squared if metric == "distance" else 1 - squared / 2
-    return Neighbours(
-        torch.from_numpy(found).to(z.device), torch.from_numpy(closeness).to(z.device, z.dtype)
-    )
 
 
 def similarity_graph(

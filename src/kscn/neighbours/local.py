@@ -9,7 +9,6 @@ whitened first: in the leading k p of them, independent subspaces of dimension p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from numpy.typing import NDArray
@@ -19,22 +18,14 @@ from kscn.neighbours.graph import Neighbours, nearest, similarity_graph
 from kscn.neighbours.spectral import graph_clusters
 from kscn.subspaces.decompositions import eigh
 
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of local subspaces."""
-
-    count: int = 20  # neighbours per sample in the graph
-    # Nearest samples that local subspaces are fitted to, beyond their dimension: no number is right
-    # for all data.
-    more: tuple[int, ...] = (0, 1, 2, 4)
-    # Factor of the mean sin^2 in the weight of an edge: exp(-2 sum of sin^2) for four dimensions.
-    sharp: int = 8
-    flat: float = 1e-6  # directions that hold less than this share of the largest are rounding
-    cost: float = 1e10  # arithmetic at most for comparing all local subspaces, some seconds
-
-
-RULES = Rules()
+COUNT = 20  # neighbours per sample in the graph
+# Nearest samples that local subspaces are fitted to, beyond their dimension: no number is right for
+# all data.
+MORE = (0, 1, 2, 4)
+# Factor of the mean sin^2 in the weight of an edge: exp(-2 sum of sin^2) for four dimensions.
+SHARP = 8
+FLAT = 1e-6  # directions that hold less than this share of the largest are rounding
+COST = 1e10  # arithmetic at most for comparing all local subspaces, some seconds
 
 
 def affordable(n: int, d: int, k: int, dim: int, affine: bool) -> bool:
@@ -42,7 +33,7 @@ def affordable(n: int, d: int, k: int, dim: int, affine: bool) -> bool:
 
     That takes n^2 time in the square of the coordinates that they lie in.
     """
-    return (n * min(d + affine, k * (dim + affine))) ** 2 <= RULES.cost
+    return (n * min(d + affine, k * (dim + affine))) ** 2 <= COST
 
 
 def local_subspace_clusters(
@@ -51,7 +42,7 @@ def local_subspace_clusters(
     dim: int,
     *,
     affine: bool = False,
-    more: Sequence[int] = RULES.more,
+    more: Sequence[int] = MORE,
     seed: int = 0,
 ) -> NDArray:
     """k clusters of the rows of z (n, d), labels (n,), by their local subspaces of dimension `dim`.
@@ -66,8 +57,8 @@ def local_subspace_clusters(
         usual = z.square().sum(dim=1).mean().sqrt()
         z = torch.cat([z, usual.expand(len(z), 1)], dim=1)
     rows = whitened(z, k * dim)
-    near = [nearest_by_local_subspace(rows, dim, RULES.count, dim + size) for size in more]
-    graphs = [similarity_graph(each, RULES.count, "closeness") for each in near]
+    near = [nearest_by_local_subspace(rows, dim, COUNT, dim + size) for size in more]
+    graphs = [similarity_graph(each, COUNT, "closeness") for each in near]
     return graph_clusters(sum(graphs[1:], graphs[0]), k, seed)
 
 
@@ -80,7 +71,7 @@ def whitened(z: Tensor, count: int) -> Tensor:
     exact = z.double()
     values, vectors = eigh(exact.mT @ exact)
     spread = values.clamp(min=0).sqrt().flip(0)[:count]
-    spanned = max(1, int((spread > RULES.flat * spread[0]).sum()))
+    spanned = max(1, int((spread > FLAT * spread[0]).sum()))
     spread = torch.where(spread > 0, spread, 1.0)[:spanned]
     rows = (exact @ (vectors.flip(1)[:, :spanned] / spread)).to(z)
     return torch.nn.functional.normalize(rows, dim=1, eps=torch.finfo(z.dtype).tiny)
@@ -108,7 +99,7 @@ def nearest_by_local_subspace(
     dim = min(dim, z.shape[1], size + 1)
     near = nearest(_projectors(local_bases(z, dim, size)), count)
     sines = (-near.closeness).clamp(min=0) / (2 * dim)  # mean of sin^2
-    return Neighbours(near.index, torch.exp(-RULES.sharp * sines))
+    return Neighbours(near.index, torch.exp(-SHARP * sines))
 
 
 def _projectors(bases: Tensor) -> Tensor:

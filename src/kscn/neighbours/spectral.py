@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
@@ -16,19 +15,11 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of spectral clustering."""
-
-    # Everyone is linked to everyone by so much of the mean degree: parts of the graph that are not
-    # connected are then told apart by smooth coordinates instead of by an arbitrary basis of them.
-    everywhere: float = 0.01
-    tolerance: float = 1e-4  # coordinates need no more digits than k-means sees
-    starts: int = 4  # of the final k-means
-
-
-RULES = Rules()
+# Everyone is linked to everyone by so much of the mean degree: parts of the graph that are not
+# connected are then told apart by smooth coordinates instead of by an arbitrary basis of them.
+EVERYWHERE = 0.01
+TOLERANCE = 1e-4  # coordinates need no more digits than k-means sees
+STARTS = 4  # of the final k-means
 # Where the vectors so far span all that the matrix maps to, ARPACK draws a new direction: since
 # SciPy 1.17 from a generator that can be given, before from one with a fixed seed.
 TAKES_GENERATOR = "rng" in signature(eigsh).parameters
@@ -44,7 +35,7 @@ def spectral_embedding(
     """
     n = graph.shape[0]
     degree = np.asarray(graph.sum(axis=1)).ravel()
-    link = RULES.everywhere * degree.mean()
+    link = EVERYWHERE * degree.mean()
     scale = 1 / np.sqrt(degree + link)
     weighted = sparse.diags_array(scale) @ graph @ sparse.diags_array(scale)
 
@@ -66,7 +57,7 @@ def _leading(operator: LinearOperator, count: int, seed: int) -> tuple[NDArray, 
         start = np.random.default_rng(seed).normal(size=n)
         try:
             return seeded_eigsh(
-                operator, count, seed, v0=start, tol=RULES.tolerance, ncv=max(20, 2 * count + 1)
+                operator, count, seed, v0=start, tol=TOLERANCE, ncv=max(20, 2 * count + 1)
             )
         except ArpackError:  # a start within an invariant subspace; rare, and small graphs only
             pass
@@ -99,7 +90,7 @@ def spectral_clusters(vectors: NDArray, k: int, seed: int = 0) -> NDArray:
     """k clusters of the rows of an embedding (n, m), which are brought to unit length first."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     rows = vectors / np.where(length > 0, length, 1.0)
-    return KMeans(k, n_init=RULES.starts, random_state=seed).fit_predict(rows)
+    return KMeans(k, n_init=STARTS, random_state=seed).fit_predict(rows)
 
 
 def graph_clusters(graph: sparse.csr_array, k: int, seed: int = 0) -> NDArray:

@@ -99,7 +99,7 @@ def in_order(
             break
         # Assigned again, not renamed: a tie goes to the first subspace, as it will in predict.
         # That can shift sizes by a sample or two, hence a second round, but no endless loop.
-        found, whole = found.reordered(order.to(found.bases.device)), whole[order]
+        found, whole = found[order.to(found.bases.device)], whole[order]
         labels, distance = assign(blocks, found)[:2]
         everyone = group.gather(labels).cpu().numpy()
     (inertia,) = group.add(float(distance.double().sum()))

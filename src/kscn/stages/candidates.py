@@ -39,7 +39,7 @@ from kscn.neighbours.consistency import CONSISTENCY
 from kscn.neighbours.graph import graph_size
 from kscn.neighbours.local import affordable
 from kscn.neighbours.spectral import graph_clusters
-from kscn.subspaces.search import Problem, initial_candidates, sweep
+from kscn.subspaces.search import Problem, k_means_starts, sweep
 
 
 @dataclass(frozen=True)
@@ -289,8 +289,7 @@ def _k_subspaces(space: Space, k: int, starts: int, seed: int) -> Candidate:
     generator = torch.Generator().manual_seed(seed)
     dims = torch.full((k,), dim)
     problem = Problem(space.z, None, dims, affine=False, trim=0.0, generator=generator)
-    drawn = initial_candidates(problem, "k-means", starts)
-    ended, objective = sweep(problem, drawn, RULES.sweeps)
+    ended, objective = sweep(problem, k_means_starts(problem, starts), RULES.sweeps)
     bases = ended.bases[int(objective.argmin())]
     energy = torch.einsum("md,kdp->mkp", space.z, bases).square().sum(dim=2)
     labels = energy.argmax(dim=1).cpu().numpy()

@@ -241,7 +241,7 @@ def _grown(found: Found, features: Source, fit: Fit, k: int, refined: bool) -> S
     labels = group.gather(own).cpu().numpy()
     order = canonical_order(labels, k)
     (inertia,) = group.add(float(nearest.double().sum()))
-    whole = whole.reordered(torch.from_numpy(order).to(device))
+    whole = whole[torch.from_numpy(order).to(device)]
     doubt = group.gather(_relative(nearest, second)).cpu()
     return Start(whole, np.argsort(order)[labels], inertia, doubt)
 

@@ -45,16 +45,8 @@ class Rules:
 
 
 RULES = Rules()
-# What races in a search: starts drawn by this method, and starts from this graph.
-RACED: dict[str, tuple[str | None, str | None]] = {
-    "auto": ("k-means", "neighbours"),
-    "neighbours": (None, "neighbours"),
-    "ensemble": (None, "ensemble"),
-    "k-means": ("k-means", None),
-    "neighbourhood": ("neighbourhood", None),
-    "farthest": ("farthest", None),
-    "random": ("random", None),
-}
+# What races in a search: whether starts drawn by k-means, and whether that of the neighbour graph.
+RACED = {"auto": (True, True), "neighbours": (False, True), "k-means": (True, False)}
 
 Report = Callable[[int, int, int, float], None]
 
@@ -130,13 +122,13 @@ class StartSearch:
         def in_units_of_the_data(done: int, most: int, starts: int, objective: float) -> None:
             report(done, most, starts, objective * scale**2)
 
-        drawn, graph = RACED[self.init] if self.n_clusters > 1 else ("k-means", None)
+        drawn, graph = RACED[self.init] if self.n_clusters > 1 else (True, False)
         given = None
-        if graph is not None:
-            from kscn.neighbours.starts import graph_starts  # and with it all of scikit-learn
+        if graph:
+            from kscn.neighbours.starts import graph_start  # and with it all of scikit-learn
 
-            given = graph_starts(problem, graph)
-        found = find_start(problem, drawn, self.n_init, in_units_of_the_data, given)
+            given = graph_start(problem)
+        found = find_start(problem, self.n_init, in_units_of_the_data, given, drawn)
         found = self.group.agree_on(found)
         if isinstance(self.subspace_dim, str):
             found = self._adapt_dims(pooled, found)
@@ -318,7 +310,7 @@ class SubspaceStage(Stage):
             offsets = (found.offsets + shift) - shift
             found = Subspaces(found.bases, offsets.to(found.bases.dtype))
         self.found = in_order(self.blocks, found, fit.group, weights=weights)
-        self.sums = result.sums.reordered(self.found.order)
+        self.sums = result.sums[self.found.order]
 
     def start(self, fit: Fit) -> tuple[Subspaces, Pool]:
         """The subspaces to begin with, and the subsample that they were found on."""

@@ -6,11 +6,8 @@ manifold, `seeding` the starts, `search` the race and the swaps between them.
 
 from kscn.subspaces.bases import Subspaces
 from kscn.subspaces.grassmann import (
-    distance,
-    geodesic,
     largest_turn,
     principal_angles,
-    residual_gradient,
     retract,
     tangent,
 )
@@ -26,14 +23,11 @@ __all__ = [
     "ScatterSums",
     "Subspaces",
     "check_size",
-    "distance",
-    "geodesic",
     "keep_nearest",
     "largest_turn",
     "leading_directions",
     "leading_eigenvectors",
     "principal_angles",
-    "residual_gradient",
     "retract",
     "tangent",
 ]

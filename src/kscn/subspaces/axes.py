@@ -18,20 +18,12 @@ from kscn.subspaces.bases import Subspaces
 from kscn.subspaces.dimension import energy_dims
 from kscn.subspaces.update import ScatterSums, leading_directions
 
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the coordinates."""
-
-    # Directions that are kept, unless the subspaces have more dimensions in all. They hold 98 % of
-    # the energy of MNIST's pixels and 99 % of COIL-20's; 256 gave no lower objective.
-    directions: int = 192
-    # Share of the energy that they may miss: dimensions are read off what they hold. Samples in
-    # strong noise have no leading directions and stay as they are.
-    missed: float = 0.05
-
-
-RULES = Rules()
+# Directions that are kept, unless the subspaces have more dimensions in all. They hold 98 % of the
+# energy of MNIST's pixels and 99 % of COIL-20's; 256 gave no lower objective.
+DIRECTIONS = 192
+# Share of the energy that they may miss: dimensions are read off what they hold. Samples in strong
+# noise have no leading directions and stay as they are.
+MISSED = 0.05
 
 
 @dataclass(frozen=True)
@@ -52,7 +44,7 @@ class Coordinates:
         Columns in which all samples are equal share an axis of their own, the first, so that they
         are still told from the others.
         """
-        count = max(RULES.directions, span)
+        count = max(DIRECTIONS, span)
         varying = (z != z[0]).any(dim=0)
         if varying.sum() <= count:
             return cls(z, z.new_zeros(len(z)))
@@ -62,7 +54,7 @@ class Coordinates:
         inside = moving @ axes[varying]
         norms = moving.square().sum(dim=1)
         outside = (norms - inside.square().sum(dim=1)).clamp_(min=0)
-        if outside.sum() > RULES.missed * norms.sum():
+        if outside.sum() > MISSED * norms.sum():
             return cls(z, z.new_zeros(len(z)))
         length = constant.norm()
         if length > 0:

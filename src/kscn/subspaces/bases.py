@@ -1,4 +1,4 @@
-"""k subspaces as one value: residuals, assignment and projection for all of them at once.
+"""k subspaces as one value: residuals and assignment for all of them at once.
 
 A linear subspace i is an orthonormal basis S_i (d x p); an affine one adds an offset c_i with
 S_i^T c_i = 0. The squared distance of z to it is
@@ -19,31 +19,22 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of residuals."""
-
-    # Below this share of |z|^2 + |c|^2 the cheap form of the residual has lost too many digits.
-    cancellation: float = 2e-3
-    # BLAS multiplies leftover rows and columns by other kernels, with other rounding. Padded to
-    # whole ones, a sample's result is the same to the bit whichever samples it is evaluated with.
-    whole_rows: int = 32
-    whole_columns: int = 8
-    tile: int = 4096  # rows per matrix product: a tile and its projections stay in cache
-
-
-RULES = Rules()
+# Below this share of |z|^2 + |c|^2 the cheap form of the residual has lost too many digits.
+CANCELLATION = 2e-3
+# BLAS multiplies leftover rows and columns by other kernels, with other rounding. Padded to whole
+# ones, a sample's result is the same to the bit whichever samples it is evaluated with.
+WHOLE_ROWS, WHOLE_COLUMNS = 32, 8
+TILE = 4096  # rows per matrix product: a tile and its projections stay in cache
 
 
 def rows_times(z: Tensor, matrix: Tensor) -> Tensor:
     """z @ matrix, with each row's result independent of how many rows there are."""
     (n, _), width = z.shape, matrix.shape[1]
     matrix = matrix.contiguous()  # with a transposed one, rounding follows the alignment of rows
-    if -width % RULES.whole_columns:
-        matrix = torch.nn.functional.pad(matrix, (0, -width % RULES.whole_columns))
-    if -n % RULES.whole_rows:
-        z = torch.nn.functional.pad(z, (0, 0, 0, -n % RULES.whole_rows))
+    if -width % WHOLE_COLUMNS:
+        matrix = torch.nn.functional.pad(matrix, (0, -width % WHOLE_COLUMNS))
+    if -n % WHOLE_ROWS:
+        z = torch.nn.functional.pad(z, (0, 0, 0, -n % WHOLE_ROWS))
     return (z @ matrix)[:n, :width]
 
 
@@ -77,12 +68,11 @@ class Subspaces:
         return cls(bases, points - (bases @ (bases.mT @ points[..., None])).squeeze(-1))
 
     @classmethod
-    def joined(
-        cls, parts: Sequence[Subspaces], join: Callable[[list[Tensor]], Tensor] = torch.cat
-    ) -> Subspaces:
-        """One object of several of the same kind, by `torch.cat` or alike."""
+    def joined(cls, parts: Sequence[Subspaces]) -> Subspaces:
+        """One object of several of the same kind."""
         offsets = [part.offsets for part in parts if part.offsets is not None]
-        return cls(join([part.bases for part in parts]), join(offsets) if offsets else None)
+        bases = torch.cat([part.bases for part in parts])
+        return cls(bases, torch.cat(offsets) if offsets else None)
 
     @property
     def n_clusters(self) -> int:
@@ -121,14 +111,14 @@ class Subspaces:
         """
         if norms is None:
             norms = z.square().sum(dim=1)
-        energy = torch.cat([self._energy(tile) for tile in z.split(RULES.tile)])  # (n, k)
+        energy = torch.cat([self._energy(tile) for tile in z.split(TILE)])  # (n, k)
         residual = torch.sub(norms[:, None], energy, out=energy)
         scale = norms[:, None]
         if self.offsets is not None:
             residual.sub_(rows_times(z, self.offsets.mT), alpha=2).add_(self._offset_norms)
             scale = scale + self._offset_norms
         if z.dtype == torch.float32:
-            self._repair_cancelled(z, residual, residual < RULES.cancellation * scale)
+            self._repair_cancelled(z, residual, residual < CANCELLATION * scale)
         return residual.clamp_(min=0)
 
     def _energy(self, z: Tensor) -> Tensor:
@@ -152,26 +142,13 @@ class Subspaces:
         distance, label = self.residuals(z).min(dim=1)
         return label, distance
 
-    def project(self, z: Tensor, labels: Tensor) -> Tensor:
-        """The point of subspace `labels[j]` nearest to row j, shape (n, d)."""
-        out = torch.empty_like(z)
-        for i in range(self.n_clusters):
-            rows = (labels == i).nonzero().flatten()
-            nearest = (z[rows] @ self.bases[i]) @ self.bases[i].mT
-            out[rows] = nearest if self.offsets is None else nearest + self.offsets[i]
-        return out
-
     def map(self, change: Callable[[Tensor], Tensor]) -> Subspaces:
         """The same change made to bases and offsets."""
         offsets = None if self.offsets is None else change(self.offsets)
         return Subspaces(change(self.bases), offsets)
 
-    def __getitem__(self, index: int | slice | Tensor) -> Subspaces:
+    def __getitem__(self, index: int | slice | Tensor | None) -> Subspaces:
         return self.map(lambda part: part[index])
-
-    def reordered(self, order: Tensor) -> Subspaces:
-        """The same subspaces under other numbers: new subspace i is old subspace `order[i]`."""
-        return self[order]
 
     def replaced(self, index: Tensor | tuple[Tensor, Tensor], new: Subspaces) -> Subspaces:
         """These subspaces, in their precision, with `new` ones in the places `index`."""

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers that a dimension is read by."""
-
-    # Between the least and the most of the energy a clear drop in the spectrum decides, one by
-    # this factor; without one, the share that is enough does.
-    least: float = 0.8
-    enough: float = 0.9
-    most: float = 0.99
-    clear_drop: float = 3.0
-    # Instead of the least if all that follows the drop is level: strong noise holds much energy.
-    least_above_noise: float = 0.3
-
-
-DIMENSION = Rules()
+# Between the least and the most of the energy a clear drop in the spectrum decides, one by this
+# factor; without one, the share that is enough does.
+LEAST, ENOUGH, MOST, CLEAR_DROP = 0.8, 0.9, 0.99, 3.0
+# Instead of the least if all that follows the drop is level: strong noise holds much energy.
+LEAST_ABOVE_NOISE = 0.3
 
 
 def energy_dims(spectra: Tensor, missed: Tensor | float = 0.0, directions: int = 0) -> Tensor:
@@ -50,11 +37,11 @@ def energy_dims(spectra: Tensor, missed: Tensor | float = 0.0, directions: int =
     before = torch.cat([torch.zeros_like(held[:, :1]), held[:, :-2]], dim=1) * (total / inside)
     rest = torch.arange(d - 1, 0, -1, device=spectra.device) + directions  # after p
     level = (total - spectra.cumsum(dim=1)[:, :-1]) / rest
-    even = spectra[:, 1:] <= DIMENSION.clear_drop * level
-    noise = even & (held[:, :-1] >= DIMENSION.least_above_noise)
-    window = ((held[:, :-1] >= DIMENSION.least) | noise) & (before < DIMENSION.most)
+    even = spectra[:, 1:] <= CLEAR_DROP * level
+    noise = even & (held[:, :-1] >= LEAST_ABOVE_NOISE)
+    window = ((held[:, :-1] >= LEAST) | noise) & (before < MOST)
     drop = torch.where(window, drop, 0.0)
     steepest = drop.argmax(dim=1)
-    clear = drop.gather(1, steepest[:, None])[:, 0] >= DIMENSION.clear_drop
-    enough = (held < DIMENSION.enough).sum(dim=1)
+    clear = drop.gather(1, steepest[:, None])[:, 0] >= CLEAR_DROP
+    enough = (held < ENOUGH).sum(dim=1)
     return (torch.where(clear, steepest, enough) + 1).clamp(1, max(d - 1, 1))

@@ -1,4 +1,4 @@
-"""The Grassmann manifold G(d, p): angles, tangents, retraction, geodesics, all batched.
+"""The Grassmann manifold G(d, p): angles, tangents, retraction, all batched.
 
 A point is an orthonormal basis S (d x p); only its span counts. Leading dimensions are a batch, so
 k subspaces move in one call on a (k, d, p) tensor. Signs of QR columns do not matter: they change
@@ -28,11 +28,6 @@ def principal_angles(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(cosines > 0.5**0.5, sines.asin(), cosines.acos())
 
 
-def distance(a: Tensor, b: Tensor) -> Tensor:
-    """Geodesic distance: the 2-norm of the principal angles."""
-    return torch.linalg.vector_norm(principal_angles(a, b), dim=-1)
-
-
 def largest_turn(a: Tensor, b: Tensor) -> Tensor:
     """Sine of the largest angle between equally large subspaces: |P_a - P_b| in the 2-norm."""
     a, b = a.double(), b.double()
@@ -48,27 +43,6 @@ def tangent(base: Tensor, gradient: Tensor) -> Tensor:
 def retract(base: Tensor, step: Tensor) -> Tensor:
     """Move along a tangent step and come back to the manifold by QR."""
     return orthonormal(base + step)
-
-
-def geodesic(base: Tensor, direction: Tensor, time: float = 1.0) -> Tensor:
-    """Follow the geodesic that leaves `base` along a tangent direction (Edelman et al. 1998)."""
-    u, s, vh = torch.linalg.svd(direction, full_matrices=False)
-    angle = time * s[..., None, :]
-    turned = (base @ vh.mT) * torch.cos(angle) + u * torch.sin(angle)
-    # The formula is orthonormal in exact arithmetic only; QR removes what rounding adds up.
-    return orthonormal(turned @ vh)
-
-
-def residual_gradient(bases: Tensor, z: Tensor, labels: Tensor) -> Tensor:
-    """Euclidean gradient of sum_j |z_j - S S^T z_j|^2 (own subspace) in each basis: -2 A_i S_i.
-
-    A_i is the scatter sum of the members of cluster i, never formed: A_i S_i = Z_i^T (Z_i S_i).
-    """
-    out = torch.zeros_like(bases)
-    for i in range(len(bases)):
-        members = z[labels == i]
-        out[i] = -2 * members.mT @ (members @ bases[i])
-    return out
 
 
 def descend(scatter: Tensor, bases: Tensor) -> Tensor:

@@ -31,11 +31,10 @@ from torch import Tensor
 from kscn.subspaces.bases import Subspaces
 from kscn.subspaces.decompositions import orthonormal
 from kscn.subspaces.seeding import (
-    LABEL_STARTS,
     draw_rows,
+    k_means_labels,
     local_subspaces,
     neighbourhood_members,
-    neighbourhood_starts,
 )
 
 
@@ -105,18 +104,18 @@ class Effort:
 
 def find_start(
     problem: Problem,
-    init: str | None,
     n_init: int,
     report: Report = lambda *_: None,
     given: Subspaces | None = None,
+    drawn: bool = True,
 ) -> Subspaces:
     """The start that up to n_init chains settle on; with n_init = 1, one start without swaps.
 
-    Candidates that are `given` race beside those of the kind `init`, or alone if that is None.
+    Candidates that are `given` race beside those that are `drawn`, from k-means, or alone.
     `report` is called with rounds done, rounds at most, candidates and the lowest objective.
     """
     if n_init == 1 or problem.k == 1:
-        racing = _racers(problem, init if given is None else None, 1, given)
+        racing = k_means_starts(problem, 1) if given is None else given
         only, reached = _winner(*sweep(problem, racing, RULES.race_sweeps))
         report(1, 1, len(racing.bases), reached)
         return only[0]
@@ -128,15 +127,12 @@ def find_start(
     most = min(n_init, RULES.most_chains)
     chains = min(most, max(1, int(granted // (race_cost + RULES.rounds * round_cost))))
     rounds = max(1, min(RULES.rounds, int((granted / chains - race_cost) // round_cost)))
-    return consensus(run_chains(problem, init, Effort(chains, racers, rounds), report, given))
+    effort = Effort(chains, racers if drawn else 0, rounds)
+    return consensus(run_chains(problem, effort, report, given))
 
 
 def run_chains(
-    problem: Problem,
-    init: str | None,
-    effort: Effort,
-    report: Report,
-    given: Subspaces | None = None,
+    problem: Problem, effort: Effort, report: Report, given: Subspaces | None = None
 ) -> list[Ended]:
     """Run independent chains side by side until all have ended or enough of them agree.
 
@@ -160,7 +156,7 @@ def run_chains(
                 raise CancelledError
 
         own = replace(problem, generator=torch.Generator().manual_seed(seed))
-        objective, found = run_chain(own, init, effort, tell, given)
+        objective, found = run_chain(own, effort, tell, given)
         return objective, found, found.assign(problem.z)[0]
 
     def listen(done: int, lowest: float) -> tuple[int, float]:
@@ -192,14 +188,14 @@ def run_chains(
 
 def run_chain(
     problem: Problem,
-    init: str | None,
     effort: Effort,
     tell: Callable[[float], None],
     given: Subspaces | None = None,
 ) -> tuple[float, Subspaces]:
     """One race and its swaps: the lowest objective and its subspaces."""
-    racing = _racers(problem, init, effort.racers, given)
-    best, lowest = _winner(*sweep(problem, racing, RULES.race_sweeps))
+    racing = [k_means_starts(problem, effort.racers)] if effort.racers else []
+    racing += [] if given is None else [given]
+    best, lowest = _winner(*sweep(problem, Subspaces.joined(racing), RULES.race_sweeps))
     tell(lowest)
     stale = 0
     for _ in range(effort.rounds):
@@ -247,32 +243,18 @@ def mutual_information(a: Tensor, b: Tensor) -> float:
     return 1.0 if both == 0 else 2 * (both - entropy(joint)) / both
 
 
-def _racers(problem: Problem, init: str | None, starts: int, given: Subspaces | None) -> Subspaces:
-    drawn = [] if init is None else [initial_candidates(problem, init, starts)]
-    return Subspaces.joined(drawn if given is None else [*drawn, given])
-
-
 def _winner(candidates: Subspaces, objective: Tensor) -> tuple[Subspaces, float]:
     leader = int(objective.argmin())
     return candidates[leader : leader + 1], float(objective[leader])
 
 
-def initial_candidates(problem: Problem, init: str, starts: int) -> Subspaces:
-    """R starts of the kind `init`; dimensions that differ are dealt out at random."""
+def k_means_starts(problem: Problem, starts: int) -> Subspaces:
+    """R starts from clusters of k-means; dimensions that differ are dealt out at random."""
     orders = [torch.randperm(problem.k, generator=problem.generator) for _ in range(starts)]
     used = torch.arange(problem.p) < problem.dims[torch.stack(orders)][:, :, None]  # (R, k, p)
     used = used.to(problem.z.device)
-    if init in LABEL_STARTS:
-        labels = LABEL_STARTS[init](problem.z, problem.k, starts, problem.generator)
-        return candidates_from_labels(problem, labels.mT, used)
-    return neighbourhood_starts(
-        problem.z,
-        used,
-        problem.affine,
-        problem.generator,
-        size=problem.neighbours,
-        spread=init == "farthest",
-    )
+    labels = k_means_labels(problem.z, problem.k, starts, problem.generator)
+    return candidates_from_labels(problem, labels.mT, used)
 
 
 def candidates_from_labels(problem: Problem, labels: Tensor, used: Tensor) -> Subspaces:
@@ -374,13 +356,6 @@ def _power_step(
     if current is not None:
         moved = moved + 1e-6 * current * problem.norms.mean()
     return orthonormal(moved) * used[:, :, None]
-
-
-def candidate_labels(problem: Problem, candidates: Subspaces) -> Tensor:
-    """The nearest subspace of every sample in every candidate, (R, m)."""
-    chunks = [candidates[part] for part in _chunks(problem, len(candidates.bases))]
-    scores = (_scores(problem, chunk, _project(problem, chunk.bases)) for chunk in chunks)
-    return torch.cat([score.argmax(dim=1) for score in scores])
 
 
 def propose_swaps(problem: Problem, best: Subspaces) -> Subspaces:

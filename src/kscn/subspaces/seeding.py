@@ -6,28 +6,16 @@ rotates the starts with it. Only directions that a group of samples does not spa
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-
 import torch
 from torch import Tensor
 
 from kscn.subspaces.bases import Subspaces
 from kscn.subspaces.decompositions import orthonormal
 
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the starts."""
-
-    kmeans_iterations: int = 10  # Lloyd's, after k-means++: a start needs no more
-    local_steps: int = 4  # power steps on a group of samples, instead of an exact SVD
-    # Share of something else that completes a basis where samples span fewer directions.
-    spare: float = 1e-6
-
-
-RULES = Rules()
+KMEANS_ITERATIONS = 10  # Lloyd's, after k-means++: a start needs no more
+LOCAL_STEPS = 4  # power steps on a group of samples, instead of an exact SVD
+# Share of something else that completes a basis where samples span fewer directions.
+SPARE = 1e-6
 
 
 def k_means_labels(z: Tensor, k: int, starts: int, generator: torch.Generator) -> Tensor:
@@ -48,7 +36,7 @@ def k_means_labels(z: Tensor, k: int, starts: int, generator: torch.Generator) -
         far = norms[:, None] + norms[drawn] - 2 * z @ z[drawn].mT
         nearest = torch.minimum(nearest, far.clamp_(min=0))
     shift = torch.arange(starts, device=z.device) * k
-    for _ in range(RULES.kmeans_iterations):
+    for _ in range(KMEANS_ITERATIONS):
         flat = centres.view(starts * k, d)
         score = 2 * z @ flat.mT - flat.square().sum(dim=1)
         labels = score.view(m, starts, k).argmax(dim=2)
@@ -57,11 +45,6 @@ def k_means_labels(z: Tensor, k: int, starts: int, generator: torch.Generator) -
         mean = (member.mT @ z) / count.clamp(min=1)[:, None]
         centres = torch.where((count > 0)[:, None], mean, flat).view(starts, k, d)
     return labels
-
-
-def random_labels(z: Tensor, k: int, starts: int, generator: torch.Generator) -> Tensor:
-    """Every sample in a random cluster."""
-    return torch.randint(k, (len(z), starts), generator=generator).to(z.device)
 
 
 def neighbourhood_members(
@@ -93,7 +76,7 @@ def local_subspaces(z: Tensor, members: Tensor, used: Tensor, affine: bool) -> S
     mean = group.mean(dim=1)
     if affine:
         group = group - mean[:, None]
-    level = RULES.spare * z.square().mean().sqrt()
+    level = SPARE * z.square().mean().sqrt()
     axes = torch.eye(z.shape[1], used.shape[1], dtype=z.dtype, device=z.device)
     bases, held = _power_steps(group, level * axes)
     # Fewer rows than directions, or equal rows: the first axes have completed the basis. They may
@@ -113,7 +96,7 @@ def _power_steps(group: Tensor, spare: Tensor) -> tuple[Tensor, Tensor]:
     p = spare.shape[-1]
     bases = group[:, :p].mT
     bases = torch.nn.functional.pad(bases, (0, p - bases.shape[2])) + spare
-    for _ in range(RULES.local_steps):
+    for _ in range(LOCAL_STEPS):
         bases = orthonormal(bases)
         bases = group.mT @ (group @ bases) + spare
     bases, triangle = torch.linalg.qr(bases)
@@ -131,29 +114,7 @@ def _completed_at_random(group: Tensor, p: int) -> Tensor:
     spare = torch.randn(shape, generator=generator, dtype=group.dtype) / shape[1] ** 0.5
     spare = spare.to(group.device)
     group = group / torch.where(size > 0, size, 1.0)  # of scatter 1, to which `spare` is a share
-    return _power_steps(group, RULES.spare * spare)[0]
-
-
-def neighbourhood_starts(
-    z: Tensor, used: Tensor, affine: bool, generator: torch.Generator, *, size: int, spread: bool
-) -> Subspaces:
-    """R sets of k local subspaces with columns `used` (R, k, p).
-
-    With `spread`, each next seed is drawn in proportion to its squared distance from the subspaces
-    that its start already has (k-means++ for subspaces); otherwise all seeds are uniform.
-    """
-    chosen = []
-    starts, k, _ = used.shape
-    nearest = z.new_full((len(z), starts), torch.inf)
-    for j in range(k):
-        if j == 0 or not spread:
-            seeds = torch.randint(len(z), (starts,), generator=generator).to(z.device)
-        else:
-            seeds = draw_rows(nearest.mT, 1, generator)[:, 0]
-        members = neighbourhood_members(z, seeds, size, affine)
-        chosen.append(local_subspaces(z, members, used[:, j], affine))
-        nearest = torch.minimum(nearest, chosen[-1].residuals(z))
-    return Subspaces.joined(chosen, partial(torch.stack, dim=1))
+    return _power_steps(group, SPARE * spare)[0]
 
 
 def draw_rows(mass: Tensor, count: int, generator: torch.Generator) -> Tensor:
@@ -181,9 +142,3 @@ def rescue_empty(
     members = neighbourhood_members(pool, seeds, size, affine)
     new = local_subspaces(pool, members, subspaces.used[empty], affine)
     return subspaces.replaced(empty, new)
-
-
-LABEL_STARTS: dict[str, Callable[[Tensor, int, int, torch.Generator], Tensor]] = {
-    "k-means": k_means_labels,
-    "random": random_labels,
-}

@@ -7,9 +7,6 @@ added over blocks, machines and moves between clusters, which is what makes the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -20,39 +17,32 @@ from kscn.subspaces.decompositions import eigh, eigvalsh, orthonormal
 GIB = 2**30
 
 
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the update."""
-
-    small_dim: int = 48  # up to here the full eigendecomposition is as fast as anything
-    # Extra directions carried along: convergence then depends on a gap farther down the spectrum.
-    guard: int = 20
-    # Higher degrees let the top direction drown the others in rounding before they are separated.
-    filter_degree: int = 8
-    filter_cycles: int = 4  # what has not converged by then is decomposed in full
-    shift: float = 1e-6  # share of the largest eigenvalue by which a rough step moves all of them
-    fresh: int = 4  # columns drawn anew in a cycle: all others may be orthogonal to a direction
-    # Share of a wanted direction that the other columns held before: where it is less, the fresh
-    # ones brought it in, and there may be more where it is from.
-    known: float = 0.8
-    # Residual as a share of the largest eigenvalue: the result must not depend on the start.
-    converged: float = 1e-9
-    rough_rounds: int = 3  # of subspace iteration where about the leading directions will do
-    # Directions that hold less than this share of the largest are the rounding of float32.
-    rounding: float = 1e-7
-    most_bytes: int = 8 * GIB  # of sums: beyond, their eigenvectors would take hours anyway
-
-
-RULES = Rules()
+SMALL_DIM = 48  # up to here the full eigendecomposition is as fast as anything
+# Extra directions carried along: convergence then depends on a gap farther down the spectrum.
+GUARD = 20
+# Higher degrees let the top direction drown the others in rounding before they are separated.
+FILTER_DEGREE = 8
+FILTER_CYCLES = 4  # what has not converged by then is decomposed in full
+SHIFT = 1e-6  # share of the largest eigenvalue by which a rough step moves all of them
+FRESH = 4  # columns drawn anew in a cycle: all others may be orthogonal to a direction
+# Share of a wanted direction that the other columns held before: where it is less, the fresh ones
+# brought it in, and there may be more where it is from.
+KNOWN = 0.8
+# Residual as a share of the largest eigenvalue: the result must not depend on the start.
+CONVERGED = 1e-9
+ROUGH_ROUNDS = 3  # of subspace iteration where about the leading directions will do
+# Directions that hold less than this share of the largest are the rounding of float32.
+ROUNDING = 1e-7
+MOST_BYTES = 8 * GIB  # of sums: beyond, their eigenvectors would take hours anyway
 
 
 def check_size(n_clusters: int, dim: int) -> None:
     """Refuse a problem whose sums would not fit in memory, before anything is allocated."""
-    needed, most = int(n_clusters) * dim**2 * 8, RULES.most_bytes
-    if needed > most:
+    needed = int(n_clusters) * dim**2 * 8
+    if needed > MOST_BYTES:
         raise InputError(
             f"n_clusters={n_clusters} in {dim} features needs {needed / GIB:.1f} GiB for a "
-            f"{dim} x {dim} matrix per cluster, more than the limit of {most / GIB:.0f} GiB; "
+            f"{dim} x {dim} matrix per cluster, more than the limit of {MOST_BYTES / GIB:.0f} GiB; "
             "reduce the features first, for example by PCA."
         )
 
@@ -138,7 +128,7 @@ class ScatterSums:
         if current is not None:
             occupied = (self.weight > 1e-12 * self.weight.sum()).cpu()
             which = (self.changed & occupied).nonzero().flatten()
-        count = min(p + RULES.guard, self.dim)
+        count = min(p + GUARD, self.dim)
         if self.frame is None and current is not None and not exact:
             self.frame = _completed(current.bases.double(), count)
         start, scatter = None if self.frame is None else self.frame[which], self.centred(which)
@@ -159,21 +149,12 @@ class ScatterSums:
         found = Subspaces.through(None if self.first is None else self._means()[which], fresh)
         return found if current is None else current.replaced(which, found)
 
-    def to(self, device: torch.device | str) -> ScatterSums:
-        """The same sums on another device; what was found of eigenvectors stays behind."""
-        if self.weight.device == torch.device(device):
-            return self
-        return self._with(self.changed, lambda part: part.to(device))
-
-    def reordered(self, order: Tensor) -> ScatterSums:
+    def __getitem__(self, order: Tensor) -> ScatterSums:
         """The same sums under other cluster numbers."""
-        return self._with(self.changed[order], lambda part: part[order])
-
-    def _with(self, changed: Tensor, change: Callable[[Tensor], Tensor]) -> ScatterSums:
         out = ScatterSums(0, 0, False)
-        out.dim, out.changed = self.dim, changed
-        out.weight, out.second = change(self.weight), change(self.second)
-        out.first = None if self.first is None else change(self.first)
+        out.dim, out.changed = self.dim, self.changed[order]
+        out.weight, out.second = self.weight[order], self.second[order]
+        out.first = None if self.first is None else self.first[order]
         return out
 
     def objective(self, bases: Tensor) -> float:
@@ -200,17 +181,17 @@ def leading_eigenvectors(
     on the start; what has not converged after a few cycles is decomposed in full.
     """
     d = scatter.shape[-1]
-    if start is None or d <= max(RULES.small_dim, 3 * count):
+    if start is None or d <= max(SMALL_DIM, 3 * count):
         return eigh(scatter)[1][..., -count:].flip(-1)
     vectors = start.clone()
     wanted = torch.full((len(scatter),), count) if wanted is None else wanted
     todo = torch.arange(len(scatter))
-    for _ in range(RULES.filter_cycles):
+    for _ in range(FILTER_CYCLES):
         if len(todo) == 0:
             return vectors
         part = scatter if len(todo) == len(scatter) else scatter[todo]
         vectors[todo], error = _filter_cycle(part, vectors[todo], wanted[todo])
-        todo = todo[(error > RULES.converged).cpu()]
+        todo = todo[(error > CONVERGED).cpu()]
     if len(todo):
         vectors[todo] = eigh(scatter[todo])[1][..., -count:].flip(-1)
     return vectors
@@ -223,12 +204,12 @@ def leading_directions(scatter: Tensor, dim: int) -> Tensor:
     and where many directions are wanted it takes a tenth of the time.
     """
     d = scatter.shape[-1]
-    if d <= RULES.small_dim:
+    if d <= SMALL_DIM:
         return eigh(scatter)[1][..., -dim:]
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(d, dim, generator=generator, dtype=scatter.dtype).to(scatter.device)
     vectors = scatter @ start
-    for _ in range(RULES.rough_rounds - 1):
+    for _ in range(ROUGH_ROUNDS - 1):
         vectors = scatter @ orthonormal(vectors)
     return orthonormal(vectors)
 
@@ -252,7 +233,7 @@ def _power_step(scatter: Tensor, vectors: Tensor) -> Tensor:
     image = scatter @ vectors
     small = vectors.mT @ image
     values, rotation = eigh((small + small.mT) / 2)
-    shift = RULES.shift * values[..., -1].clamp(min=1e-300)[..., None, None]
+    shift = SHIFT * values[..., -1].clamp(min=1e-300)[..., None, None]
     return orthonormal((image + shift * vectors) @ rotation.flip(-1))
 
 
@@ -261,18 +242,17 @@ def _filter_cycle(scatter: Tensor, vectors: Tensor, wanted: Tensor) -> tuple[Ten
     # The last columns are drawn anew (always the same): a direction to which all the others happen
     # to be orthogonal would stay invisible to them for ever.
     generator = torch.Generator().manual_seed(0)
-    new = RULES.fresh
-    fresh = torch.randn(vectors.shape[-2], new, generator=generator, dtype=vectors.dtype)
+    fresh = torch.randn(vectors.shape[-2], FRESH, generator=generator, dtype=vectors.dtype)
     fresh = fresh.to(vectors.device) / len(fresh) ** 0.5
-    vectors = torch.cat([vectors[..., :-new], fresh.expand(len(vectors), -1, -1)], dim=-1)
+    vectors = torch.cat([vectors[..., :-FRESH], fresh.expand(len(vectors), -1, -1)], dim=-1)
     # The unwanted part of the spectrum is [0, cut]; the top value only scales the recurrence.
     values = (vectors * (scatter @ vectors)).sum(dim=-2)  # Rayleigh quotients (k, count)
     top = values.amax(dim=-1).clamp(min=1e-300)[:, None, None]
-    cut = values[..., :-new].amin(dim=-1)[:, None, None].clamp(min=1e-6 * top)
+    cut = values[..., :-FRESH].amin(dim=-1)[:, None, None].clamp(min=1e-6 * top)
     half = cut / 2
     sigma = first = half / (top - half)
     before, now = vectors, (scatter @ vectors - half * vectors) * (sigma / half)
-    for _ in range(RULES.filter_degree - 1):
+    for _ in range(FILTER_DEGREE - 1):
         following = 1 / (2 / first - sigma)
         step = 2 * (scatter @ now - half * now) * (following / half) - sigma * following * before
         before, now, sigma = now, step, following
@@ -286,8 +266,8 @@ def _filter_cycle(scatter: Tensor, vectors: Tensor, wanted: Tensor) -> tuple[Ten
     residual = image @ rotation[..., :p] - found[..., :p] * values[..., None, :p]
     error = torch.linalg.vector_norm(residual, dim=-2) / values[..., :1].clamp(min=1e-300)
     # A wanted direction that only the fresh columns brought in: there may be more where it is from.
-    known = (vectors[..., :-new].mT @ found[..., :p]).square().sum(dim=-2)
-    error = torch.where(known < RULES.known, torch.inf, error)
+    known = (vectors[..., :-FRESH].mT @ found[..., :p]).square().sum(dim=-2)
+    error = torch.where(known < KNOWN, torch.inf, error)
     among = torch.arange(p, device=error.device) < wanted.to(error.device)[:, None]
     return found, torch.where(among, error, 0.0).amax(dim=-1)
 
@@ -299,7 +279,7 @@ def _where_told(scatter: Tensor, fresh: Tensor, current: Tensor) -> Tensor:
     the same on every device.
     """
     values = (fresh * (scatter @ fresh)).sum(dim=-2)
-    told = (values > RULES.rounding * values[:, :1]).sum(dim=1).tolist()
+    told = (values > ROUNDING * values[:, :1]).sum(dim=1).tolist()
     p = fresh.shape[-1]
     for i, count in enumerate(told):
         if count < p:
