@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from kscn.data import Source
 from kscn.features import FeatureChain
-from kscn.nn import IdentityLatent, InputScaling
+from kscn.nn import DeepNetwork, IdentityLatent, InputScaling
 from kscn.runtime.blocks import Blocks, check_finite
 from kscn.runtime.device import placed
 from kscn.runtime.labels import Assignment, assign
-from kscn.runtime.latents import Encoder, encode
+from kscn.runtime.latents import encode
 from kscn.runtime.minibatches import Minibatches
 from kscn.subspaces import Subspaces
 
@@ -100,8 +100,8 @@ class SubspaceModel(nn.Module):
     def latents(self, source: Source, batch_size: int | None = None) -> Blocks:
         """Samples in the space of the subspaces, in blocks."""
         if self.network is not None:
-            encoder = Encoder(self.network, self.latent)
-            source = encode(self.batches(source, self.device), encoder)
+            network = DeepNetwork(self.network, self.latent, decodes=False)
+            source = encode(self.batches(source, self.device), network)
         elif self.features is not None:
             source = self.features.source(source)
         return Blocks(source, self.bases.dtype, self.device, self.shift, batch_size)

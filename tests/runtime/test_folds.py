@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kscn.runtime.folds import drawn, folds
+from kscn.runtime.rows import drawn, folds
 
 
 def splitmix(state):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +27,11 @@ from kscn.data import Source
 from kscn.estimators import saving
 from kscn.model import SubspaceModel
 from kscn.nn import InputScaling, network
-from kscn.runtime.group import Group
+from kscn.runtime.group import Group, place
 from kscn.stages import validation as check
 from kscn.subspaces import Subspaces
+from kscn.training.driver import Run
+from kscn.training.states import States, identity
 
 if TYPE_CHECKING:
     from typing import Self
@@ -39,25 +40,8 @@ if TYPE_CHECKING:
 Callbacks = Iterable[Callable[[Any, dict[str, Any]], object]]
 
 
-class HistoryMixin:
-    """An estimator with a history and callbacks; a fit sets `history_` and `_began` first."""
-
-    callbacks: Callbacks
-    history_: list[dict[str, Any]]
-    _began: float
-
-    def _record(self, record: dict[str, Any]) -> bool:
-        """Put a record into the history and call the callbacks; whether one asks to stop."""
-        record["seconds"] = time.perf_counter() - self._began
-        self.history_.append(record)
-        stop = False
-        for callback in self.callbacks:  # every one is called, also after one asked to stop
-            stop |= callback(self, record) is True
-        return stop
-
-
 class FittedModel:
-    """What a fit sets, beside the history."""
+    """What a fit sets."""
 
     model_: SubspaceModel
     labels_: NDArray
@@ -66,18 +50,14 @@ class FittedModel:
     n_iter_: int
     random_state_: int
     n_features_in_: int
+    history_: list[dict[str, Any]]
     # Not the parameters, which may be set to others after a fit.
     _params_of_fit: dict[str, Any]
-
-
-# What scikit-learn knows of the samples before a fit begins.
-OF_INPUT = ("n_features_in_", "feature_names_in_")
 
 
 @dataclass(eq=False, repr=False)
 class SubspaceClusterer(
     FittedModel,
-    HistoryMixin,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
     ClusterMixin,
@@ -131,27 +111,35 @@ class SubspaceClusterer(
 
     # Fitting ------------------------------------------------------------------------------------
 
-    def _new_samples(self, X: Any, group: Group) -> Source:
-        """The samples of this process for a new fit; one that fails leaves nothing of the old."""
-        source = group.part(check.open_samples(self, X, reset=True))
-        for name in [name for name in vars(self) if name.endswith("_") and name not in OF_INPUT]:
+    def _run(
+        self,
+        source: Source,
+        group: Group,
+        settings: Mapping[str, Any] | None = None,
+        weights: Tensor | None = None,
+    ) -> Run:
+        """The driver of a fit of these samples, new or resumed."""
+        states = None
+        if self.checkpoint_dir is not None:
+            told = self._flat_params() | dict(settings or {}) | {"sample_weight": weights}
+            states = States(self.checkpoint_dir, identity(told, source, place(source)[1]))
+
+        def on_record(record: dict[str, Any]) -> bool:
+            # Every one is called, also after one asked to stop.
+            return any([callback(self, record) is True for callback in self.callbacks])
+
+        seed, device = check.seed(self.random_state), check.device(self.device)
+        return Run(seed, device, group, states, on_record)
+
+    def _set(self, run: Run, about: Mapping[str, Any], **found: Any) -> Self:
+        """Set all that a fit has found, in place of what an earlier one had."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
             del self.__dict__[name]
-        return source
-
-    def _keep(self, found: Subspaces, labels: NDArray, inertia: float) -> None:
-        """Set what a fit has found in a latent space."""
-        self._params_of_fit = saving.params_of_fit(self)
-        # Latents are float32 whatever the samples are, and products want one precision.
-        self.model_.set_subspaces(found.to(torch.float32))
-        self.labels_, self.inertia_ = labels.astype(np.int32, copy=False), inertia
-        free = found.ambient_dim - self.subspace_dims_[self.labels_]
-        self.noise_variance_ = inertia / max(1, int(free.sum()))
-        self.model_.temperature = self._temperature()
+        epochs = sum(record["stage"] == "fit" for record in run.history)
+        own = {"random_state_": run.seed, "history_": run.history, "n_iter_": epochs}
+        vars(self).update(about, _params_of_fit=saving.params_of_fit(self), **own | found)
         warn_of_empty(self.labels_, self.n_clusters, stacklevel=3)
-
-    def _temperature(self) -> float:
-        """That of `predict_proba`: under equal noise around all subspaces, unless trained by."""
-        return 2 * self.noise_variance_
+        return self
 
     # Using the fitted model ---------------------------------------------------------------------
 
@@ -198,7 +186,7 @@ class SubspaceClusterer(
     def _opened(self, X: Any) -> tuple[SubspaceModel, Source]:
         """The model, on the device that is wanted now, and new samples for it, after all checks."""
         check_is_fitted(self, "subspaces_")
-        source = check.open_samples(self, X, reset=False)
+        source = check.known_samples(self, X)
         if self.model_.network is not None:
             network.check_images(source, self.model_.shape, type(self).__name__)
         return self.model_.at(check.device(self.device)), source
@@ -224,7 +212,7 @@ class SubspaceClusterer(
         """An estimator with these settings."""
         return cls(**params)
 
-    def _check_params(self, n_samples: int) -> None:
+    def _check_params(self, n_samples: int, n_features: int) -> None:
         """Refuse parameters that no fit of so many samples accepts."""
         check.parameters(self, n_samples)
 
@@ -233,6 +221,12 @@ class SubspaceClusterer(
         tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
+
+
+def noise_variance(subspaces: Subspaces, labels: NDArray, inertia: float) -> float:
+    """Mean squared distance to the subspaces, for each direction outside of them."""
+    free = subspaces.ambient_dim - subspaces.dims.cpu().numpy()[labels]
+    return inertia / max(1, int(free.sum()))
 
 
 def warn_of_empty(labels: NDArray, n_clusters: int, stacklevel: int) -> None:

@@ -16,23 +16,27 @@ from kscn.constraints import check_names, parameter
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators import presets
-from kscn.estimators.base import SubspaceClusterer
+from kscn.estimators.base import SubspaceClusterer, noise_variance
 from kscn.estimators.defaults import AUTO, OPEN, check_settings
 from kscn.estimators.defaults import settings as derived
 from kscn.estimators.saving import of_the_file
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
 from kscn.modelparts import plain
-from kscn.nn import network
+from kscn.nn import DeepNetwork, IdentityLatent, InputScaling, network
 from kscn.runtime.device import placed, seeded
-from kscn.runtime.group import current_group, place, send_module
+from kscn.runtime.group import Group, current_group, own_part, place, send_module
+from kscn.runtime.labels import in_order
 from kscn.runtime.latents import block_rows, each_alone, evaluating
 from kscn.runtime.minibatches import Minibatches
 from kscn.stages import validation as check
-from kscn.stages.alternate import Alternate
-from kscn.stages.latent import FindStart, check_dims, check_start
-from kscn.stages.pretrain import Pretrain
-from kscn.stages.run import Fit, Stage
+from kscn.subspaces import Subspaces
+from kscn.training.alternate import Options, alternate, latent_blocks
+from kscn.training.driver import Run
+from kscn.training.losses import LossOptions
+from kscn.training.pretrain import pretrain
+from kscn.training.start import check_dims, check_start, deep_start, latent_of
+from kscn.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from typing import Self
@@ -243,30 +247,69 @@ class KSCN(SubspaceClusterer):
         the same model and the labels of all samples.
         """
         group = current_group()
-        source = self._new_samples(X, group)
-        self._check_params(place(source)[1])
-        self.settings_ = self._derived(source)
-        fit = Fit(self, source, group)
-        stages = self.stages(source, fit)
-        fit.run(stages)
-        self.model_.eval()
-        found = [stage.found for stage in stages if hasattr(stage, "found")][-1]
-        self._keep(*found[:3])
-        return self
+        source, about = check.new_samples(X, group)
+        self._check_params(place(source)[1], about["n_features_in_"])
+        use = self._derived(source)
+        run = self._run(source, group, use)
+        autoencoder, scaling, batches = self._network(source, use, run)
 
-    def stages(self, source: Source, fit: Fit) -> list[Stage]:
-        """The stages of a fit, in order; a subclass may add some (`kscn.stages.run.Stage`).
+        def trainer(latent: nn.Module, stage: str, epochs: int) -> Trainer:
+            return Trainer(
+                DeepNetwork(autoencoder, latent),
+                batches,
+                run,
+                stage,
+                epochs=epochs,
+                learning_rate=use["learning_rate"],
+                schedule=use["schedule"],
+                augment=network.augmentation(use["augment"], batches.shape),
+            )
 
-        The last one that has `found`, with subspaces, labels and inertia, gives the result.
-        """
-        parts = self._build(source, fit)
-
-        def narrower(latent_dim: int) -> dict[str, Any]:
+        def settings_of(carried: int | None) -> dict[str, Any]:
+            """The settings in a latent of so many dimensions, where codes carry no more."""
             free = self._flat_params().get("latent_dim", AUTO) == AUTO
-            return self._derived(source, latent_dim=latent_dim) if free and latent_dim > 1 else {}
+            narrow = carried is not None and 1 < carried < use["latent_dim"] and free
+            return self._derived(source, latent_dim=carried) if narrow else use
 
-        start = FindStart(*parts, self.n_clusters, narrower)
-        return [Pretrain(*parts), start, Alternate(*parts, start, self.update)]
+        run.keep(autoencoder=autoencoder)
+        epochs = use["pretrain_epochs"]
+        pretrain(trainer(IdentityLatent(), "pretraining", epochs), epochs, run)
+        start = run.once(
+            "start", lambda: deep_start(autoencoder, batches, self.n_clusters, settings_of, run)
+        )
+        latent = latent_of(start.part("latent")).to(run.device)
+        run.keep(latent=latent)
+        if use["latent"] == "whitened":
+            use = settings_of(start.facts["latent_dim"])
+        last = trainer(latent, "the alternation", use["epochs"])
+        found = start.tensors.get("labels")
+        subspaces = alternate(
+            last,
+            Subspaces(start.tensors["bases"]).to(torch.float32, run.device),
+            self._options(use, group),
+            run,
+            None if found is None else own_part(found, source).to(run.device),
+        )
+        numbered = in_order(latent_blocks(last), subspaces, group)
+        noise = noise_variance(numbered.subspaces, numbered.labels, numbered.inertia)
+        model = SubspaceModel(batches.shape)
+        model.scaling, model.network, model.latent = scaling, autoencoder, latent
+        model.set_subspaces(numbered.subspaces.to(torch.float32))
+        model.temperature = use["temperature"] if use["loss"] == "separation" else 2 * noise
+        return self._set(
+            run,
+            about,
+            model_=model.eval(),
+            settings_=use,
+            labels_=numbered.labels,
+            inertia_=numbered.inertia,
+            noise_variance_=noise,
+        )
+
+    def _options(self, use: Mapping[str, Any], group: Group) -> Options:
+        about_loss = LossOptions(use["temperature"], use["balance"], group=group)
+        taken = {name: use[name] for name in ("epochs", "weight", "loss", "trim", "tol")}
+        return Options(update=self.update, about_loss=about_loss, **taken)
 
     def _derived(self, source: Source, **found: int) -> dict[str, Any]:
         """What was left "auto", decided by the samples and by what is known of their codes."""
@@ -278,39 +321,33 @@ class KSCN(SubspaceClusterer):
 
     _from_flat = from_settings
 
-    def _build(self, source: Source, fit: Fit) -> tuple[SubspaceModel, Minibatches, dict[str, Any]]:
-        """A model with a fresh network, the samples as its mini-batches, and the settings."""
-        use = self.settings_
+    def _network(
+        self, source: Source, use: Mapping[str, Any], run: Run
+    ) -> tuple[nn.Module, InputScaling, Minibatches]:
+        """A fresh network, what scales samples for it, and the samples as its mini-batches."""
         # Not torch's global generator: the user's own random numbers stay as they were.
-        with seeded(fit.seed):
+        with seeded(run.seed):
             built = network.build(use["autoencoder"], use["autoencoder_params"], source.shape)
-        placed(built, fit.device)
-        send_module(fit.group, [built])
-        self.model_ = SubspaceModel(network.input_shape(built, source.shape))
-        self.model_.network = built
-        image = network.image_shape(source.shape) is not None
-        self.model_.scaling = fit.group.scaling(source, image).to(fit.device)
-        size = fit.group.batch_size(use["batch_size"])
-        batches = self.model_.batches(source, fit.device, size)
-        code_dim = network.checked_run(built, batches.read(0, min(2, len(batches))))
-        check_dims(use, self.n_clusters, code_dim)  # before hours of pretraining
-        check_start(use, source)
         pretrained = self._flat_params().get("pretrained")
         if pretrained is not None:
             what = f"pretrained={os.fspath(pretrained)!r}"
             network.load_weights(built, network.pretrained_weights(pretrained), what)
-        return self.model_, batches, use
+        placed(built, run.device)
+        send_module(run.group, [built])
+        scaling = run.group.scaling(source, network.image_shape(source.shape) is not None)
+        shape, size = network.input_shape(built, source.shape), run.group.batch_size(use["batch_size"])
+        batches = Minibatches(source, scaling.to(run.device), shape, size, run.device)
+        code_dim = network.checked_run(built, batches.read(0, min(2, len(batches))))
+        check_dims(use, self.n_clusters, code_dim)  # before hours of pretraining
+        check_start(use, source)
+        return built, scaling, batches
 
     # Using the fitted model ---------------------------------------------------------------------
 
     @property
     def autoencoder_(self) -> nn.Module:
-        """The network, from the beginning of the fit on."""
+        """The trained network."""
         return self._part("network")
-
-    def _temperature(self) -> float:
-        use = self.settings_
-        return use["temperature"] if use["loss"] == "separation" else super()._temperature()
 
     def reconstruct(self, X: Any) -> NDArray:
         """Samples as the autoencoder restores them, in the shape and units of X."""
@@ -328,8 +365,8 @@ class KSCN(SubspaceClusterer):
         model, source = self._opened(X)
         return model.batches(source, model.device)
 
-    def _check_params(self, n_samples: int) -> None:
-        super()._check_params(n_samples)
+    def _check_params(self, n_samples: int, n_features: int) -> None:
+        super()._check_params(n_samples, n_features)
         given = {} if self.settings is None else self.settings
         if not isinstance(given, Mapping):
             raise InputError(f"settings={given!r} must be None or a table of settings by name.")

@@ -9,22 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import Tags
-from torch import Tensor
 
 from kscn.constraints import Array, Integer, Number, parameter
-from kscn.data import Source
 from kscn.errors import InputError
-from kscn.estimators.base import SubspaceClusterer, warn_of_empty
-from kscn.estimators.saving import params_of_fit
+from kscn.estimators.base import SubspaceClusterer
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
 from kscn.modelparts import check_array
-from kscn.runtime.blocks import Blocks
 from kscn.runtime.group import current_group, place
 from kscn.stages import validation as check
-from kscn.stages.run import Fit
-from kscn.stages.start import RACED, StartSearch, SubspaceStage
 from kscn.subspaces import ScatterSums, Subspaces, check_size
+from kscn.training.k_subspaces import RACED, StartSearch, k_subspaces
 
 if TYPE_CHECKING:
     from typing import Self
@@ -144,51 +139,42 @@ class KSubspaces(SubspaceClusterer):
         labels of all samples.
         """
         group = current_group()
-        source = self._new_samples(X, group)
-        n = place(source)[1]
+        source, about = check.new_samples(X, group)
+        n, d = place(source)[1], about["n_features_in_"]
+        self._check_params(n, d)
         weights = check.sample_weights(sample_weight, n)
-        self._check_params(n)
-        self._params_of_fit = params_of_fit(self)
-        fit = Fit(self, source, group, weights)
-        (stage,) = stages = self.stages(source, fit, weights)
-        fit.run(stages)
-        self.labels_, self.inertia_ = stage.found.labels, stage.inertia(group)
-        self._publish(stage.found.subspaces, stage.sums, stage.blocks)
-        warn_of_empty(self.labels_, self.n_clusters, stacklevel=2)
-        return self
-
-    def stages(self, source: Source, fit: Fit, weights: Tensor | None) -> list[SubspaceStage]:
-        """The stage of a fit."""
+        run = self._run(source, group, weights=weights)
         search = StartSearch(
-            n_clusters=self.n_clusters,
-            subspace_dim=self.subspace_dim,
+            run,
+            self.n_clusters,
+            self.subspace_dim,
             affine=self.affine,
             trim=self.trim,
             init=self.init,
             n_init=self.n_init,
-            seed=fit.seed,
-            group=fit.group,
         )
-        stage = SubspaceStage(
-            search,
+        found = k_subspaces(
             source,
+            search,
             max_iter=self.max_iter,
             tol=self.tol,
             batch_size=self.batch_size,
             weights=weights,
         )
-        return [stage]
-
-    def _publish(self, found: Subspaces, sums: ScatterSums, blocks: Blocks) -> None:
-        self.model_ = SubspaceModel((self.n_features_in_,))
-        self.model_.set_subspaces(found, blocks.shift)
-        self.spectra_ = sums.spectra().cpu().numpy()
-        dims = self.subspace_dims_
-        inside = np.take_along_axis(np.cumsum(self.spectra_, axis=1), dims[:, None] - 1, axis=1)
-        freedom = (sums.weight.cpu().numpy() * (self.n_features_in_ - dims)).sum()
-        outside = (self.spectra_.sum(axis=1) - inside[:, 0]).sum()
-        self.noise_variance_ = float(outside / max(freedom, 1e-300))
-        self.model_.temperature = self._temperature()
+        spectra = found.sums.spectra().cpu().numpy()
+        noise = noise_outside(spectra, found.sums, found.subspaces)
+        model = SubspaceModel((d,))
+        model.set_subspaces(found.subspaces, found.blocks.shift)
+        model.temperature = 2 * noise
+        return self._set(
+            run,
+            about,
+            model_=model,
+            labels_=found.labels,
+            inertia_=found.inertia,
+            spectra_=spectra,
+            noise_variance_=noise,
+        )
 
     # Using the fitted model ---------------------------------------------------------------------
 
@@ -210,15 +196,14 @@ class KSubspaces(SubspaceClusterer):
     def _rows(self) -> int:
         return self.batch_size
 
-    def _check_params(self, n_samples: int) -> None:
-        super()._check_params(n_samples)
-        d = self.n_features_in_
-        if d < 2:
+    def _check_params(self, n_samples: int, n_features: int) -> None:
+        super()._check_params(n_samples, n_features)
+        if n_features < 2:
             raise InputError(
-                f"X has {d} feature(s), but a subspace needs at least 2 features to lie in."
+                f"X has {n_features} feature(s), but a subspace needs at least 2 to lie in."
             )
-        check.subspace_dim(self.subspace_dim, self.n_clusters, d)
-        check_size(self.n_clusters, d)
+        check.subspace_dim(self.subspace_dim, self.n_clusters, n_features)
+        check_size(self.n_clusters, n_features)
 
     # Model files --------------------------------------------------------------------------------
 
@@ -234,3 +219,12 @@ class KSubspaces(SubspaceClusterer):
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def noise_outside(spectra: NDArray, sums: ScatterSums, subspaces: Subspaces) -> float:
+    """Mean square of the samples for each direction outside of their subspace."""
+    dims = subspaces.dims.cpu().numpy()
+    inside = np.take_along_axis(np.cumsum(spectra, axis=1), dims[:, None] - 1, axis=1)
+    freedom = (sums.weight.cpu().numpy() * (subspaces.ambient_dim - dims)).sum()
+    outside = (spectra.sum(axis=1) - inside[:, 0]).sum()
+    return float(outside / max(freedom, 1e-300))

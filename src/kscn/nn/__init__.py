@@ -2,13 +2,14 @@
 
 from kscn.nn.augment import NoAugmentation, RandomAffine, RandomElastic, RandomNoise
 from kscn.nn.convolutional import ConvAutoencoder, ConvEncoder
-from kscn.nn.latent import IdentityLatent, UnitLatent, WhitenedLatent
+from kscn.nn.latent import DeepNetwork, IdentityLatent, UnitLatent, WhitenedLatent
 from kscn.nn.sae import DenseAutoencoder
 from kscn.nn.scaling import InputScaling
 
 __all__ = [
     "ConvAutoencoder",
     "ConvEncoder",
+    "DeepNetwork",
     "DenseAutoencoder",
     "IdentityLatent",
     "InputScaling",

@@ -1,4 +1,4 @@
-"""From the autoencoder's latent to the one that subspaces are fitted in."""
+"""From the autoencoder's code to the latent that subspaces are fitted in."""
 
 from __future__ import annotations
 
@@ -51,3 +51,21 @@ class WhitenedLatent(nn.Module):
     def forward(self, latent: Tensor) -> Tensor:
         """Unit vectors (n, n_components) of latents (n, d)."""
         return nn.functional.normalize(self.linear(latent), dim=1)
+
+
+class DeepNetwork(nn.Module):
+    """An autoencoder and its latent map in one module, as DistributedDataParallel needs it."""
+
+    def __init__(self, autoencoder: nn.Module, latent: nn.Module, decodes: bool = True) -> None:
+        super().__init__()
+        self.autoencoder, self.latent, self.decodes = autoencoder, latent, decodes
+
+    def encode(self, x: Tensor) -> Tensor:
+        """Latents (n, d) of samples."""
+        return self.latent(self.autoencoder.encode(x))  # type: ignore[operator]
+
+    def forward(self, x: Tensor) -> tuple[Tensor | None, Tensor]:
+        """What is restored of samples, unless the network only encodes, and their latents."""
+        codes = self.autoencoder.encode(x)  # type: ignore[operator]
+        restored = self.autoencoder.decode(codes) if self.decodes else None  # type: ignore[operator]
+        return restored, self.latent(codes)

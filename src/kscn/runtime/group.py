@@ -153,6 +153,14 @@ class Group:
         lengths[self.rank] = own
         return [int(n) for n in self.sum(lengths)]
 
+    def shared(self, found: Any) -> Any:
+        """What the first process has, of any kind, given to all."""
+        if self.size == 1:
+            return found
+        sent = [found]
+        dist.broadcast_object_list(sent, 0)
+        return sent[0]
+
     # Subspaces ----------------------------------------------------------------------------------
 
     def whole(self, own: ScatterSums, before: ScatterSums) -> ScatterSums:
@@ -169,6 +177,10 @@ class Group:
         out.changed = (self.sum(own.changed.int()) > 0) | before.changed
         own.changed.zero_()
         return out
+
+    def sum_scatter(self, own: ScatterSums) -> ScatterSums:
+        """Scatter sums over the samples of all processes."""
+        return self.whole(own, own)
 
     def keep_nearest(
         self, distance: Tensor, labels: Tensor, trim: float, n_clusters: int
@@ -276,6 +288,12 @@ class Part(Source):
 def place(source: Source) -> tuple[int, int]:
     """Where the samples of a source begin among those of all processes, and how many these are."""
     return (source.first, source.whole) if isinstance(source, Part) else (0, len(source))
+
+
+def own_part(rows: Tensor, source: Source) -> Tensor:
+    """Of something that all samples have, what belongs to those of this process."""
+    first, _ = place(source)
+    return rows[first : first + len(source)]
 
 
 def own_rows(source: Source, rows: np.ndarray) -> np.ndarray:

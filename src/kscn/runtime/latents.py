@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from kscn.data import Source, as_source
 from kscn.data.source import OnDevice
 from kscn.errors import TrainingError
+from kscn.nn import DeepNetwork
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.device import CPU
 from kscn.runtime.group import ALONE, Group
@@ -27,20 +28,10 @@ MOST_NUMBERS = 2**20
 KEEP_BYTES = 2**30
 
 
-@dataclass(eq=False)
-class Encoder:
-    """Autoencoder and latent map as one function, in evaluation mode and without gradients."""
-
-    autoencoder: nn.Module
-    latent: nn.Module
-
-    def __call__(self, batch: Tensor) -> Tensor:
-        """Latents (n, d) of network inputs, each independent of the others."""
-        with evaluating(self.autoencoder, self.latent), torch.no_grad():
-            return each_alone(self._encode, batch)
-
-    def _encode(self, batch: Tensor) -> Tensor:
-        return self.latent(self.autoencoder.encode(batch))  # type: ignore[operator]
+def encoded(network: DeepNetwork, batch: Tensor) -> Tensor:
+    """Latents (n, d) of network inputs, each independent of the others, without gradients."""
+    with evaluating(network), torch.no_grad():
+        return each_alone(network.encode, batch)
 
 
 def block_rows(shape: tuple[int, ...]) -> int:
@@ -99,8 +90,8 @@ def evaluating(*modules: nn.Module) -> Iterator[None]:
 class LatentSource(OnDevice):
     """Samples encoded when they are read, on the device of the network."""
 
-    def __init__(self, batches: Minibatches, encode: Encoder) -> None:
-        self._batches, self._encode = batches, encode
+    def __init__(self, batches: Minibatches, network: DeepNetwork) -> None:
+        self._batches, self._encode = batches, partial(encoded, network)
         self._rows_at_once = block_rows(batches.shape)
         dim = self._encode(torch.zeros(1, *batches.shape, device=batches.device)).shape[1]
         name = f"the latent of {batches.source.name}"
@@ -124,9 +115,9 @@ class LatentSource(OnDevice):
         return out
 
 
-def encode(batches: Minibatches, encoder: Encoder) -> Source:
+def encode(batches: Minibatches, network: DeepNetwork) -> Source:
     """The latents of all samples: where that is small a tensor, else encoded whenever read."""
-    lazy = LatentSource(batches, encoder)
+    lazy = LatentSource(batches, network)
     if len(lazy) * lazy.row_bytes > KEEP_BYTES:
         return lazy
     return as_source(lazy.tensor(0, len(lazy)), name=lazy.name)

@@ -24,7 +24,7 @@ from torch import Tensor
 from kscn.errors import InputError, TrainingError
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.checkpoint import State
-from kscn.runtime.folds import drawn
+from kscn.runtime.rows import drawn
 from kscn.runtime.group import place
 from kscn.runtime.labels import Numbered, assign, in_order
 from kscn.runtime.latents import Encoder, encode

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from kscn.runtime.blocks import Blocks
-from kscn.runtime.folds import folds
+from kscn.runtime.rows import folds
 from kscn.runtime.group import place
 from kscn.subspaces import ScatterSums, Subspaces, leading_directions
 

@@ -35,7 +35,7 @@ from kscn.nn import ConvEncoder, UnitLatent, network
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.checkpoint import State
 from kscn.runtime.device import placed, seeded
-from kscn.runtime.folds import drawn
+from kscn.runtime.rows import drawn
 from kscn.runtime.group import ALONE, Group, place, send_module
 from kscn.runtime.labels import Numbered, in_order
 from kscn.stages.alternation import Alternation, Epoch

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor
@@ -22,16 +23,26 @@ BLOCK = 256  # samples that are compared at once
 device = chosen  # of all arguments, the one that names where to compute
 
 
-def open_samples(estimator: Any, X: Any, reset: bool) -> Source:
-    """X as a source, with scikit-learn's bookkeeping of feature names and their number."""
+def new_samples(X: Any, group: Group) -> tuple[Source, dict[str, Any]]:
+    """The samples of this process for a new fit, and what scikit-learn keeps of them.
+
+    That are the number and names of features, which a fit sets when it has succeeded.
+    """
+    source = as_source(X)
+    seen = BaseEstimator()
+    validate_data(seen, X, reset=True, skip_check_array=True, ensure_2d=False)
+    about = {**vars(seen), "n_features_in_": int(np.prod(source.shape))}
+    return group.part(source), about
+
+
+def known_samples(estimator: Any, X: Any) -> Source:
+    """Samples for a fitted estimator, with the features that it was fitted with."""
     name = type(estimator).__name__
     source = as_source(X)
     # Names only: samples may have any shape, and be read from a file.
-    validate_data(estimator, X, reset=reset, skip_check_array=True, ensure_2d=False)
+    validate_data(estimator, X, reset=False, skip_check_array=True, ensure_2d=False)
     features = int(np.prod(source.shape))
-    if reset:
-        estimator.n_features_in_ = features
-    elif features != estimator.n_features_in_:
+    if features != estimator.n_features_in_:
         images = f" They are of shape {source.shape}." if len(source.shape) > 1 else ""
         raise InputError(
             f"X has {features} features, but {name} is expecting {estimator.n_features_in_} "

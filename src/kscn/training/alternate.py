@@ -58,7 +58,6 @@ class Options:
     loss: str  # of LOSSES
     about_loss: LossOptions = field(default_factory=LossOptions)
     trim: float = 0.0  # share of each cluster's farthest members that count for nothing
-    update_every: int | None = None  # mini-batches between two Grassmann steps; None: one per epoch
     tol: float = 0.0  # stop when no more than this share of the samples changes cluster
 
 
@@ -100,17 +99,14 @@ def alternate(
         targets = found if held else without_farthest(old, options.trim, before.n_clusters, run)
         targets = run.group.gather(targets)  # mini-batches are drawn from all samples
         sums = empty_sums(before)
-        for step, batch in enumerate(trainer.epoch(epoch), start=1):
+        for batch in trainer.epoch(epoch):
             restored, z = trainer.wrapped(batch.seen)  # z (b, d)
             l_ae = squared_error(restored, batch.clean, batch.samples)
             own = targets[batch.rows.to(targets.device)].to(z.device)
-            l_ksc = loss(z, now.subspaces, own, batch.samples, options.about_loss)
+            l_ksc = loss(z, before, own, batch.samples, options.about_loss)
             trainer.step(batch, l_ae, l_ksc, options.weight)
             if options.update == "grassmann":
-                sums.add(z.detach(), now.subspaces.assign(z.detach())[0])
-                if options.update_every is not None and step % options.update_every == 0:
-                    now.subspaces = grassmann_step(sums, now.subspaces, run)
-                    sums = empty_sums(before)
+                sums.add(z.detach(), before.assign(z.detach())[0])
         reconstruction, subspace = trainer.losses()
         latents = latent_blocks(trainer)
         if held:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from kscn.runtime.group import ALONE, Group
-from kscn.training.states import State, States
+from kscn.training.states import State, States, part
 
 # After an epoch a state is written unless that would take more than this share of the time.
 SHARE = 0.05
@@ -48,6 +48,10 @@ class Result:
 
     facts: dict[str, Any] = field(default_factory=dict)
     tensors: Tensors = field(default_factory=dict)
+
+    def part(self, name: str) -> Tensors:
+        """The tensors under `name.`, without that prefix."""
+        return part(self.tensors, name)
 
 
 class Run:
@@ -124,12 +128,7 @@ class Run:
             self._save(stage, 0, {}, always=True)
         elif self._saved is not None and self._saved.facts["stage"] == stage:
             self._saved = None
-        own = {
-            name.removeprefix(f"{stage}."): value
-            for name, value in self._found.items()
-            if name.startswith(f"{stage}.")
-        }
-        return Result(self._results[stage], own)
+        return Result(self._results[stage], part(self._found, stage))
 
     def _save(
         self, stage: str, epoch: int, parts: Mapping[str, Stateful], always: bool = False
@@ -150,8 +149,3 @@ class Run:
             self._states.write(state)
         self._written = time.monotonic()
         self._cost = self._written - began
-
-
-def by_cpu(tensors: Mapping[str, Tensor]) -> Tensors:
-    """The same tensors on the CPU."""
-    return {name: torch.as_tensor(tensor).detach().cpu() for name, tensor in tensors.items()}

@@ -251,11 +251,13 @@ def _with_squares(z: Tensor, name: str) -> Tensor:
 
 @dataclass(frozen=True)
 class Found:
-    """What k-subspaces has found."""
+    """What k-subspaces has found, with clusters in canonical order."""
 
-    numbered: Numbered  # subspaces and labels, in canonical order
+    subspaces: Subspaces
+    labels: NDArray  # of all samples (n,)
+    inertia: float  # weighted sum of squared distances, without the samples that are trimmed
     sums: ScatterSums  # of the members of the clusters
-    blocks: Blocks  # the samples, in the coordinates of the subspaces
+    blocks: Blocks  # the samples of this process, in the coordinates of the subspaces
 
 
 def k_subspaces(
@@ -306,8 +308,23 @@ def k_subspaces(
         # Rounded as a model rounds them, which holds them in the coordinates of the samples.
         offsets = (found.offsets + blocks.shift) - blocks.shift
         found = Subspaces(found.bases, offsets.to(found.bases.dtype))
-    numbered = in_order(blocks, found, run.group, weights=weights)
-    return Found(numbered, sums.reordered(numbered.order), blocks)
+    result = in_order(blocks, found, run.group, weights=weights)
+    inertia = _inertia(result, search, source, own_weights)
+    sums = sums[result.order]
+    return Found(result.subspaces, result.labels, inertia, sums, blocks)
+
+
+def _inertia(
+    found: Numbered, search: StartSearch, source: Source, weights: Tensor | None
+) -> float:
+    first, _ = place(source)
+    group, distance = search.run.group, found.distance.cpu()
+    if search.trim > 0:
+        labels = torch.from_numpy(found.labels[first : first + len(source)]).long()
+        distance = distance * group.keep_nearest(distance, labels, search.trim, search.n_clusters)
+    if weights is not None:
+        distance = distance * weights
+    return group.add(float(distance.sum()))[0]
 
 
 def subspaces_of(

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from kscn.data import Source
-from kscn.nn import ConvEncoder, UnitLatent
+from kscn.nn import ConvEncoder, DeepNetwork, UnitLatent
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.device import placed, seeded
 from kscn.runtime.group import ALONE, Group, place, send_module
@@ -39,7 +39,7 @@ from kscn.stages.grow import GROWTH, dimensions, fold_of, grow, residuals_across
 from kscn.subspaces import Subspaces
 from kscn.training.driver import Run
 from kscn.training.losses import LossOptions, separation_loss
-from kscn.training.trainer import Augmentation, Network, Trainer
+from kscn.training.trainer import Augmentation, Trainer
 
 STAGE = "fit"
 
@@ -109,7 +109,7 @@ def refine(
     view: Callable[[], FeatureView],
     epochs: int,
     run: Run,
-) -> Network:
+) -> DeepNetwork:
     """Let an encoder learn the clusters of `start`, and then what it and the features agree on.
 
     `subspaces` are coordinates that do not move: fitted anew, a subspace of more dimensions than
@@ -174,7 +174,7 @@ def refining(
     placed(encoder, run.device)
     send_module(run.group, [encoder])
     trainer = Trainer(
-        Network(encoder, UnitLatent(), decodes=False),
+        DeepNetwork(encoder, UnitLatent(), decodes=False),
         batches,
         run,
         "the refinement",

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from kscn.data import Source, as_source
 from kscn.errors import InputError, TrainingError
 from kscn.features import FeatureChain, PCAFeatures, ScatteringFeatures
-from kscn.nn import IdentityLatent, WhitenedLatent
+from kscn.nn import DeepNetwork, IdentityLatent, WhitenedLatent
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.group import own_rows, place, send_module
 from kscn.runtime.labels import assign
@@ -27,7 +27,6 @@ from kscn.stages.choose import held_features, raw_sample
 from kscn.subspaces import Subspaces, check_size
 from kscn.training.driver import Result, Run
 from kscn.training.k_subspaces import StartSearch, k_subspaces, subspaces_of
-from kscn.training.trainer import Network
 
 # Labels of latents (m, d), from the number of clusters and a seed.
 Start = Callable[[Tensor, int, int], NDArray]
@@ -71,7 +70,7 @@ def deep_start(
         carried = latent.linear.out_features
         use = settings_of(carried)
         _check_carried(use, n_clusters, carried)
-    latents = encode(batches, Network(autoencoder, latent))
+    latents = encode(batches, DeepNetwork(autoencoder, latent))
     latents = run.group.holding(latents)
     check_dims(use, n_clusters, latents.shape[0])
     tensors = {f"latent.{name}": value for name, value in latent.state_dict().items()}
@@ -111,7 +110,7 @@ def searched(source: Source, search: StartSearch) -> NDArray:
     if len(rows) < n:
         own = source.take(own_rows(source, rows))
         few = run.group.holding(as_source(own, name=source.name))
-    found = k_subspaces(few, search, max_iter=RULES.iterations, stage="start").numbered
+    found = k_subspaces(few, search, max_iter=RULES.iterations, stage="start")
     if len(rows) == n:
         return found.labels
     near = assign(Blocks(source, torch.float32, run.device), found.subspaces)
@@ -122,7 +121,7 @@ def latent_map(
     autoencoder: nn.Module, batches: Minibatches, use: Settings, run: Run
 ) -> nn.Module:
     """The map from codes to latents, after a look at the codes of all samples."""
-    codes = encode(batches, Network(autoencoder, IdentityLatent()))
+    codes = encode(batches, DeepNetwork(autoencoder, IdentityLatent()))
     mean, covariance = moments(codes, run.group, run.device)
     if use["latent"] == "identity":
         return IdentityLatent()

@@ -50,12 +50,13 @@ class State:
 
     def part(self, name: str) -> dict[str, Tensor]:
         """The tensors under `name.`, without that prefix."""
-        start = f"{name}."
-        return {
-            key.removeprefix(start): tensor
-            for key, tensor in self.tensors.items()
-            if key.startswith(start)
-        }
+        return part(self.tensors, name)
+
+
+def part(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """The tensors under `name.`, without that prefix."""
+    start = f"{name}."
+    return {key.removeprefix(start): v for key, v in tensors.items() if key.startswith(start)}
 
 
 class States:

@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from kscn.errors import TrainingError
+from kscn.nn import DeepNetwork
 from kscn.runtime.device import kept_memory, seeded
 from kscn.runtime.group import send_module
 from kscn.runtime.minibatches import Minibatches
 from kscn.runtime.rows import generator
 from kscn.training.driver import Run
+from kscn.training.states import part
 
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]
 
@@ -29,30 +31,12 @@ class Batch(NamedTuple):
     samples: float  # in the whole mini-batch, of all processes
 
 
-class Network(nn.Module):
-    """An autoencoder and its latent map in one module, as DistributedDataParallel needs it."""
-
-    def __init__(self, autoencoder: nn.Module, latent: nn.Module, decodes: bool = True) -> None:
-        super().__init__()
-        self.autoencoder, self.latent, self.decodes = autoencoder, latent, decodes
-
-    def encode(self, x: Tensor) -> Tensor:
-        """Latents (n, d) of samples."""
-        return self.latent(self.autoencoder.encode(x))  # type: ignore[operator]
-
-    def forward(self, x: Tensor) -> tuple[Tensor | None, Tensor]:
-        """What is restored of samples, unless the network only encodes, and their latents."""
-        codes = self.autoencoder.encode(x)  # type: ignore[operator]
-        restored = self.autoencoder.decode(codes) if self.decodes else None  # type: ignore[operator]
-        return restored, self.latent(codes)
-
-
 class Trainer:
     """A network under Adam, with steps that the processes of a run take together.
 
     Parameters
     ----------
-    network : Network
+    network : DeepNetwork
         What is trained.
     batches : Minibatches
         The samples of this process, in its share of every mini-batch.
@@ -74,7 +58,7 @@ class Trainer:
 
     def __init__(
         self,
-        network: Network,
+        network: DeepNetwork,
         batches: Minibatches,
         run: Run,
         stage: str,
@@ -103,10 +87,10 @@ class Trainer:
         self.totals = torch.zeros(3, dtype=torch.float64)
 
     @property
-    def encoding(self) -> Network:
+    def encoding(self) -> DeepNetwork:
         """The network to encode samples by: the averaged one, if an average is kept."""
         found = self.network if self.averaged is None else self.averaged.module
-        assert isinstance(found, Network)
+        assert isinstance(found, DeepNetwork)
         return found
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
@@ -170,20 +154,19 @@ class Trainer:
     # States -------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything that further epochs depend on."""
-        found = {f"network.{name}": value for name, value in self.network.state_dict().items()}
+        """Everything that further epochs depend on, beside the weights of the network."""
+        found = {"epochs": torch.tensor(self.epochs_done)}
         for number, entries in self.optimizer.state_dict()["state"].items():
             found |= {f"adam.{number}.{name}": value for name, value in entries.items()}
         if self.averaged is not None:
             found |= {f"averaged.{name}": v for name, v in self.averaged.state_dict().items()}
-        return found | {"epochs": torch.tensor(self.epochs_done)}
+        return found
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Go on from `state`."""
         self.epochs_done = int(state["epochs"])
-        self.network.load_state_dict(_part(state, "network"))
         for number, parameter in enumerate(self.network.parameters()):
-            for name, value in _part(state, f"adam.{number}").items():
+            for name, value in part(state, f"adam.{number}").items():
                 # In the layout of the weights, which the fused kernel takes for granted.
                 like = value if value.ndim == 0 else parameter
                 held = torch.empty_like(like, dtype=value.dtype, device=parameter.device)
@@ -196,9 +179,4 @@ class Trainer:
             if self.scheduler.last_epoch + 1 < self.scheduler.total_steps:
                 self.scheduler.step()
         if self.averaged is not None:
-            self.averaged.load_state_dict(_part(state, "averaged"))
-
-
-def _part(state: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-    start = f"{name}."
-    return {key.removeprefix(start): v for key, v in state.items() if key.startswith(start)}
+            self.averaged.load_state_dict(part(state, "averaged"))
