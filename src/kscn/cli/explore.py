@@ -36,8 +36,7 @@ def command(run: Path, data: str | None, port: int, encoder: str | None, show: b
     from kscn.web.explorer import Explorer
     from kscn.web.exploring import explorer_app, page_path
 
-    model = open_model(opened, encoder) if opened.has_model else None
-    model, loaded = embedded(model, run_data(opened, data))
+    model, loaded = embedded(open_model(opened, encoder), run_data(opened, data))
     with working(f"looking at {len(labels):,} samples"):
         sizes, note = opened.result["sizes"], chosen.confidence(opened.result)
         explorer = Explorer(opened.path, opened.config, labels, len(sizes), model, loaded, note)

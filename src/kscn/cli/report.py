@@ -56,8 +56,7 @@ def command(
         from kscn.report.contents import RunFacts, collect
         from kscn.report.page import render
 
-        model = open_model(opened, encoder) if opened.has_model else None
-        model, loaded = embedded(model, run_data(opened, data))
+        model, loaded = embedded(open_model(opened, encoder), run_data(opened, data))
         facts = RunFacts(opened.config, opened.history, labels, model, _versions(opened))
         true = _true(loaded, labels_path, len(labels))
         with working(f"looking at {len(labels):,} samples"):
