@@ -128,7 +128,7 @@ def test_export_joins_encoder_and_assignment(run, place, kscn, tmp_path):
 @pytest.mark.parametrize(
     "form",
     [
-        {"output": "maps"}, {"output": "maps", "layout": "NHWC"}, {"output": "tokens"},
+        {"output": "maps"}, {"output": "tokens"},
         {"batch": 1}, {"opset": 13}, {"opset": 21},
     ],
     ids=str,

@@ -138,7 +138,7 @@ def embedded(model: Any, loaded: "Dataset") -> "tuple[Any, Dataset]":
     """A model and samples for it: of a run with an encoder, embeddings that stand for images."""
     from kscn.cli.progress import FitProgress
     from kscn.estimators.embedding import encoder_of, has_encoder
-    from kscn.features.encoders.source import EmbeddedSource
+    from kscn.features.encoders.pictures import EmbeddedSource
 
     if model is None or not has_encoder(model):
         return model, loaded
