@@ -12,7 +12,7 @@ from PIL import Image
 
 from kscn import data
 from kscn.errors import DataError, InputError
-from kscn.features.encoders import Encoder, Preprocessing, load_encoder
+from kscn.features.encoders import Preprocessing, load_encoder
 
 pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")
@@ -335,10 +335,3 @@ def test_progress_counts_all_images_and_interrupts_keep_what_was_computed(file):
         load_encoder(file).embed(IMAGES, progress=hear, batch=8)
     load_encoder(file).embed(IMAGES, progress=hear, batch=8)
     assert told == [(8, 20), (16, 20), (20, 20)]
-
-
-def test_an_encoder_says_what_it_is(file):
-    encoder = load_encoder(file)
-    assert isinstance(encoder, Encoder)
-    assert "tiny.onnx: (3, 16, 16) -> 12" in repr(encoder)
-    assert Preprocessing.of_table(encoder.about["preprocessing"], "x") == encoder.preprocessing
