@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kscn import __version__, extras
 from kscn.data import as_source
-from kscn.errors import InputError, ModelFileError
+from kscn.errors import ModelFileError
 from kscn.export.graph import WholeModel
 
 OPSET = 17

@@ -227,10 +227,9 @@ class Explorer:
     def _parts(self, members: NDArray, parts: int) -> NDArray:
         """The part of every member, the largest part first."""
         points: Any = _Chosen(self._source, members)
-        linear = isinstance(self._model, KSubspaces)
-        if not linear:  # in the latents, where subspaces are
+        if not isinstance(self._model, KSubspaces):  # in the latents, where subspaces are
             points = self._model.transform(points)
-        affine = linear and self._model.affine
+        affine = bool(getattr(self._model, "affine", False))
         # Subspaces as large as the one that most members come from.
         counts = np.bincount(self._labels[members] + 1)[1:]
         dim = int(self._model.subspace_dims_[counts.argmax()]) if counts.any() else "auto"
