@@ -19,7 +19,7 @@ from kscn.report.palette import colours
 from kscn.report.pictures import Painter, data_uri, is_image
 from kscn.report.spaces import space_of
 from kscn.report.survey import Pass, check_data
-from kscn.runs.editor import NONE, open_editor, packed
+from kscn.runs.edits import NONE, letters, open_editor
 
 # What the members of a cluster can be sorted by.
 SORTS = {
@@ -221,7 +221,7 @@ class Explorer:
         with self._lock:
             if self._editor.revision != revision:
                 raise InputError("the clusters were edited meanwhile; split again.")
-            entry = {"edit": "split", "cluster": cluster, "parts": packed(part), "count": parts}
+            entry = {"edit": "split", "cluster": cluster, "parts": letters(part), "count": parts}
             return self.edit(entry)
 
     def _parts(self, members: NDArray, parts: int) -> NDArray:
