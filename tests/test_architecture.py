@@ -113,8 +113,6 @@ def test_lean_modules_import_only_what_they_promise(file):
 @pytest.mark.parametrize("file", FILES, ids=ids)
 def test_the_library_knows_nothing_of_the_paper_reproduced(file):
     modules = [name for name in imported_modules(file) if name.startswith("kscn_paper")]
-    if modules and ids(file) in LEFT:
-        pytest.xfail(modules[0])
     assert not modules
 
 

@@ -50,7 +50,7 @@ def test_a_dead_process_is_named_and_the_run_goes_on_in_another_number(
     monkeypatch.setattr("kscn.stages.pretrain.Trainer.epoch", stopping(Trainer.epoch))
     result = CliRunner().invoke(cli, go_on)  # in one process
     assert result.exit_code == 143
-    records = [json.loads(line) for line in (run / ".unfinished" / "history.jsonl").open()]
+    records = [json.loads(line) for line in (run / "history.jsonl").open()]
     assert [record["epoch"] for record in records] == list(range(1, len(records) + 1))
     assert records
 
@@ -90,9 +90,8 @@ def test_two_processes_write_one_run_that_one_process_has_begun(
     run, options = tmp_path / "run", ("--method", "k-subspaces", "--subspace-dim", "3")
     whole = CliRunner().invoke(cli, [*map(str, FIT), *options, "-o", str(tmp_path / "whole")])
     assert whole.exit_code == 0, whole.output
-    stage = run / ".unfinished"
-    stage.mkdir(parents=True)
-    (stage / "config.toml").write_text((tmp_path / "whole" / "config.toml").read_text())
+    run.mkdir()
+    (run / "config.toml").write_text((tmp_path / "whole" / "config.toml").read_text())
     if start == "warm":
         ended = torchrun(2, COMMAND, "fit", "--resume", run)
     else:

@@ -96,10 +96,11 @@ class RunWriter:
 
     def _begin(self) -> None:
         """Make this an unfinished run of its own config, whatever another run left here."""
-        _remove(self.path, HISTORY)
+        if not self._resumed:
+            _remove(self.path, HISTORY)
         write_config(self.path / CONFIG, self._config)
         _remove(self.path, LABELS, LEFT_OUT, MODEL)
-        (self.path / HISTORY).write_bytes(b"")
+        (self.path / HISTORY).touch()
         self._begun = True
 
     @property
@@ -120,6 +121,7 @@ class RunWriter:
         with suppress(OSError), (self.path / HISTORY).open("r+b") as file:
             file.seek(self._end)
             file.write(new)
+            file.truncate()
             file.flush()
             self._kept, self._end = len(model.history_), self._end + len(new)
 
