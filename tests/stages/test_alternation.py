@@ -8,7 +8,7 @@ from torch import nn
 from kscn.data import as_source, make_union_of_subspaces
 from kscn.errors import TrainingError
 from kscn.metrics import clustering_accuracy
-from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling, NoAugmentation
+from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.latents import LatentSource
 from kscn.runtime.minibatches import Minibatches
@@ -66,7 +66,6 @@ def alternation(module, X, subspaces=None, **settings):
         epochs=5,
         learning_rate=settings.pop("learning_rate", 0.0),
         schedule="constant",
-        augment=NoAugmentation(),
         generator=torch.Generator().manual_seed(0),
         stage="the alternation",
     )

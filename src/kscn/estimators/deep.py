@@ -292,7 +292,7 @@ class KSCN(SubspaceClusterer):
         self.model_.scaling = fit.group.scaling(source, image).to(fit.device)
         size = fit.group.batch_size(use["batch_size"])
         batches = self.model_.batches(source, fit.device, size)
-        code_dim = network.checked_run(built, batches.read(0, min(2, len(batches))))
+        code_dim = network.checked_run(built, batches.take(np.arange(min(2, len(batches)))))
         check_dims(use, self.n_clusters, code_dim)  # before hours of pretraining
         check_start(use, source)
         pretrained = self._flat_params().get("pretrained")
