@@ -25,7 +25,7 @@ from torch import nn
 
 from kscn import KSCN, data
 from kscn.data import as_source
-from kscn.nn import ConvAutoencoder, IdentityLatent, InputScaling, NoAugmentation
+from kscn.nn import ConvAutoencoder, IdentityLatent, InputScaling
 from kscn.runtime.latents import Encoder
 from kscn.runtime.minibatches import Minibatches
 from kscn.stages.pretrain import Trainer
@@ -149,7 +149,6 @@ def train(images: Any) -> Any:
         epochs=1,
         learning_rate=1e-3,
         schedule="constant",
-        augment=NoAugmentation(),
         generator=torch.Generator().manual_seed(0),
         stage="the benchmark",
     )

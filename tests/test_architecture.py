@@ -89,10 +89,6 @@ def ids(file):
     return str(file.relative_to(ROOT.parent)).removeprefix("kscn/")
 
 
-# Arrows that point up until the command line and the start of KSCN no longer know of the paper.
-LEFT = {"runs/opened.py"}
-
-
 @pytest.mark.parametrize(
     "file", [f for f in FILES if f.parent != ROOT or part_of(f)[0] != "_"], ids=ids
 )
@@ -101,8 +97,6 @@ def test_no_arrow_points_up(file):
     assert part in HEIGHT, f"kscn.{part} has no place in the layers; give it one in this test"
     for module in imported_modules(file):
         if module.startswith("kscn.") and (target := module.split(".")[1]) in HEIGHT:
-            if HEIGHT[target] > HEIGHT[part] and ids(file) in LEFT:
-                pytest.xfail(module)
             assert HEIGHT[target] <= HEIGHT[part], (
                 f"kscn.{part} imports {module}, which is above it"
             )
@@ -119,8 +113,6 @@ def test_lean_modules_import_only_what_they_promise(file):
 @pytest.mark.parametrize("file", FILES, ids=ids)
 def test_the_library_knows_nothing_of_the_paper_reproduced(file):
     modules = [name for name in imported_modules(file) if name.startswith("kscn_paper")]
-    if modules and ids(file) in LEFT:
-        pytest.xfail(modules[0])
     assert not modules
 
 

@@ -6,15 +6,12 @@ from itertools import groupby
 import numpy as np
 import pytest
 import torch
-from markupsafe import Markup
 from torch import nn
 
 from kscn import KSCN, data
 from kscn.data import Dataset, as_source
 from kscn.data.readers import READERS
 from kscn.errors import InputError
-from kscn.report import course
-from kscn.report.contents import RunFacts, collect
 from kscn.runtime.checkpoint import State
 from kscn.stages.losses import LOSSES, ClusterLoss, energies
 from kscn.stages.run import Stage
@@ -134,19 +131,3 @@ def test_a_stage_is_a_class_among_those_of_an_estimator(planes, tmp_path, turn):
     # depend on where in memory the samples lie.
     passed = [[name for name, _ in groupby(r["stage"] for r in m.history_)] for m in (again, model)]
     assert passed[0] == passed[1]
-
-
-def test_a_chart_is_a_function_of_the_history(planes, monkeypatch):
-    def stages(history):
-        yield "Stages", Markup("<svg><title>{}</title></svg>").format(len(history))
-
-    monkeypatch.setattr(course, "CHARTS", [*course.CHARTS, stages])
-    samples, labels = planes
-    sizes = np.bincount(labels).tolist()
-    result = {"stage": "done", "sizes": sizes, "dims": [], "seconds": 1.0, "seed": 0}
-    result |= {"objective": None, "iterations": None, "scores": None}
-    about = {"name": "planes", "source": "planes", "samples": 60, "shape": [4]}
-    config = {"run": {"method": "by hand"}, "data": about, "parameters": {}}
-    run = RunFacts(config, [result], labels, None)
-    report = collect(run, Dataset(as_source(samples), None, "planes"))
-    assert report.curves == [("Stages", Markup("<svg><title>1</title></svg>"))]

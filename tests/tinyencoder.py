@@ -26,8 +26,7 @@ def write(
     nodes.append(helper.make_node("Conv", [before, "weights", "bias"], ["conv"], strides=[4, 4]))
     nodes.append(helper.make_node("Relu", ["conv"], ["relu"]))
     if output == "maps":
-        perm = [0, 1, 2, 3] if layout == "NCHW" else [0, 2, 3, 1]
-        nodes.append(helper.make_node("Transpose", ["relu"], [last], perm=perm))
+        nodes.append(helper.make_node("Identity", ["relu"], [last]))
     elif output == "tokens":
         nodes.append(helper.make_node("Reshape", ["relu", "flat"], ["rows"]))
         nodes.append(helper.make_node("Transpose", ["rows"], [last], perm=[0, 2, 1]))

@@ -1,4 +1,4 @@
-"""How well a clustering agrees with known classes, and found subspaces with true ones.
+"""How well a clustering agrees with known classes.
 
 Labels only ever score here; nothing in this module is used by training. Two marks are special:
 
@@ -202,39 +202,6 @@ def confusion_matrix(y_true: ArrayLike, y_pred: ArrayLike) -> ConfusionMatrix:
     )
 
 
-def subspace_recovery(true_bases: ArrayLike, bases: ArrayLike) -> float:
-    """How far the found subspaces are from the true ones: 0 is perfect, 1 is nothing found.
-
-    Every true subspace is matched to one found subspace (Hungarian); the result is the mean, over
-    the true subspaces, of the sine of the largest principal angle to the match. A true subspace
-    without a partner counts 1. Where ranks differ, the angles are those of the smaller subspace
-    to the larger, so 0 means that one contains the other: compare the ranks as well.
-
-    Parameters
-    ----------
-    true_bases, bases : array-like of shape (k, d, p)
-        One basis per subspace, in columns. Columns of zeros pad smaller subspaces; `k` and `p`
-        may differ between the two, `d` may not.
-
-    Examples
-    --------
-    >>> from kscn import data, metrics
-    >>> _, _, bases = data.make_union_of_subspaces(90, 3, 10, 2, random_state=0)
-    >>> round(metrics.subspace_recovery(bases, bases[::-1]), 6)
-    0.0
-    """
-    true_list, found_list = _orthonormal("true_bases", true_bases), _orthonormal("bases", bases)
-    if true_list[0].shape[0] != found_list[0].shape[0]:
-        raise InputError(
-            f"true_bases lie in {true_list[0].shape[0]} dimensions and bases in "
-            f"{found_list[0].shape[0]}; both must be (k, d, p) arrays with the same d."
-        )
-    sines = np.array([[_largest_sine(a, b) for b in found_list] for a in true_list])
-    rows, columns = linear_sum_assignment(sines)
-    without_partner = len(true_list) - len(rows)
-    return float((sines[rows, columns].sum() + without_partner) / len(true_list))
-
-
 class _LabelPair:
     """Checked labels as codes: what every score above starts from."""
 
@@ -304,27 +271,3 @@ def _marks(labels: NDArray) -> NDArray[np.bool_]:
     if labels.dtype.kind == "u":
         return np.zeros(labels.shape, dtype=bool)
     return labels == (str(NOISE) if labels.dtype.kind == "U" else NOISE)
-
-
-def _orthonormal(name: str, bases: ArrayLike) -> list[NDArray[np.float64]]:
-    """One (d, rank) orthonormal basis per subspace, padding dropped."""
-    array = np.asarray(bases, dtype=np.float64)
-    if array.ndim != 3 or 0 in array.shape:
-        raise InputError(f"{name} must be a non-empty (k, d, p) array, got shape {array.shape}.")
-    if not np.isfinite(array).all():
-        raise InputError(f"{name} has NaN or infinite entries.")
-    left, values, _ = np.linalg.svd(array, full_matrices=False)
-    ranks = (values > 1e-6 * values.max()).sum(axis=1)
-    if (ranks == 0).any():
-        raise InputError(f"{name}[{int(ranks.argmin())}] is zero everywhere; it spans nothing.")
-    return [basis[:, :rank] for basis, rank in zip(left, ranks, strict=True)]
-
-
-def _largest_sine(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """Sine of the largest principal angle, from what is left of the smaller after projection.
-
-    Not from the cosines: 1 - cos^2 loses all digits for angles below 1e-8.
-    """
-    larger, smaller = (a, b) if a.shape[1] >= b.shape[1] else (b, a)
-    left_over = smaller - larger @ (larger.T @ smaller)  # (d, p)
-    return min(1.0, float(np.linalg.norm(left_over, ord=2)))

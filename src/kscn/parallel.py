@@ -31,29 +31,34 @@ def one_thread() -> Iterator[None]:
 
 
 def side_by_side(
-    work: Callable[[Item], Result], items: Sequence[Item], device: torch.device
+    work: Callable[[Item], Result],
+    items: Sequence[Item],
+    device: torch.device,
+    each: int | None = None,
 ) -> Iterator[Result]:
     """The results of `work` for all items, in their order, as they come.
 
-    As many are worked on at a time as torch has threads, each by one thread. On a device other
-    than the CPU they follow one another.
+    As many are worked on at a time as torch has threads, which share them evenly, or `each` by so
+    many. On a device other than the CPU they follow one another.
     """
-    with workers(device, len(items)) as apply:
+    with workers(device, len(items), each) as apply:
         yield from apply(work, items)
 
 
 @contextmanager
-def workers(device: torch.device, most: int | None = None) -> Iterator[Apply]:
+def workers(
+    device: torch.device, most: int | None = None, each: int | None = None
+) -> Iterator[Apply]:
     """What `side_by_side` does, for items that come in many lots: threads are started once.
 
     `most` is how many items there are at a time, if that is known.
     """
     threads = torch.get_num_threads()
     count = 1 if device.type != "cpu" else threads if most is None else min(threads, most)
-    if count <= 1:
+    if count <= 1 and each is None:
         yield map
         return
-    each = threads // count
+    each = each or threads // count
     inference = torch.is_inference_mode_enabled()  # which holds for the caller's thread
     gradients = torch.is_grad_enabled()
 

@@ -5,8 +5,6 @@ import shutil
 
 import pytest
 
-from kscn.runs import directory as rundir
-
 HISTORY, CONFIG = "history.jsonl", "config.toml"
 
 
@@ -23,7 +21,7 @@ CHOSEN = ROW | {"rival": None, "tried": [ROW], "candidates": 1, "spaces": 1, "re
 def with_result(run, **changes):
     """The history with another last line."""
     *lines, last = (run / HISTORY).read_text().splitlines()
-    return "\n".join([*lines, json.dumps(json.loads(last) | changes)])
+    return "\n".join([*lines, json.dumps(json.loads(last) | changes), ""])
 
 
 @pytest.mark.parametrize(
@@ -36,12 +34,10 @@ def with_result(run, **changes):
         (CONFIG, b"a = " + b"[" * 300 + b"]" * 300),
         (CONFIG, b"a" + b".a" * 500_000 + b" = 1"),
         (CONFIG, b"a = 1\n" * 300_000),
-        (HISTORY, b""),
-        (HISTORY, b'{"stage": "fi'),
         (HISTORY, b'{"stage": "done"}\n'),
-        (HISTORY, b"[" * 100_000),
-        (HISTORY, b"[[1]]\n3\n"),
-        (HISTORY, b'"text"'),
+        (HISTORY, b'[[1]]\n3\n{"stage": "done"}\n'),
+        (HISTORY, b"[" * 100_000 + b'\n{"stage": "done"}\n'),
+        (HISTORY, b'\xff\n{"stage": "done"}\n'),
     ],
 )
 def test_a_file_of_something_else_is_named(one_sentence, kscn, run, name, content):
@@ -57,7 +53,6 @@ def test_a_file_of_something_else_is_named(one_sentence, kscn, run, name, conten
         ('method = "k-subspaces"', ""),
         ('method = "k-subspaces"', 'method = "x"\npreset = []'),
         ("created = ", "created = 1979-05-27T07:32:00Z\nother = "),
-        ("model = true", 'model = "yes"'),
         ("samples = 120", 'samples = "120"'),
         ("samples = 120", "samples = -1"),
         ("samples = 120", "samples = true"),
@@ -109,22 +104,27 @@ def test_a_config_of_other_types_is_named(one_sentence, kscn, run, old, new):
         {"chosen": CHOSEN | {"tried": [1]}},
         {"chosen": CHOSEN | {"candidates": 0}},
         {"chosen": CHOSEN | {"refined": 1}},
-        {"stage": ["done"]},
     ],
     ids=lambda change: str(change)[:40],
 )
-@pytest.mark.parametrize("command", ["info", "report"])
-def test_a_result_of_other_types_is_named(one_sentence, kscn, run, command, change):
+def test_a_result_of_other_types_is_named(one_sentence, kscn, run, change):
     (run / HISTORY).write_text(with_result(run, **change))
-    assert f"{run / HISTORY} is damaged" in one_sentence(kscn(command, run))
+    assert f"{run / HISTORY} is damaged" in one_sentence(kscn("info", run))
 
 
-@pytest.mark.parametrize("chosen", [None, CHOSEN])
-def test_a_result_may_say_what_was_chosen(kscn, run, chosen):
+@pytest.mark.parametrize(("consistency", "low"), [(0.38, True), (0.6, False)])
+def test_a_choice_of_little_confidence_is_said_first(kscn, run, consistency, low):
+    """In the summary, and at the top of the report."""
+    chosen = CHOSEN | {"consistency": consistency}
     (run / HISTORY).write_text(with_result(run, chosen=chosen))
     told = kscn("info", run)
     assert told.exit_code == 0, told.output
-    assert ("moderate" in told.output) == (chosen is not None)
+    assert ("moderate" in told.output) == (not low)
+    assert ("caution    low self-consistency, 0.38 of 1" in told.output) == low
+    assert kscn("report", run).exit_code == 0
+    page = (run / "report.html").read_text()
+    assert ("Caution:" in page) == low
+    assert not low or page.index("Caution:") < page.index('class="facts"')
 
 
 @pytest.mark.parametrize(
@@ -148,45 +148,12 @@ def test_labels_that_are_no_clusters_are_named(one_sentence, kscn, files, run, c
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[", b"{}", b"3", b"[" * 100_000, b"[]", b'["model"]', b"\xff", b"[[1]]"]
+    "content", [None, b"", b'{"stage": "done"}', b"[" * 100_000, b"[[1]]\n3\n", b'"text"', b"[1]\n"]
 )
-def test_a_list_of_moves_that_cannot_be_trusted_moves_nothing(
-    one_sentence, kscn, files, run, content
+def test_a_history_without_its_last_line_is_of_a_run_that_did_not_finish(
+    one_sentence, kscn, run, content
 ):
-    stage = run / rundir.UNFINISHED
-    shutil.copytree(run, stage)
-    (stage / rundir.COMPLETE).write_bytes(content)
-    before = sorted(path.relative_to(run) for path in run.rglob("*"))
-    fit = ("fit", files / "x.npy", "-k", 3, "-o", run, "--overwrite")
-    for call in (("info", run), ("evaluate", run), ("fit", "--resume", run), fit):
-        told = one_sentence(kscn(*call))
-        assert f"{stage / rundir.COMPLETE} is damaged" in told and "delete it" in told
-    assert sorted(path.relative_to(run) for path in run.rglob("*")) == before
-
-
-def test_a_run_goes_on_without_a_word_on_its_model(kscn, run):
-    stage = run / rundir.UNFINISHED
-    stage.mkdir()
-    (stage / CONFIG).write_text((run / CONFIG).read_text().replace("model = true", ""))
-    assert kscn("fit", "--resume", run).exit_code == 0
-    assert kscn("info", run).exit_code == 0
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("n_clusters = 3", ""),
-        ("n_clusters = 3", 'n_clusters = "three"'),
-        ("n_clusters = 3", "n_clusters = 3\nnonsense = 1"),
-        ("n_init = ", 'n_init = "x" #'),
-        ("batch_size = ", "batch_size = [] #"),
-        ('method = "k-subspaces"', 'method = "nonsense"'),
-    ],
-)
-def test_a_run_with_other_settings_cannot_go_on(one_sentence, kscn, run, old, new):
-    stage = run / rundir.UNFINISHED
-    stage.mkdir()
-    text = (run / CONFIG).read_text()
-    assert old in text
-    (stage / CONFIG).write_text(text.replace(old, new))
-    one_sentence(kscn("fit", "--resume", run))
+    (run / HISTORY).unlink()
+    if content is not None:
+        (run / HISTORY).write_bytes(content)
+    assert f"go on with `kscn fit --resume {run}`" in one_sentence(kscn("info", run))

@@ -3,26 +3,16 @@
 import json
 import os
 import shutil
-import signal
-import time
 import tomllib
 
 import numpy as np
 import pytest
 
 import kscn as package
-from kscn.runs import directory as rundir
 
 LINEAR = ("--method", "k-subspaces")
 NAMES = {"config.toml", "history.jsonl", "labels.csv", "model"}
-QUICK = (
-    "--method",
-    "k-subspaces",
-    "--subspace-dim",
-    2,
-    "--n-init",
-    1,
-)  # where the result does not matter
+QUICK = (*LINEAR, "--subspace-dim", 2, "--n-init", 1)  # where the result does not matter
 
 
 def labels_in(run):
@@ -99,7 +89,7 @@ def test_a_drawn_seed_is_recorded_and_repeats_the_run(kscn, files, tmp_path):
 
 
 def test_every_option_reaches_the_estimator(kscn, files, tmp_path):
-    options = "--affine --trim 0.1 --init random --n-init 3 --max-iter 7 --batch-size 50 --seed 4"
+    options = "--affine --trim 0.1 --init k-means --n-init 3 --max-iter 7 --batch-size 50 --seed 4"
     result = kscn("fit", files / "x.npy", "-k", 3, "-o", tmp_path / "r", *LINEAR, "--subspace-dim",
                   "1,2,1", *options.split())  # fmt: skip
     assert result.exit_code == 0, result.output
@@ -141,8 +131,13 @@ def test_an_older_run_is_replaced_only_when_asked(one_sentence, kscn, files, fin
     before = (run / "labels.csv").read_text()
     fit = ("fit", files / "x.npy", "-k", 2, "-o", run)
     assert "add --overwrite" in one_sentence(kscn(*fit))
+    # What is refused when the fit begins costs nothing either.
+    assert "n_init" in one_sentence(kscn(*fit, *LINEAR, "--n-init", 0, "--overwrite"))
     assert (run / "labels.csv").read_text() == before
-    assert kscn(*fit, *QUICK, "--overwrite").exit_code == 0
+    assert kscn("info", run).exit_code == 0
+    result = kscn(*fit, *QUICK, "--overwrite")
+    assert result.exit_code == 0
+    assert f"the run that was in {run} is gone" in result.stderr
     assert (run / "labels.csv").read_text() != before
     assert set(os.listdir(run)) == NAMES
     assert package.load_model(run / "model").n_clusters == 2
@@ -182,23 +177,6 @@ def test_an_output_that_cannot_be_written_is_found_before_the_fit(
 
     monkeypatch.setattr("pathlib.Path.mkdir", denied)
     assert "Permission denied" in one_sentence(kscn(*fit, tmp_path / "run"))
-
-
-@pytest.mark.parametrize("step", ["write_labels", "_publish"])
-def test_a_full_disk_at_the_end_keeps_the_older_run(
-    one_sentence, kscn, files, finished, tmp_path, monkeypatch, step
-):
-    run = shutil.copytree(finished, tmp_path / "run")
-    before = (run / "labels.csv").read_text()
-
-    def full(*args):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(rundir.RunWriter, step, full)
-    result = kscn("fit", files / "x.npy", "-k", 2, "-o", run, *QUICK, "--overwrite")
-    assert "No space left on device" in one_sentence(result)
-    assert (run / "labels.csv").read_text() == before
-    assert package.load_model(run / "model").n_clusters == 3
 
 
 # --- bad data ---------------------------------------------------------------------------------
@@ -294,53 +272,7 @@ def test_odd_but_sound_data_is_clustered(kscn, tmp_path, samples, k, method):
     assert set(labels_in(tmp_path / "run")) <= set(range(k))
 
 
-# --- Ctrl-C -----------------------------------------------------------------------------------
-
-# The real command, held after its first record so that the signal arrives in the middle.
-HELD = """
-import time
-from kscn.cli import interrupt
-    from kscn.runs import directory as rundir
-interrupt.GRACE = 0.1
-record = rundir.RunWriter.record
-def record_and_hold(self, line):
-    record(self, line)
-    time.sleep(60)
-rundir.RunWriter.record = record_and_hold
-"""
-
-
-def wait_for(path, process):
-    while not (path.exists() and path.stat().st_size):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
-
-
-def test_ctrl_c_exits_with_130_and_keeps_the_history(start, kscn, files, tmp_path):
-    run = tmp_path / "run"
-    process = start("fit", files / "x.npy", "-k", 3, "-o", run, *QUICK, before=HELD)
-    wait_for(run / ".unfinished" / "history.jsonl", process)
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate()
-    assert process.returncode == 130
-    assert errors.strip() == f"kscn: interrupted; go on with `kscn fit --resume {run}`"
-    assert output == ""
-    assert set(os.listdir(run)) == {".unfinished", "checkpoints"}
-    # Nothing stands in the way of trying again.
-    assert kscn("fit", files / "x.npy", "-k", 3, "-o", run, *QUICK).exit_code == 0
-    assert set(os.listdir(run)) == NAMES
-
-
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_replacement_keeps_the_older_run(start, kscn, files, finished, tmp_path, how):
-    run = shutil.copytree(finished, tmp_path / "run")
-    process = start("fit", files / "x.npy", "-k", 2, "-o", run, *QUICK, "--overwrite", before=HELD)
-    wait_for(run / ".unfinished" / "history.jsonl", process)
-    process.send_signal(how)
-    process.communicate()
-    assert kscn("info", run).exit_code == 0
-    assert package.load_model(run / "model").n_clusters == 3
-    assert (run / "labels.csv").read_bytes() == (finished / "labels.csv").read_bytes()
+# --- what is said of data ----------------------------------------------------------------------
 
 
 def test_a_column_that_has_nearly_all_of_the_variance_is_named(kscn, tmp_path):

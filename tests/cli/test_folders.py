@@ -1,7 +1,6 @@
 """Folders of images as they are: of any size and mode, with broken files, called by their names."""
 
 import csv
-import json
 import os
 import shutil
 
@@ -112,9 +111,8 @@ def test_a_run_that_is_replaced_takes_its_list_along(photos, sized, files, kscn,
 
 
 def test_a_run_on_a_folder_goes_on_with_the_same_images(sized, kscn, tmp_path):
-    stage = tmp_path / "run" / ".unfinished"
-    stage.mkdir(parents=True)
-    shutil.copy(sized / "config.toml", stage)
+    (tmp_path / "run").mkdir()
+    shutil.copy(sized / "config.toml", tmp_path / "run")
     result = kscn("fit", "--resume", tmp_path / "run")
     assert result.exit_code == 0, result.output
     for name in ("labels.csv", "left-out.csv", "config.toml"):
@@ -201,25 +199,6 @@ def test_names_that_are_no_text_are_kept_as_they_are(kscn, paint, tmp_path):
         assert result.exit_code == 0, result.output
     assert kscn("sort", run, "-o", tmp_path / "sorted").exit_code == 0
     assert len(list((tmp_path / "sorted").glob(f"*/{odd}"))) == 1
-
-
-def test_a_low_self_consistency_is_said_in_the_summary_and_at_the_top_of_the_report(
-    finished, kscn, tmp_path
-):
-    entry = {"method": "k-means", "space": "vectors, whole", "consistency": 0.38}
-    found = entry | {"tried": [], "rival": None, "candidates": 3, "spaces": 1, "refined": False}
-    for value, low in ((0.38, True), (0.62, False)):
-        run = shutil.copytree(finished, tmp_path / str(value))
-        *before, last = (run / "history.jsonl").read_text().splitlines()
-        result = json.loads(last) | {"chosen": found | {"consistency": value}}
-        (run / "history.jsonl").write_text("\n".join([*before, json.dumps(result)]))
-        told = kscn("info", run).stdout
-        assert ("caution    low self-consistency, 0.38 of 1" in told) == low
-        assert kscn("report", run).exit_code == 0
-        page = (run / "report.html").read_text()
-        assert ("Caution:" in page) == low
-        if low:
-            assert page.index("Caution:") < page.index('class="facts"')
 
 
 def test_a_run_finds_a_folder_that_was_given_by_its_bare_name(paint, kscn, tmp_path, monkeypatch):

@@ -82,6 +82,6 @@ def test_labels_that_do_not_match_are_named(one_sentence, kscn, run):
 def test_a_failure_keeps_the_older_page(one_sentence, kscn, run):
     (run / "report.html").write_text("older")
     (run / "history.jsonl").unlink()
-    assert "history.jsonl is damaged" in one_sentence(kscn("report", run))
+    assert "did not finish" in one_sentence(kscn("report", run))
     assert (run / "report.html").read_text() == "older"
     assert os.listdir(run).count("report.html") == 1

@@ -4,13 +4,10 @@ import shutil
 import time
 
 import numpy as np
-from PIL import Image
 
 from kscn.cli.sort import folder_names, place
 from kscn.runs.directory import read_run
-from kscn.runs.editor import open_editor
-
-LINEAR = ("--method", "k-subspaces", "--subspace-dim", 2, "--seed", 0)
+from kscn.runs.edits import open_editor
 
 
 def listed(folder):
@@ -83,25 +80,6 @@ def test_what_cannot_be_sorted_is_refused(sized, finished, photos, kscn, one_sen
     told = one_sentence(kscn("sort", sized, "-o", tmp_path / "new", "--data", moved))
     assert "01.jpg" in told
     assert sorted(path.name for path in tmp_path.iterdir()) == ["full", "moved"]
-
-
-def test_a_run_of_an_older_version_is_sorted_by_the_order_of_its_files(sized, kscn, tmp_path):
-    folder = tmp_path / "photos"
-    folder.mkdir()
-    for number in range(6):
-        Image.fromarray(np.full((8, 8), 40 * number, np.uint8)).save(folder / f"{number}.png")
-    run = tmp_path / "run"
-    assert kscn("fit", folder, "-k", 2, "-o", run, *LINEAR).exit_code == 0
-    labels = read_run(run).labels().tolist()
-    old = "".join(f"{i},{label}\n" for i, label in enumerate(labels))
-    (run / "labels.csv").write_text(f"index,label\n{old}")
-    assert kscn("sort", run, "-o", tmp_path / "sorted").exit_code == 0
-    assert listed(tmp_path / "sorted") == sorted(
-        f"cluster-{label}/{number}.png" for number, label in enumerate(labels)
-    )
-    Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "new.png")
-    refused = kscn("sort", run, "-o", tmp_path / "again")
-    assert refused.exit_code == 2 and "7 images" in refused.stderr
 
 
 def test_nothing_half_done_is_left(sized, kscn, monkeypatch, tmp_path):

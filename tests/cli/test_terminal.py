@@ -2,9 +2,13 @@
 
 import shutil
 
+import numpy as np
 import pytest
 
-from kscn.cli.terminal import Terminal, printable
+from kscn import metrics
+from kscn.chosen import duration
+from kscn.cli.summary import confusion_table, size_table
+from kscn.cli.terminal import printable, say, styled, table
 
 # Clears the screen, renames the window, hides what follows, rings, turns writing around.
 EVIL = "a\x1b[2J\x1b]0;owned\x07\x1b[8m\x9b31m\u202eb\r\n"
@@ -18,10 +22,48 @@ def test_control_characters_are_written_out():
         assert printable(fine) == fine
 
 
-def test_colours_are_our_own(capsys):
-    terminal = Terminal(blocks=True, colours=True, width=80)
-    terminal.say(terminal.style(EVIL, fg="cyan") + "\x1b[2J")
-    assert capsys.readouterr().out == f"\x1b[36m{SHOWN}\x1b[0m\\x1b[2J\n"
+def test_colours_are_our_own(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    say(styled(EVIL, "cyan"), EVIL)
+    assert capsys.readouterr().out == f"\x1b[36m{SHOWN}\x1b[0m\n{SHOWN}\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.delenv("FORCE_COLOR")
+    say(styled(EVIL, "cyan"))
+    assert capsys.readouterr().out == f"{SHOWN}\n"
+
+
+def test_tables_are_never_broken_at_the_width_of_the_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    made = table("name", "value")
+    made.add_row("n" * 60, "1")
+    say(made, "w" * 60)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"  {'name':<60}  value", f"  {'n' * 60}      1", "w" * 60]
+
+
+def test_bars_are_to_scale_and_many_clusters_are_cut_short(capsys):
+    say(*size_table([8, 4, 3]))
+    bars = [line.split("%")[1].strip() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert bars == ["█" * 32, "█" * 16, "█" * 12]
+    say(*size_table([5] * 30))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 22
+    assert lines[-1] == "  ... and 10 more clusters with 50 samples"
+
+
+def test_a_confusion_matrix_too_large_to_read_is_left_to_json():
+    many = np.arange(100)
+    words = confusion_table(metrics.confusion_matrix(many, many))
+    assert "100 classes by 100 clusters" in words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.312, "0.31 s"), (12.44, "12.4 s"), (200, "3 min 20 s"), (3900, "1 h 5 min")],
+)
+def test_durations_are_for_people(seconds, text):
+    assert duration(seconds) == text
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +122,12 @@ def test_settings_of_a_run_from_elsewhere(kscn, finished, tmp_path):
     assert "\x1b[8m" not in told.output and told.output.count(r"\x1b[8m") == 2
 
 
-def test_labels_on_stdout_are_not_mixed_with_messages(start, finished, files, planes):
+@pytest.mark.parametrize("stdout", ["-", "/dev/stdout"])
+def test_labels_on_stdout_are_not_mixed_with_messages(start, finished, files, planes, stdout):
     wrote = "import os; os.write(1, b'before\\n')"  # to the file that is its output
-    predict = ("predict", finished, files / "x.npy", "-o", "/dev/stdout")
-    process = start(*predict, before=wrote)
+    process = start("predict", finished, files / "x.npy", "-o", stdout, before=wrote)
     output, errors = process.communicate()
     assert process.returncode == 0
     rows = [f"{i},{label}" for i, label in enumerate(planes[1])]
     assert output.splitlines() == ["before", "index,label", *rows]
-    assert "wrote 120 labels to /dev/stdout" in errors
+    assert f"wrote 120 labels to {stdout}" in errors

@@ -3,8 +3,6 @@
 import pytest
 import tinyencoder
 
-pytestmark = pytest.mark.usefixtures("short_choice")
-
 
 def test_four_commands_from_a_folder_to_sorted_folders_and_a_report(photos, kscn, tmp_path):
     """Every command but the first is one that the command before it has told."""

@@ -1,13 +1,10 @@
 """The simulated device, and each fit made once on the CPU."""
 
-from dataclasses import replace
 from functools import lru_cache
 
 import pytest
 import short
 import simulated
-
-from kscn.subspaces import search
 
 
 @lru_cache
@@ -17,10 +14,8 @@ def on_cpu(fit):
 
 
 @pytest.fixture(autouse=True)
-def short_searches(monkeypatch):
-    """Every step of a search, once or twice: an operator takes a while to get to the device."""
-    few = replace(search.RULES, race_sweeps=3, rounds=1, final_sweeps=2)
-    monkeypatch.setattr(search, "RULES", few)
+def short_choices(monkeypatch):
+    """Few candidates: an operator takes a while to get to the device."""
     short.choices(monkeypatch.setattr)
 
 

@@ -1,7 +1,5 @@
 """`--device` of the commands, and models that go from one device to another."""
 
-import json
-
 import fits
 import numpy as np
 import pytest
@@ -44,21 +42,12 @@ def test_predict_on_either_device(run, data, simgpu):
     assert on_cpu.read_text() == on_device.read_text()
 
 
-def test_scan_on_the_device(data, simgpu):
-    options = ("-k", "3", "-p", "2", "--samples", 60, "--seconds", 0.1, "--json")
-    found = [kscn("scan", data, *options, "--device", device) for device in ("cpu", simgpu)]
-    assert all(done.exit_code == 0 for done in found), found[1].output
-    on_cpu, on_device = (json.loads(done.stdout) for done in found)
-    assert (on_cpu["k"], on_cpu["p"]) == (on_device["k"], on_device["p"])
-
-
-@pytest.mark.parametrize("command", ["fit", "predict", "serve", "scan"])
+@pytest.mark.parametrize("command", ["fit", "predict", "serve"])
 def test_a_device_that_is_not_there_is_refused_in_a_sentence(command, run, data):
     arguments = {
         "fit": (data, "-k", 3, "-o", run.parent / "other"),
         "predict": (run, data, "-o", run.parent / "labels.csv"),
         "serve": (run,),
-        "scan": (data,),
     }[command]
     done = kscn(command, *arguments, "--device", "abacus")
     assert done.exit_code != 0

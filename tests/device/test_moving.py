@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from kscn import KSCN, KSCNPlus, KSubspaces, load_model
-from kscn.runtime import checkpoint
+from kscn.runtime.checkpoint import CheckpointDirectory, Checkpoints
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,6 @@ class Dropping(nn.Module):
         return self.up(z)
 
 
-@pytest.fixture
-def every_state_is_written(monkeypatch):
-    monkeypatch.setattr(checkpoint, "SHARE", np.inf)
-
-
 SHORT = {"n_init": 1, "pretrain_epochs": 2, "epochs": 2, "tol": 0.0, "batch_size": 60}
 DROPPING = {"autoencoder": Dropping(), "latent": "identity", "loss": "residual", "augment": None}
 
@@ -80,11 +75,11 @@ DROPPING = {"autoencoder": Dropping(), "latent": "identity", "loss": "residual",
     ],
     ids=["linear", "deep", "plus"],
 )
-@pytest.mark.usefixtures("every_state_is_written")
 def test_a_fit_goes_on_where_it_was(make, samples, stage, simgpu, tmp_path):
     shared = {"random_state": 0, "device": simgpu}
     whole = make().set_params(**shared).fit(samples())
-    cut = make().set_params(**shared, checkpoint_dir=tmp_path, callbacks=[halt_after(stage, 1)])
+    states = CheckpointDirectory(tmp_path, minutes=0)  # whenever one may be written
+    cut = make().set_params(**shared, checkpoint_dir=states, callbacks=[halt_after(stage, 1)])
     with pytest.raises(HaltedError):
         cut.fit(samples())
     resumed = make().set_params(**shared, checkpoint_dir=tmp_path).fit(samples())
@@ -95,11 +90,10 @@ def test_a_fit_goes_on_where_it_was(make, samples, stage, simgpu, tmp_path):
     np.testing.assert_array_equal(elsewhere.fit(samples()).labels_, whole.labels_)
 
 
-@pytest.mark.usefixtures("every_state_is_written")
 def test_the_middle_of_an_epoch_keeps_the_devices_generator(simgpu, tmp_path, monkeypatch):
     settings = {"subspace_dim": 2, **SHORT, **DROPPING, "random_state": 0, "device": simgpu}
     whole = KSCN.from_settings(3, **settings).fit(fits.planes())
-    keep, steps, paused = checkpoint.Checkpoints.reached, itertools.count(1), []
+    keep, steps, paused = Checkpoints.reached, itertools.count(1), []
 
     def due(_):
         paused.append(next(steps) == 6)  # the second step of the second epoch
@@ -111,8 +105,8 @@ def test_the_middle_of_an_epoch_keeps_the_devices_generator(simgpu, tmp_path, mo
             paused.clear()
             raise HaltedError
 
-    monkeypatch.setattr(checkpoint.Checkpoints, "due", due)
-    monkeypatch.setattr(checkpoint.Checkpoints, "reached", keep_and_halt)
+    monkeypatch.setattr(Checkpoints, "due", due)
+    monkeypatch.setattr(Checkpoints, "reached", keep_and_halt)
     with pytest.raises(HaltedError):
         KSCN.from_settings(3, **settings, checkpoint_dir=tmp_path).fit(fits.planes())
     resumed = KSCN.from_settings(3, **settings, checkpoint_dir=tmp_path).fit(fits.planes())

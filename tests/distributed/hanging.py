@@ -6,15 +6,14 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from kscn.runtime import group as joining
-
-joining.PATIENCE = timedelta(seconds=4)
+from kscn.errors import KscnError
+from kscn.runtime.group import joined
 
 try:
-    with joining.joined("go on.") as group:
+    with joined("go on.", patience=timedelta(seconds=4)) as group:
         dist.barrier()
         if group.rank == 1:
             time.sleep(600)
         dist.barrier()
-except joining.LostProcessError as error:
+except KscnError as error:
     sys.exit(f"kscn: {error}")

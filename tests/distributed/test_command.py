@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import time
@@ -44,13 +43,13 @@ def test_a_dead_process_is_named_and_the_run_goes_on_in_another_number(
     assert process.returncode != 0
     told = [line for line in errors.splitlines() if line.startswith("kscn:")]
     assert len(told) == 1, errors
-    assert told[0].startswith("kscn: lost process 1 (")
-    assert f"pid {victim}) of 2; go on with `kscn fit --resume {run}`" in told[0]
+    assert "lost another process" in told[0] and f"go on with `kscn fit --resume {run}`" in told[0]
+    assert f"(pid: {victim})" in errors
     go_on = ["fit", "--resume", str(run)]
     monkeypatch.setattr("kscn.stages.pretrain.Trainer.epoch", stopping(Trainer.epoch))
     result = CliRunner().invoke(cli, go_on)  # in one process
     assert result.exit_code == 143
-    records = [json.loads(line) for line in (run / ".unfinished" / "history.jsonl").open()]
+    records = [json.loads(line) for line in (run / "history.jsonl").open()]
     assert [record["epoch"] for record in records] == list(range(1, len(records) + 1))
     assert records
 
@@ -65,12 +64,12 @@ def stopping(epoch):
     return stopped
 
 
-def test_a_process_that_hangs_is_named_when_the_others_have_waited_too_long(torchrun):
+def test_a_process_that_hangs_is_lost_when_the_others_have_waited_too_long(torchrun):
     ended = torchrun(3, Path(__file__).with_name("hanging.py"))
     assert ended.returncode != 0
     told = [line for line in ended.errors.splitlines() if line.startswith("kscn:")]
     assert len(told) == 1, ended.errors
-    assert re.search(r"^kscn: lost process 1 \(.*, pid \d+\) of 3; go on\.$", told[0])
+    assert told[0] == "kscn: lost another process, torchrun says which; go on."
 
 
 def test_a_mistake_is_told_once(torchrun, tmp_path):
@@ -90,9 +89,8 @@ def test_two_processes_write_one_run_that_one_process_has_begun(
     run, options = tmp_path / "run", ("--method", "k-subspaces", "--subspace-dim", "3")
     whole = CliRunner().invoke(cli, [*map(str, FIT), *options, "-o", str(tmp_path / "whole")])
     assert whole.exit_code == 0, whole.output
-    stage = run / ".unfinished"
-    stage.mkdir(parents=True)
-    (stage / "config.toml").write_text((tmp_path / "whole" / "config.toml").read_text())
+    run.mkdir()
+    (run / "config.toml").write_text((tmp_path / "whole" / "config.toml").read_text())
     if start == "warm":
         ended = torchrun(2, COMMAND, "fit", "--resume", run)
     else:

@@ -18,7 +18,7 @@ from kscn.data import as_source
 from kscn.errors import InputError
 from kscn.estimators.defaults import OPEN
 from kscn.features import VotedFeatures
-from kscn.nn import ConvAutoencoder, InputScaling, NoAugmentation, WhitenedLatent
+from kscn.nn import ConvAutoencoder, InputScaling, WhitenedLatent
 from kscn.runtime.checkpoint import STOP, Checkpoints, StoppedError
 from kscn.runtime.group import current_group
 from kscn.runtime.minibatches import Minibatches
@@ -143,7 +143,6 @@ def steps():
         epochs=4,
         learning_rate=1e-3,
         schedule="constant",
-        augment=NoAugmentation(),
         generator=torch.Generator().manual_seed(0),
         stage="a test",
         group=group,

@@ -13,7 +13,7 @@ NAMES = {
     data: ["load", "as_source", "make_union_of_subspaces"],
     metrics: [
         *("clustering_accuracy", "normalized_mutual_info", "adjusted_rand", "scores"),
-        *("align_labels", "confusion_matrix", "subspace_recovery"),
+        *("align_labels", "confusion_matrix"),
     ],
     baselines: ["make"],
 }

@@ -14,7 +14,6 @@ from kscn.features.encoders import Encoder, load_encoder
 from kscn.runtime.checkpoint import STOP, StoppedError
 
 pytest.importorskip("onnxruntime")
-pytestmark = pytest.mark.usefixtures("short_choice")
 IMAGES, KINDS = tinyencoder.photographs(60)
 
 

@@ -12,13 +12,14 @@ from kscn.errors import InputError, ModelFileError
 from kscn.estimators.defaults import OPEN
 from kscn.runtime import checkpoint
 
-pytestmark = pytest.mark.usefixtures("short_choice")
-
 
 @pytest.fixture(autouse=True)
 def every_state_is_written(monkeypatch):
     """Also where a real fit would find it too early for the next one."""
-    monkeypatch.setattr(checkpoint, "SHARE", np.inf)
+    reached = checkpoint.Checkpoints.reached
+    monkeypatch.setattr(
+        checkpoint.Checkpoints, "reached", lambda self, always=False: reached(self, always=True)
+    )
     yield
     checkpoint.STOP.withdraw()
 
@@ -368,7 +369,8 @@ def test_a_drawn_seed_is_part_of_the_state_of_a_refined_fit(few, tmp_path):
 @pytest.mark.parametrize("iteration", [1, 3])
 def test_a_linear_fit_goes_on_to_the_same_labels(cloud, tmp_path, settings, iteration):
     # A start that is far from the end: from better ones a fit is over before it is cut.
-    shared = {"subspace_dim": 2, "tol": 0.0, "init": "k-means", "n_init": 1, "random_state": 1}
+    start = np.random.default_rng(1).integers(4, size=len(cloud))
+    shared = {"subspace_dim": 2, "tol": 0.0, "init": start, "random_state": 1}
 
     def linear(**more):
         return KSubspaces(4, **shared | settings, **more)

@@ -27,12 +27,6 @@ def test_a_chain_does_what_its_steps_do(fitted):
     np.testing.assert_array_equal(fitted.rest().transform(maps), fitted.transform(X))
 
 
-def test_features_can_be_read_lazily(fitted):
-    source = fitted.source(X)
-    assert (len(source), source.shape) == (120, (10,))
-    np.testing.assert_array_equal(source.take([9, 2]), fitted.transform(X)[[9, 2]])
-
-
 def test_a_model_file_holds_a_chain(tmp_path, fitted):
     config, arrays = fitted.state()
     write_model(tmp_path / "model", "FeatureChain", json.loads(json.dumps(config)), arrays)

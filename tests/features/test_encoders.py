@@ -12,7 +12,7 @@ from PIL import Image
 
 from kscn import data
 from kscn.errors import DataError, InputError
-from kscn.features.encoders import Encoder, Preprocessing, load_encoder
+from kscn.features.encoders import Preprocessing, load_encoder
 
 pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")
@@ -54,18 +54,14 @@ def test_images_are_cropped_scaled_and_embedded(file):
     np.testing.assert_allclose(found, half(maps.mean(axis=(2, 3))), rtol=1e-3)
 
 
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_maps_are_averaged_and_of_sequences_the_first_or_the_mean_is_taken(layout, tmp_path):
-    vectors = load_encoder(tinyencoder.write(tmp_path / "v.onnx", layout=layout))
-    maps = load_encoder(tinyencoder.write(tmp_path / "m.onnx", layout=layout, output="maps"))
-    tokens = tinyencoder.write(tmp_path / "t.onnx", layout=layout, output="tokens")
+def test_maps_are_averaged_and_of_sequences_the_first_or_the_mean_is_taken(file, tmp_path):
+    vectors = load_encoder(file)
+    maps = load_encoder(tinyencoder.write(tmp_path / "m.onnx", output="maps"))
+    tokens = tinyencoder.write(tmp_path / "t.onnx", output="tokens")
     expected = vectors.embed(IMAGES)
-    assert maps.preprocessing.layout == layout
     np.testing.assert_allclose(maps.embed(IMAGES), expected, rtol=2e-3)
     np.testing.assert_allclose(load_encoder(tokens, pool="mean").embed(IMAGES), expected, rtol=2e-3)
-    prepared = vectors.prepare(IMAGES)
-    prepared = prepared if layout == "NCHW" else prepared.transpose(0, 3, 1, 2)
-    first = by_hand(tokens, np.ascontiguousarray(prepared))[:, :, 0, 0]
+    first = by_hand(tokens, vectors.prepare(IMAGES))[:, :, 0, 0]
     np.testing.assert_allclose(load_encoder(tokens).embed(IMAGES), half(first), rtol=2e-3)
 
 
@@ -142,7 +138,6 @@ def test_a_module_is_used_as_it_is_and_known_by_its_weights():
         ({"mean": (0.5, float("nan"), 10**400)}, "must be 3 numbers"),
         ({"std": (1, 0, 1)}, "must be above 0"),
         ({"channels": "L"}, "describes images of (1, 16, 16)"),
-        ({"layout": "NHWC"}, "in the layout NHWC, but"),
         ({"size": 32}, "takes (3, 16, 16); correct its size"),
         ({"output": "logits"}, "does not have; it has features"),
         ({"colour": 1}, "'colour'"),
@@ -158,6 +153,7 @@ def test_what_is_no_encoder_is_refused_in_words(tmp_path, file):
     (tmp_path / "text.onnx").write_text("no graph")
     (tmp_path / "weights.pth").write_bytes(b"\x80\x04")
     eight = tinyencoder.write(tmp_path / "eight.onnx", batch=8)
+    last = tinyencoder.write(tmp_path / "last.onnx", layout="NHWC")
     free = tinyencoder.write(tmp_path / "free.onnx", size="side")
     for given, words in (
         (tmp_path / "gone.onnx", "does not exist; give an .onnx file"),
@@ -165,6 +161,7 @@ def test_what_is_no_encoder_is_refused_in_words(tmp_path, file):
         (tmp_path / "weights.pth", "give an .onnx file, a name such as timm:resnet50"),
         (7, "cannot be used"),
         (eight, "with n = 1 or any"),
+        (last, "export it with channels first"),
         (free, "does not say how large images should be; write size = 224"),
         (torch.nn.Identity(), None),
         (torch.nn.Flatten(0), "the first axis must count images"),
@@ -338,10 +335,3 @@ def test_progress_counts_all_images_and_interrupts_keep_what_was_computed(file):
         load_encoder(file).embed(IMAGES, progress=hear, batch=8)
     load_encoder(file).embed(IMAGES, progress=hear, batch=8)
     assert told == [(8, 20), (16, 20), (20, 20)]
-
-
-def test_an_encoder_says_what_it_is(file):
-    encoder = load_encoder(file)
-    assert isinstance(encoder, Encoder)
-    assert "tiny.onnx: (3, 16, 16) -> 12" in repr(encoder)
-    assert Preprocessing.of_table(encoder.about["preprocessing"], "x") == encoder.preprocessing

@@ -9,46 +9,6 @@ from kscn.features.filters import filter_matrix, sampling_matrix, trigonometric_
 RNG = np.random.default_rng(0)
 
 
-def spatial(spectrum):
-    return np.fft.ifft2(spectrum)
-
-
-def test_wavelets_are_real_in_the_fourier_domain_and_have_mean_zero():
-    spectra = filters.wavelets((24, 40), 1, 6)
-    assert spectra.shape == (6, 24, 40)
-    assert np.abs(spectra[:, 0, 0]).max() < 1e-12
-    for psi in map(spatial, spectra):
-        mirrored = np.roll(psi[::-1, ::-1], 1, axis=(0, 1))  # psi(-u)
-        np.testing.assert_allclose(mirrored, psi.conj(), atol=1e-12)
-
-
-def test_a_wavelet_answers_most_to_waves_of_its_frequency_and_direction():
-    size = 64
-    for scale in (0, 1, 2):
-        spectra = filters.wavelets((size, size), scale, 8)
-        expected = 0.75 / 2**scale * size / 2
-        for turn, spectrum in enumerate(spectra):
-            y, x = np.unravel_index(spectrum.argmax(), spectrum.shape)
-            y, x = (k - size if k > size // 2 else k for k in (y, x))
-            angle = (3 - turn) * np.pi / 8
-            # The nearest frequencies on the grid; mean zero moves the peak outwards a little.
-            assert y == pytest.approx(expected * np.cos(angle), abs=1.5)
-            assert x == pytest.approx(expected * np.sin(angle), abs=1.5)
-
-
-def test_a_scale_further_the_same_wavelet_is_twice_as_large():
-    fine, coarse = (filters.wavelets((128, 128), j, 8) for j in (1, 2))
-    np.testing.assert_allclose(coarse[:, :16, :16], fine[:, :32:2, :32:2], atol=1e-3)
-
-
-def test_the_low_pass_keeps_the_mean_and_smooths_by_its_width():
-    spectrum = filters.low_pass(64, 3)
-    assert spectrum[0] == pytest.approx(1, abs=1e-4)  # the field's pi is 3.1415
-    sigma = 0.8 * 4
-    frequency = 2 * np.pi * np.arange(10) / 64
-    np.testing.assert_allclose(spectrum[:10], np.exp(-((sigma * frequency) ** 2) / 2), atol=1e-4)
-
-
 def test_lower_resolution_keeps_the_lowest_frequencies_on_both_sides():
     line = np.arange(16)
     assert filters.lower_resolution(line, 0).tolist() == line.tolist()

@@ -1,12 +1,10 @@
 """Vectors of any scale become vectors of one scale."""
 
-import json
-
 import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from kscn.errors import InputError, ModelFileError
+from kscn.errors import InputError
 from kscn.features import ScaledFeatures
 
 
@@ -35,33 +33,6 @@ def test_integers_of_any_size_are_taken():
     np.testing.assert_allclose(
         ScaledFeatures().fit_transform(x), ScaledFeatures().fit_transform(x * 10**12), atol=1e-5
     )
-
-
-def test_the_state_brings_the_features_back():
-    x = samples()
-    features = ScaledFeatures().fit(x)
-    config, arrays = features.state()
-    again = ScaledFeatures.from_state(json.loads(json.dumps(config)), arrays)
-    np.testing.assert_array_equal(again.transform(x), features.transform(x))
-    with pytest.raises(InputError, match="expecting 6 features"):
-        again.transform(x[:, :5])
-
-
-@pytest.mark.parametrize(
-    ("config", "changes"),
-    [
-        ({"shape": None}, {}),
-        ({"shape": [7]}, {}),
-        ({}, {"factor": np.array(0.0)}),
-        ({}, {"factor": np.array(1)}),
-        ({}, {"shift": np.full(6, np.inf)}),
-        ({}, {"shift": np.zeros((6, 6))}),
-    ],
-)
-def test_a_damaged_state_is_refused(config, changes):
-    known, arrays = ScaledFeatures().fit(samples()).state()
-    with pytest.raises(ModelFileError, match="does not describe a ScaledFeatures"):
-        ScaledFeatures.from_state(known | config, arrays | changes)
 
 
 @pytest.mark.parametrize("shape", [(20, 13), (3, 20, 13)])

@@ -1,12 +1,10 @@
 """The nearest of a sample vote for its clusters."""
 
 import numpy as np
-import pytest
 import torch
 from sklearn.neighbors import KNeighborsClassifier
 
-from kscn.errors import ModelFileError
-from kscn.features import FeatureChain, VotedFeatures
+from kscn.features import VotedFeatures
 
 
 def groups(n=120, k=3, d=5, seed=0):
@@ -51,33 +49,3 @@ def test_scale_does_not_matter_and_equal_samples_share_their_votes():
         )
     same = VotedFeatures.of_sample(torch.ones(4, 2), torch.tensor([0, 1, 1, 1]), 2, 4)
     np.testing.assert_allclose(same.transform(np.ones((1, 2))) ** 2, [[0.25, 0.75]], rtol=1e-5)
-
-
-def test_what_was_saved_is_the_same_map():
-    features, z, _ = voted()
-    chain = FeatureChain.of_fitted([features])
-    again = FeatureChain.from_state(*chain.state())
-    np.testing.assert_array_equal(again.transform(z.numpy()), chain.transform(z.numpy()))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"count": 0},
-        {"count": 1000},
-        {"count": "x"},
-        {"n_clusters": 2},
-        {"n_clusters": 10**9},
-        {"labels": np.zeros(3, np.int32)},
-        {"labels": np.zeros(120)},
-        {"samples": np.full((120, 5), np.nan, np.float32)},
-        {"samples": np.zeros((120, 5))},
-        {"samples": np.zeros(120, np.float32)},
-    ],
-)
-def test_a_damaged_state_is_refused(change):
-    config, arrays = voted()[0].state()
-    for name, value in change.items():
-        (arrays if name in arrays else config["params"])[name] = value
-    with pytest.raises(ModelFileError):
-        VotedFeatures.from_state(config, arrays)

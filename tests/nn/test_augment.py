@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kscn.nn import NoAugmentation, RandomAffine, RandomElastic, RandomNoise
+from kscn.nn import RandomAffine, RandomElastic, RandomNoise
 
 STILL = {"angle": 0.0, "shear": 0.0, "scale": 0.0, "shift": 0.0}
 
@@ -15,14 +15,6 @@ def images(n=6, c=1, h=12, w=12, dtype=torch.float32):
 
 def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
-
-
-def test_no_augmentation_is_none():
-    x = images()
-    generator = seeded()
-    state = generator.get_state()
-    assert NoAugmentation()(x, generator) is x
-    assert torch.equal(generator.get_state(), state)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

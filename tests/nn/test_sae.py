@@ -43,14 +43,6 @@ def test_latent_and_output_are_linear_so_that_they_can_be_negative():
     assert isinstance(network.decoder[-1], nn.Linear)
 
 
-def test_layers_are_paired_with_their_mirror_images_from_the_outside_in():
-    network = DenseAutoencoder(12, [9, 6], 4)
-    pairs = network.layer_pairs()
-    assert [(down.in_features, down.out_features) for down, _ in pairs] == [(12, 9), (9, 6), (6, 4)]
-    assert [(up.in_features, up.out_features) for _, up in pairs] == [(9, 12), (6, 9), (4, 6)]
-    assert pairs[0] == (network.encoder[0], network.decoder[-1])
-
-
 @pytest.mark.parametrize("args", [(0,), (5, [3, 0]), (5, [3], 0), (5, [3], -1)])
 def test_impossible_widths_are_refused(args):
     with pytest.raises(InputError, match="must be positive"):

@@ -1,22 +1,20 @@
 """Scaling of the input: what is divided by what, and back."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
 from kscn.data import as_source
 from kscn.errors import InputError
-from kscn.nn import InputScaling, scaling
+from kscn.nn import InputScaling
 
 
 def randn(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-def scaled(X, image):
-    found = InputScaling.of(as_source(X), image)
+def scaled(X, image, **more):
+    found = InputScaling.of(as_source(X), image, **more)
     return found, found(torch.from_numpy(X))
 
 
@@ -88,14 +86,11 @@ def test_constant_samples_are_no_division_by_zero(image, value):
 
 @pytest.mark.parametrize("image", [False, True])
 @pytest.mark.parametrize(("value", "words"), [(np.nan, "NaN"), (-np.inf, "infinity")])
-def test_samples_that_are_no_numbers_are_refused_wherever_they_are(
-    image, value, words, monkeypatch
-):
-    monkeypatch.setattr(scaling, "RULES", replace(scaling.RULES, block=24))
+def test_samples_that_are_no_numbers_are_refused_wherever_they_are(image, value, words):
     X = randn(20, 2, 3)
     X[13, 1, 2] = value
     with pytest.raises(InputError, match=f"Input faces contains {words}; remove or replace"):
-        InputScaling.of(as_source(X, name="faces"), image)
+        InputScaling.of(as_source(X, name="faces"), image, block=24)
 
 
 def test_values_whose_squares_overflow_are_refused():
@@ -103,11 +98,10 @@ def test_values_whose_squares_overflow_are_refused():
         InputScaling.of(as_source(np.sign(randn(5, 3)) * 1e200), False)
 
 
-def test_the_size_of_the_blocks_read_does_not_matter(monkeypatch):
+def test_the_size_of_the_blocks_read_does_not_matter():
     X = randn(50, 6) + 3
     whole, _ = scaled(X, False)
-    monkeypatch.setattr(scaling, "RULES", replace(scaling.RULES, block=1))
-    rows, _ = scaled(X, False)
+    rows, _ = scaled(X, False, block=1)
     torch.testing.assert_close(rows.shift, whole.shift)
     torch.testing.assert_close(rows.factor, whole.factor)
 

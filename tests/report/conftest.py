@@ -49,7 +49,7 @@ def refined(bars):
 def run_of():
     """run_of(model, samples) -> (facts of a run, data set), as `kscn fit` would leave them."""
 
-    def make(model, samples, labels=None, *, name="data", method="k-subspaces", has_model=True):
+    def make(model, samples, labels=None, *, name="data", method="k-subspaces"):
         found = np.asarray(model.labels_)
         k = model.n_clusters
         config = {
@@ -75,7 +75,7 @@ def run_of():
         if hasattr(model, "tried_"):
             result["chosen"] = {**model.tried_, "refined": model.encoder_ is not None}
         history = [*getattr(model, "history_", []), result]
-        facts = RunFacts(config, history, found, model if has_model else None)
+        facts = RunFacts(config, history, found, model)
         return facts, Dataset(as_source(samples, name), labels, name)
 
     return make

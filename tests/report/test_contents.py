@@ -1,29 +1,31 @@
 """What a report says agrees with the model, and what does not fit is refused."""
 
-from dataclasses import replace
+from copy import copy
+from functools import partial
 
 import numpy as np
 import pytest
 
 from kscn import KSCNPlus, KSubspaces, metrics
+from kscn.data import as_source
 from kscn.errors import DataError
-from kscn.report import survey as survey_module
-from kscn.report.contents import collect
+from kscn.report import contents
 from kscn.report.palette import TEN, colours
 from kscn.report.pictures import Painter, data_uri
 from kscn.report.spaces import space_of
 from kscn.report.survey import look
 
-
-@pytest.fixture(autouse=True)
-def _quick_map(monkeypatch):
-    """PCA in place of t-SNE, which has tests of its own."""
-    monkeypatch.setattr("kscn.report.map._tsne", lambda: None)
+collect = partial(contents.collect, tsne=False)  # PCA, as t-SNE has tests of its own
 
 
-def test_members_are_those_that_the_residuals_name(linear, planes, monkeypatch):
-    monkeypatch.setattr(survey_module, "_BLOCK_ROWS", 17)
-    found = look(_source(planes[0]), linear.labels_.astype(np.int64), 3, space_of(linear, (8,)), 4)
+def looked(linear, planes, **options):
+    """A survey in blocks of 17 samples, with four members of each kind."""
+    labels, space = linear.labels_.astype(np.int64), space_of(linear, (8,))
+    return look(as_source(planes[0]), labels, 3, space, 4, block_rows=17, **options)
+
+
+def test_members_are_those_that_the_residuals_name(linear, planes):
+    found = looked(linear, planes)
     z = planes[0].astype(np.float64)
     share = linear.residuals(z) / (z**2).sum(axis=1, keepdims=True)
     ordered = np.sort(share, axis=1)
@@ -41,16 +43,8 @@ def test_members_are_those_that_the_residuals_name(linear, planes, monkeypatch):
     assert (found.points == planes[0]).all()
 
 
-def _source(samples):
-    from kscn.data import as_source
-
-    return as_source(samples)
-
-
-def test_a_large_set_is_mapped_by_a_fair_part(linear, planes, monkeypatch):
-    monkeypatch.setattr(survey_module, "MAP_POINTS", 30)
-    monkeypatch.setattr(survey_module, "_BLOCK_ROWS", 17)
-    found = look(_source(planes[0]), linear.labels_.astype(np.int64), 3, space_of(linear, (8,)), 4)
+def test_a_large_set_is_mapped_by_a_fair_part(linear, planes):
+    found = looked(linear, planes, map_points=30)
     assert len(set(found.chosen)) == 30
     assert (found.points == planes[0][found.chosen]).all()
 
@@ -75,13 +69,13 @@ def test_a_run_without_classes_says_what_the_subspaces_hold(linear, planes, run_
 
 
 def test_empty_clusters_are_counted(linear, planes, run_of):
-    run, data = run_of(linear, planes[0])
-    full = collect(run, data)
+    full = collect(*run_of(linear, planes[0]))
     assert "empty" not in full.headline and dict(full.facts)["Clusters"] == "3"
-    run.history[-1]["sizes"] += [0, 0]
-    report = collect(replace(run, model=None), data)
-    assert "into 5 clusters (2 of them empty) in" in report.headline
-    assert dict(report.facts)["Clusters"] == "5 (2 of them empty)"
+    kept, model = linear.labels_ != 2, copy(linear)
+    model.labels_ = linear.labels_[kept]
+    report = collect(*run_of(model, planes[0][kept]))
+    assert "into 3 clusters (1 of them empty) in" in report.headline
+    assert dict(report.facts)["Clusters"] == "3 (1 of them empty)"
 
 
 def test_angles_are_those_between_the_planes(linear, planes, run_of):
@@ -127,7 +121,7 @@ def test_images_have_pictures_of_members_and_directions(planes, run_of):
 
 def test_a_model_without_a_decoder_shows_members_along_its_directions(refined, bars, run_of):
     report = collect(*run_of(refined, bars, method="best"))
-    assert report.has_subspaces and not report.decoded and report.space == "latents"
+    assert report.space.name == "latents" and not report.space.decodes
     assert report.headline.startswith("KSCNPlus sorted 120 images into 2 clusters")
     assert report.angles is not None
     titles = [title for title, _ in report.curves]
@@ -161,30 +155,11 @@ def test_features_of_vectors_have_loadings_of_their_own_columns(run_of):
     samples = samples.astype(np.float32)
     model = KSCNPlus(2, starts=1, random_state=0)
     report = collect(*run_of(model.fit(samples), samples, method="best"))
-    assert report.space == "features" and not report.decoded
+    assert report.space.name == "features" and not report.space.decodes
     for cluster in report.clusters:
         column = 1 if group[model.labels_ == cluster.number].mean() < 0.5 else 4
         name, value = cluster.directions[0].loadings[0]
         assert name == f"feature {column}" and abs(value) > 0.9
-
-
-def test_a_run_without_a_model_shows_labels_only(linear, planes, run_of):
-    report = collect(*run_of(linear, planes[0], has_model=False))
-    assert not report.has_subspaces and report.angles is None
-    for cluster in report.clusters:
-        assert not cluster.typical and cluster.spectrum is None
-        assert len(cluster.examples) == 10
-        assert all(linear.labels_[m.index] == cluster.number for m in cluster.examples)
-
-
-def test_labels_alone_still_have_a_mean(planes, linear, run_of):
-    images = planes[0].reshape(-1, 2, 4)
-    report = collect(*run_of(linear, images, has_model=False))
-    painter = Painter((2, 4), float(images.min()), float(images.max()))
-    for cluster in report.clusters:
-        members = images[linear.labels_ == cluster.number]
-        mean = members.mean(axis=0, keepdims=True, dtype=np.float64)
-        assert cluster.mean == data_uri(painter.pixels(mean)[0])
 
 
 def test_affine_subspaces_and_a_single_one(planes, run_of):

@@ -4,14 +4,16 @@ import base64
 import hashlib
 import json
 import re
+from functools import partial
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
-from kscn.report.contents import collect
+from kscn.report import contents
 from kscn.report.page import render
 
+collect = partial(contents.collect, tsne=False)
 VOID = {"meta", "img", "input", "br", "link", "hr"}
 
 
@@ -38,11 +40,6 @@ class Outline(HTMLParser):
             self.faults.append(tag)
 
 
-@pytest.fixture(autouse=True)
-def _quick_map(monkeypatch):
-    monkeypatch.setattr("kscn.report.map._tsne", lambda: None)
-
-
 def outline(html):
     parser = Outline()
     parser.feed(html)
@@ -61,7 +58,7 @@ def page(linear, planes, run_of):
 
 
 def test_tags_nest_and_references_resolve(page, planes):
-    for html in (page(), page(planes[1]), page(has_model=False)):
+    for html in (page(), page(planes[1])):
         parsed = outline(html)
         assert len(set(parsed.ids)) == len(parsed.ids)
         for _, attrs in parsed.tags:
@@ -139,10 +136,6 @@ def test_a_run_without_history_says_so(linear, planes, run_of):
 
 def test_sections_follow_what_is_known(page, planes):
     every = {"summary", "sizes", "map", "clusters", "training", "settings"}
-    for html, more in (
-        (page(), {"angles"}),
-        (page(planes[1]), {"angles", "classes"}),
-        (page(has_model=False), set()),
-    ):
+    for html, more in ((page(), {"angles"}), (page(planes[1]), {"angles", "classes"})):
         sections = {attrs["id"] for tag, attrs in outline(html).tags if tag == "section"}
         assert sections == every | more

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from kscn import KSCN, KSCNPlus, KSubspaces
-from kscn.report.spaces import EncodedSpace, LatentSpace, PixelSpace, SampleSpace, space_of
+from kscn.report.spaces import EncodedSpace, SubspaceSpace, space_of
 
 
 class Gain(nn.Module):
@@ -47,20 +47,26 @@ def deep(planes):
 def filled(space, samples, labels, block=50):
     for first in range(0, len(samples), block):
         some = slice(first, first + block)
-        space.add(samples[some], torch.from_numpy(np.asarray(labels[some], dtype=np.int64)))
+        labels_of_some = torch.from_numpy(np.asarray(labels[some], dtype=np.int64))
+        space.add(space.points(samples[some]), labels_of_some)
     return space
 
 
-def test_the_space_follows_the_model(linear, deep, refined):
-    assert type(space_of(None, (8,))) is SampleSpace
-    assert type(space_of(linear, (8,))) is PixelSpace
-    assert type(space_of(deep("identity"), (8,))) is LatentSpace
-    assert type(space_of(refined, (12, 12))) is EncodedSpace
+def test_the_space_follows_the_model(linear, deep, refined, planes):
+    features = KSCNPlus(3, starts=1, random_state=0).fit(planes[0])
+    for model, shape, kind, name, decodes in (
+        (linear, (8,), SubspaceSpace, "samples", True),
+        (deep("identity"), (8,), EncodedSpace, "latents", True),
+        (refined, (12, 12), EncodedSpace, "latents", False),
+        (features, (8,), EncodedSpace, "features", False),
+    ):
+        space = space_of(model, shape)
+        assert (type(space), space.name, space.decodes) == (kind, name, decodes)
 
 
 def test_directions_are_the_principal_ones_of_the_members(linear, planes):
     samples, labels = planes[0].astype(np.float64), linear.labels_
-    space = filled(PixelSpace(linear, (8,)), samples, labels)
+    space = filled(SubspaceSpace(linear, (8,)), samples, labels)
     for i in range(3):
         basis = linear.subspaces_[i].astype(np.float64)
         inside = samples[labels == i] @ basis @ basis.T  # the members on their subspace
@@ -73,36 +79,38 @@ def test_directions_are_the_principal_ones_of_the_members(linear, planes):
 
 
 def test_steps_from_the_mean_stay_samples(linear, planes):
-    space = filled(PixelSpace(linear, (2, 4)), planes[0].reshape(-1, 2, 4), linear.labels_)
+    space = filled(SubspaceSpace(linear, (2, 4)), planes[0].reshape(-1, 2, 4), linear.labels_)
     step = torch.arange(8, dtype=torch.float64)[None]
-    mean = planes[0][linear.labels_ == 1].mean(axis=0, dtype=np.float64)
-    found = space.samples(1, torch.cat([0 * step, step]))
+    members = planes[0][linear.labels_ == 1]
+    mean = members.mean(axis=0, dtype=np.float64)
+    found = space.samples(1, torch.cat([0 * step, step]), members)
     assert found.shape == (2, 2, 4)
     assert found.reshape(2, 8) == pytest.approx(np.stack([mean, mean + np.arange(8)]), abs=1e-6)
 
 
 def test_dimensions_may_differ(planes):
     model = KSubspaces(3, subspace_dim=[1, 2, 3], random_state=0).fit(planes[0])
-    space = filled(PixelSpace(model, (8,)), planes[0], model.labels_)
+    space = filled(SubspaceSpace(model, (8,)), planes[0], model.labels_)
     assert [space.directions(i)[0].shape[1] for i in range(3)] == model.subspace_dims_.tolist()
 
 
 def test_codes_of_the_latent_itself_are_decoded(deep, planes):
     model = deep("identity")
-    space = filled(LatentSpace(model, (8,)), planes[0], model.labels_)
+    space = EncodedSpace(model, (8,))
     step = 0.3 * torch.ones(1, 8, dtype=torch.float64)
-    mean = torch.from_numpy(model.transform(planes[0])[model.labels_ == 0].mean(axis=0))
+    members = planes[0][model.labels_ == 0]
+    mean = torch.from_numpy(model.transform(members).mean(axis=0))
     with torch.no_grad():
         expected = model.scaling_.inverse(model.autoencoder_.decode(mean + step.float()))
-    assert space.samples(0, step) == pytest.approx(expected.numpy(), abs=1e-5)
+    assert space.samples(0, step, members) == pytest.approx(expected.numpy(), abs=1e-5)
 
 
 def test_whitening_is_inverted(deep, planes):
     model = deep("whitened")
-    space = filled(LatentSpace(model, (8,)), planes[0], model.labels_)
+    space = filled(EncodedSpace(model, (8,)), planes[0], model.labels_)
     axes, spread = space.directions(0)
     steps = torch.tensor([[0.0], [1.0], [-2.0]], dtype=torch.float64) * spread[0] * axes[:, 0]
-    samples = torch.from_numpy(space.samples(0, steps))
+    samples = torch.from_numpy(space.samples(0, steps, planes[0][model.labels_ == 0]))
     with torch.no_grad():  # what the decoded samples are before they are brought to unit norm
         code = model.autoencoder_.encode(model.scaling_(samples))
         reached = model.latent_.linear(code).double()
@@ -115,7 +123,7 @@ def test_whitening_is_inverted(deep, planes):
 
 def test_spectra_of_latents_are_those_of_their_scatter(deep, planes):
     model = deep("whitened")
-    space = filled(LatentSpace(model, (8,)), planes[0], model.labels_)
+    space = filled(EncodedSpace(model, (8,)), planes[0], model.labels_)
     z = model.transform(planes[0]).astype(np.float64)
     for i in range(3):
         members = z[model.labels_ == i]
@@ -123,16 +131,9 @@ def test_spectra_of_latents_are_those_of_their_scatter(deep, planes):
         assert space.spectra[i] == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
-def test_points_do_not_depend_on_the_block(deep, planes):
-    model = deep("whitened")
-    space = LatentSpace(model, (8,))
-    assert space.points(planes[0]).numpy() == pytest.approx(model.transform(planes[0]), abs=1e-6)
-
-
 def test_without_a_decoder_the_points_are_what_transform_gives(refined, bars):
     space = filled(EncodedSpace(refined, (12, 12)), bars, refined.labels_)
     z = refined.transform(bars).astype(np.float64)
-    assert space.name == "latents"
     assert space.points(bars).numpy() == pytest.approx(z)
     for i in range(2):
         members = z[refined.labels_ == i]
@@ -144,9 +145,3 @@ def test_without_a_decoder_the_points_are_what_transform_gives(refined, bars):
         spread = space.directions(i)[1].numpy()
         assert places.mean(axis=0) == pytest.approx(0, abs=1e-6)
         assert places.std(axis=0)[spread > 1e-6] == pytest.approx(1, abs=1e-6)
-
-
-def test_features_are_called_features(planes):
-    model = KSCNPlus(3, starts=1, random_state=0)
-    space = space_of(model.fit(planes[0]), (8,))
-    assert (type(space), space.name) == (EncodedSpace, "features")

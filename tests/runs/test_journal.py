@@ -99,8 +99,8 @@ def test_damage_and_foreign_files_are_refused_and_kept(path):
         (b"[" * 100_000 + b"\n", "line 1"),
         (lines[0] + b'{"a":[' + b"[]," * 1000 + b"[]]}\n", "line 2"),
         (b"index,label\n", "line 1"),
-        (b'{"format":"other"}\n', "another run or version"),
-        (lines[0].replace(b"3", b"4"), "another run or version"),
+        (b'{"format":"other"}\n', "another run"),
+        (lines[0].replace(b"3", b"4"), "another run"),
     ):
         path.write_bytes(content)
         with pytest.raises(ModelFileError, match=words):
@@ -108,7 +108,7 @@ def test_damage_and_foreign_files_are_refused_and_kept(path):
         assert path.read_bytes() == content
 
 
-def test_a_file_is_never_larger_than_can_be_read_again(path, monkeypatch):
+def test_a_file_is_never_larger_than_can_be_read_again(path):
     written(path, {"a": 1})
     size = path.stat().st_size
     os.truncate(path, 2**30)  # takes no room on disk
@@ -116,8 +116,7 @@ def test_a_file_is_never_larger_than_can_be_read_again(path, monkeypatch):
         Journal(path, ABOUT)
     assert path.stat().st_size == 2**30
     os.truncate(path, size)
-    monkeypatch.setattr("kscn.runs.journal._MOST_BYTES", size + 20)
-    journal = Journal(path, ABOUT)
+    journal = Journal(path, ABOUT, most_bytes=size + 20)
     journal.append({"b": 2})
     with pytest.raises(ModelFileError, match="is full"):
         journal.append({"c": "long" * 5})

@@ -6,7 +6,6 @@ import torch
 
 from kscn.data import as_source
 from kscn.errors import InputError
-from kscn.runtime import labels as labels_module
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.labels import assign, canonical_order
 from kscn.subspaces import Subspaces
@@ -33,10 +32,9 @@ def test_samples_that_are_no_numbers_are_refused():
 
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 100])
-def test_clusters_are_ordered_by_size_then_by_their_first_sample(monkeypatch, piece):
-    monkeypatch.setattr(labels_module, "PIECE", piece)
+def test_clusters_are_ordered_by_size_then_by_their_first_sample(piece):
     labels = np.array([3, 1, 1, 0, 3, 4, 4, 4])
-    assert canonical_order(labels, 6).tolist() == [4, 3, 1, 0, 2, 5]
+    assert canonical_order(labels, 6, piece=piece).tolist() == [4, 3, 1, 0, 2, 5]
 
 
 def test_weights_count_as_size():

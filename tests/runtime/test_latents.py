@@ -5,12 +5,12 @@ import pytest
 import torch
 from torch import nn
 
-from kscn.data import Source, as_source
+from kscn.data import as_source
 from kscn.errors import TrainingError
 from kscn.nn import ConvAutoencoder, DenseAutoencoder, IdentityLatent, InputScaling, WhitenedLatent
-from kscn.runtime import latents as module
 from kscn.runtime.latents import (
     Encoder,
+    LatentSource,
     block_rows,
     each_alone,
     encode,
@@ -90,15 +90,13 @@ def test_latents_are_what_the_network_says_in_evaluation_mode(name):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_latents_too_large_to_keep_are_encoded_whenever_read(monkeypatch):
+def test_latents_too_large_to_keep_are_encoded_whenever_read():
     network, latent, shape = case("colour")
     X = rand(600, *shape)
     given, encoder = batches(X, shape), Encoder(network, latent)
     kept = encode(given, encoder)
-    monkeypatch.setattr(module, "KEEP_BYTES", 0)
-    lazy = encode(given, encoder)
-    assert isinstance(lazy, module.LatentSource)
-    assert isinstance(lazy, Source)
+    lazy = encode(given, encoder, keep_bytes=0)
+    assert isinstance(lazy, LatentSource)
     assert (len(lazy), lazy.shape, lazy.dtype) == (600, kept.shape, np.float32)
     assert "the latent of X" in lazy.name
     rows = np.array([599, 0, 17, 17, 300])

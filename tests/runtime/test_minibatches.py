@@ -76,7 +76,7 @@ def test_every_number_type_arrives_as_float32(dtype):
     X = np.arange(24).reshape(6, 2, 2).astype(dtype)
     given = batches(X, shape=(1, 2, 2))
     expected = X.astype(np.float32).reshape(6, 1, 2, 2)
-    for found in (given.read(0, 6), given.take(np.arange(6)), *(b for _, b in given.blocks(6))):
+    for found in (given.take(np.arange(6)), *(b for _, b in given.blocks(6))):
         assert found.dtype == torch.float32
         np.testing.assert_array_equal(found, expected)
 
@@ -87,8 +87,8 @@ def test_scaling_is_applied_before_the_network_sees_anything():
     given = batches(X, shape=(6,), scaling=scaling)
     expected = (X - X.mean(axis=0)).reshape(30, 6)
     expected /= np.sqrt((expected**2).mean())
-    np.testing.assert_allclose(given.read(0, 30), expected, atol=1e-5)
-    np.testing.assert_array_equal(given.take(np.array([7, 3])), given.read(0, 30)[[7, 3]])
+    np.testing.assert_allclose(given.take(np.arange(30)), expected, atol=1e-5)
+    np.testing.assert_array_equal(given.take(np.array([7, 3])), given.take(np.arange(30))[[7, 3]])
 
 
 def test_blocks_come_in_order_and_may_begin_anywhere():
@@ -102,8 +102,8 @@ def test_read_only_and_strided_samples_are_neither_copied_nor_written_to():
     X = randn(12, 5)
     X.flags.writeable = False
     given = batches(X[::2, ::-1])
-    np.testing.assert_array_equal(given.read(0, 6), X[::2, ::-1].astype(np.float32))
-    given.read(0, 6).zero_()
+    np.testing.assert_array_equal(given.take(np.arange(6)), X[::2, ::-1].astype(np.float32))
+    given.take(np.arange(6)).zero_()
     np.testing.assert_array_equal(X, randn(12, 5))
 
 
@@ -112,14 +112,10 @@ def test_samples_that_are_no_numbers_are_refused_when_read(value, words):
     X = randn(8, 3)
     X[5, 1] = value
     given = batches(X)
-    for read in (
-        lambda: given.read(4, 8),
-        lambda: given.take(np.array([5])),
-        lambda: list(given.blocks(2)),
-    ):
+    for read in (lambda: given.take(np.array([5])), lambda: list(given.blocks(2))):
         with pytest.raises(InputError, match=f"Input X contains {words}"):
             read()
-    given.read(0, 5)
+    given.take(np.arange(5))
 
 
 def test_pages_of_a_mapped_file_are_given_back_while_reading_in_order(tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """The alternation: subspaces follow by SVD or by gradient, and a broken network is noticed."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -10,9 +8,9 @@ from torch import nn
 from kscn.data import as_source, make_union_of_subspaces
 from kscn.errors import TrainingError
 from kscn.metrics import clustering_accuracy
-from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling, NoAugmentation
-from kscn.runtime import latents as latents_module
+from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling
 from kscn.runtime.blocks import Blocks
+from kscn.runtime.latents import LatentSource
 from kscn.runtime.minibatches import Minibatches
 from kscn.stages import alternation as module
 from kscn.stages.alternation import Alternation, assign
@@ -68,7 +66,6 @@ def alternation(module, X, subspaces=None, **settings):
         epochs=5,
         learning_rate=settings.pop("learning_rate", 0.0),
         schedule="constant",
-        augment=NoAugmentation(),
         generator=torch.Generator().manual_seed(0),
         stage="the alternation",
     )
@@ -171,13 +168,10 @@ def test_an_empty_cluster_gets_a_new_subspace_and_members(update):
 
 @pytest.mark.parametrize("weight", [0.0, 0.1])
 @pytest.mark.parametrize("together", [1, 40, 4096])
-def test_an_epoch_gathers_the_gradient_of_all_samples_and_takes_one_step(
-    weight, together, monkeypatch
-):
-    rules = dataclasses.replace(module.ALTERNATION, together=together)
-    monkeypatch.setattr(module, "ALTERNATION", rules)
+def test_an_epoch_gathers_the_gradient_of_all_samples_and_takes_one_step(weight, together):
     X, _ = union(noise=0.5)
     given = alternation(Same(), X, update="grassmann", weight=weight)
+    given.together = together
     before = given.subspaces
     sums = ScatterSums(K, D, affine=False)
     z = torch.from_numpy(X)
@@ -301,8 +295,8 @@ def test_trimmed_samples_teach_the_separation_loss_nothing():
 def test_latents_that_are_not_kept_give_the_same_result(update, monkeypatch):
     X, _ = union(noise=0.5)
     ends = []
-    for most in (latents_module.KEEP_BYTES, 0):
-        monkeypatch.setattr(latents_module, "KEEP_BYTES", most)
+    for keep in (module.encode, LatentSource):
+        monkeypatch.setattr(module, "encode", keep)
         given = alternation(network(), X, start(6), update=update, learning_rate=1e-2, trim=0.1)
         run(given, 2)
         ends.append((given.subspaces.bases, given.labels))

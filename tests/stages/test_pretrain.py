@@ -7,7 +7,7 @@ from torch import nn
 
 from kscn.data import as_source
 from kscn.errors import TrainingError
-from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling, NoAugmentation, WhitenedLatent
+from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling, WhitenedLatent
 from kscn.runtime.minibatches import Minibatches
 from kscn.stages.losses import ResidualLoss
 from kscn.stages.pretrain import Trainer, pretrain
@@ -36,7 +36,6 @@ def trainer(network, X=None, latent=None, **settings):
         "epochs": 3,
         "learning_rate": 1e-2,
         "schedule": "constant",
-        "augment": NoAugmentation(),
         "generator": torch.Generator().manual_seed(7),
         "stage": "pretraining",
     } | settings

@@ -6,7 +6,7 @@ import torch
 
 from kscn.data import as_source
 from kscn.metrics import clustering_accuracy
-from kscn.nn import ConvEncoder, InputScaling, NoAugmentation, UnitLatent
+from kscn.nn import ConvEncoder, InputScaling, UnitLatent
 from kscn.runtime.minibatches import Minibatches
 from kscn.stages.pretrain import Trainer
 from kscn.stages.refine import FeatureView, Refinement
@@ -50,7 +50,6 @@ def refinement(labels, doubt=None, hold=4, epochs=8, trim=0.2, average=0.9, ever
         epochs=epochs,
         learning_rate=1e-2,
         schedule="one-cycle",
-        augment=NoAugmentation(),
         generator=torch.Generator().manual_seed(0),
         stage="the refinement",
         reconstruct=False,

@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 import click
 
 from kscn import __version__
-from kscn.cli.interrupt import imports_finish
 from kscn.cli.terminal import complain, printable
 from kscn.errors import KscnError, reason
 
@@ -48,7 +47,7 @@ class KscnGroup(click.Group):
             return super().main(args, *rest, **extra)
         extra["standalone_mode"] = False
         try:
-            with imports_finish(), warnings.catch_warnings():
+            with warnings.catch_warnings():
                 warnings.showwarning = _show_warning
                 code = super().main(args, *rest, **extra)
         except click.ClickException as error:  # usage errors: click words them well

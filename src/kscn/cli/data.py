@@ -2,7 +2,7 @@
 
 import click
 
-from kscn.cli.terminal import Terminal, table
+from kscn.cli.terminal import printable, say, table
 
 
 @click.group("data")
@@ -15,23 +15,15 @@ def list_command() -> None:
     """Show every named data set and where it would come from."""
     from kscn.data.catalog import describe
 
-    entries = describe()
-    rows = [
-        [
-            entry.name,
-            f"{entry.samples:,}",
-            " x ".join(map(str, entry.shape)),
-            str(entry.classes),
-            "ready" if entry.cached else "to fetch",
-        ]
-        for entry in entries
-    ]
-    lines = table(["name", "samples", "shape", "classes", "state"], rows, indent="")
-    width = max(map(len, lines))
-    # The origin is text of any length, so it follows the table instead of being a column of it.
-    origins = ["from", *(entry.origin for entry in entries)]
-    pairs = zip(lines, origins, strict=True)
-    Terminal.of().say(*(f"{line:<{width}}  {origin}" for line, origin in pairs))
+    listed = table("name", "samples", "shape", "classes", "state", "from")
+    for entry in describe():
+        shape = " x ".join(map(str, entry.shape))
+        state = "ready" if entry.cached else "to fetch"
+        listed.add_row(
+            entry.name, f"{entry.samples:,}", shape, str(entry.classes), state, entry.origin
+        )
+    listed.columns[-1].justify = "left"
+    say(listed)
 
 
 @command.command("get")
@@ -91,21 +83,19 @@ def cache_command(clear: bool) -> None:
     """
     from kscn.features.encoders import cache
 
-    terminal = Terminal.of()
     if clear:
-        terminal.say(f"removed {cache.clear() / 1e6:,.1f} MB of embeddings from {cache.place()}")
+        say(f"removed {cache.clear() / 1e6:,.1f} MB of embeddings from {cache.place()}")
         return
     entries = cache.entries()
     if not entries:
-        terminal.say(f"no embeddings in {cache.place()}")
+        say(f"no embeddings in {cache.place()}")
         return
-    rows = [
-        [name, sha256[:12], f"{images:,}", f"{size / 1e6:,.1f}"]
-        for name, sha256, images, size in entries
-    ]
+    listed = table("encoder", "sha256", "images", "MB")
+    for name, sha256, images, size in entries:
+        listed.add_row(printable(name), sha256[:12], f"{images:,}", f"{size / 1e6:,.1f}")
     total = sum(size for *_, size in entries)
-    terminal.say(
-        *table(["encoder", "sha256", "images", "MB"], rows, indent=""),
+    say(
+        listed,
         f"{total / 1e6:,.1f} MB of at most {cache.limit() / 1e6:,.0f} in {cache.place()}; "
         "`kscn data cache --clear` removes them",
     )

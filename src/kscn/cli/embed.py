@@ -1,15 +1,14 @@
 """`kscn embed`: what an encoder makes of images, as an array."""
 
-from functools import partial
 from pathlib import Path
 
 import click
 
 from kscn.atomicfile import atomic_file
 from kscn.cli import options
-from kscn.cli.terminal import Terminal
+from kscn.cli.loading import load_data, say_left_out
+from kscn.cli.terminal import say
 from kscn.errors import InputError
-from kscn.runs.opened import open_data, say_left_out
 
 
 @click.command("embed", short_help="Write what an encoder makes of images.")
@@ -44,11 +43,11 @@ def command(
         from kscn.runtime.device import chosen
 
         loaded = load_encoder(encoder).to(chosen(device))
-        images = open_data(data, skip_broken=skip_broken, any_size=True)
+        images = load_data(data, skip_broken=skip_broken, any_size=True)
         say_left_out(images)
         with FitProgress() as bar:
-            progress = partial(bar.draw, "embed")
-            found = loaded.embed(images.samples, cache=not no_cache, progress=progress)
-        np.save(file, found)
-    n, dim = found.shape
-    Terminal.beside(output).say(f"wrote {n:,} embeddings of {dim:,} numbers to {output}")
+            cache = not no_cache
+            embeddings = loaded.embed(images.samples, cache=cache, progress=bar.embedding)
+        np.save(file, embeddings)
+    n, dim = embeddings.shape
+    say(f"wrote {n:,} embeddings of {dim:,} numbers to {output}", output=output)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 from kscn.cli import options
-from kscn.cli.summary import confusion_lines, score_line
-from kscn.cli.terminal import Terminal
+from kscn.cli.loading import data_like, data_of
+from kscn.cli.summary import confusion_table, score_line
+from kscn.cli.terminal import say, styled
 from kscn.errors import InputError
 from kscn.runs.directory import Run, read_run
-from kscn.runs.opened import new_data, run_data
 from kscn.runs.table import read_labels
 
 if TYPE_CHECKING:
@@ -47,14 +47,13 @@ def command(run: Path, labels_path: Path | None, data: str | None, as_json: bool
         }
         click.echo(json.dumps({**scores, "samples": len(found), "confusion": table}))
         return
-    terminal = Terminal.of()
-    head = terminal.style(f"{score_line(scores)}   ({len(found):,} samples)", bold=True)
-    terminal.say(head, "", *confusion_lines(confusion))
+    head = styled(f"{score_line(scores)}   ({len(found):,} samples)", "bold")
+    say(head, "", confusion_table(confusion))
 
 
 def _labels_of(data: str | None, run: Run) -> "np.ndarray":
     skip_broken = run.config["data"].get("skip_broken", False)
-    loaded = run_data(run) if data is None else new_data(run, data, skip_broken)
+    loaded = data_of(run, None) if data is None else data_like(run, data, skip_broken)
     labels, source = loaded.classes, loaded.samples.name
     if labels is None:
         raise InputError(f"{source} has no labels; give the true classes with --labels.")

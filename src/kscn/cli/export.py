@@ -8,10 +8,11 @@ import click
 
 from kscn.atomicfile import atomic_file
 from kscn.cli import options
-from kscn.cli.terminal import Terminal
+from kscn.cli.loading import data_of
+from kscn.cli.terminal import say
 from kscn.errors import DataError, InputError
 from kscn.runs.directory import Run, read_run
-from kscn.runs.opened import open_model, run_data
+from kscn.runs.opened import open_model
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +41,6 @@ def command(run: Path, output: Path, data: str | None, encoder: str | None) -> N
     if output.suffix.lower() != ".onnx":
         raise InputError(f"{output} should end in .onnx; that is what is written.")
     opened = read_run(run)
-    _ = opened.model  # says why there is none, before torch is imported
     with atomic_file(output) as file:
         from kscn.cli.progress import working
         from kscn.estimators.embedding import has_encoder
@@ -58,11 +58,12 @@ def command(run: Path, output: Path, data: str | None, encoder: str | None) -> N
                 takes = {"input": f"{INPUT} {_told(shape)}, {dtype}"}
         file.write(content)
     ties = f" ({agreement.ties} of them ties)" if agreement.ties else ""
-    Terminal.beside(output).say(
+    say(
         f"wrote {output} ({len(content) / 1e6:.2f} MB): the clusters of {agreement.samples} {which}"
         f"{ties} agree, residuals within {agreement.error:.0e}",
         *(f"  {name:<6}  {line}" for name, line in takes.items()),
         f"  output  {', '.join(OUTPUTS)}",
+        output=output,
     )
 
 
@@ -100,15 +101,13 @@ def _samples(run: Run, model: Any, data: str | None) -> "tuple[np.ndarray, Any, 
     import numpy as np
 
     from kscn import KSubspaces
-    from kscn.report.survey import check_data
     from kscn.runtime.blocks import working_dtype
 
     shape, count = tuple(run.config["data"]["shape"]), run.config["data"]["samples"]
     linear = isinstance(model, KSubspaces)
     own = str(model.subspaces_.dtype) if linear else "float32"
     try:
-        source = run_data(run, data).samples
-        check_data(run.config, source)
+        source = data_of(run, data).samples
     except DataError:
         if data is not None:
             raise

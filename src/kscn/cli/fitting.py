@@ -6,121 +6,58 @@ from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kscn import __version__
 from kscn.cli.interrupt import Interruption, interruptible
 from kscn.cli.terminal import complain
 from kscn.errors import InputError
-from kscn.runs.directory import CHECKPOINTS, MODEL, RunWriter
-from kscn.runs.opened import copy_encoder
+from kscn.runs.directory import CHECKPOINTS, RunWriter
+from kscn.runs.records import DONE
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-class Choice(NamedTuple):
-    """A model to be fitted, how it is called in the run's config, and how its run is kept."""
+def new_model(loaded: Any, clusters: int, method: str, given: dict[str, Any]) -> Any:
+    """The estimator for what was asked, or why there is none.
 
-    model: Any
-    method: str
-    preset: str | None
-    minutes: float | None = None  # between two states at most, if that was said
-    copy_encoder: bool = False  # into the run
-
-    @property
-    def keeps_states(self) -> bool:
-        """Whether a fit of this model can go on where it was stopped."""
-        return "checkpoint_dir" in self.model.get_params(deep=False)
-
-
-def fit_run(
-    loaded: Any,
-    choice: Choice,
-    config: dict[str, Any],
-    output: Path,
-    *,
-    overwrite: bool = False,
-    resume: bool = False,
-) -> dict[str, Any]:
-    """Fit and write the run directory; returns the result, which is the last line of its history.
-
-    `config` is what config.toml is to hold: `new_config`, or that of the run to go on with.
+    Of its parameters, those that were not given may depend on the number and shape of the samples.
     """
-    model = choice.model
-    with (
-        interruptible(choice.keeps_states) as interruption,
-        RunWriter(output, overwrite, resume) as run,
-    ):
-        if choice.copy_encoder:
-            copy_encoder(model.encoder, run.stage)
-        run.write_config(config)
-        _set_checkpoints(choice, output)
-        started = time.perf_counter()
-        _fit(model, loaded.samples, run, interruption)
-        seconds = time.perf_counter() - started
-        if resume and hasattr(model, "history_"):
-            run.rewrite_history(model.history_)
-            seconds = max(record["seconds"] for record in model.history_)
-        result = _result(model, seconds, loaded.labels)
-        if hasattr(model, "save"):
-            model.save(run.stage / MODEL)
-        run.write_labels(model.labels_, loaded.samples)
-        run.record(result)
-    return result
+    from kscn.estimators import methods, presets
+
+    refused = sorted(set(given) - methods.accepted(method))
+    if refused:
+        flags = ", ".join(f"--{name}".replace("_", "-") for name in refused)
+        able = [
+            f"--method {name}" for name in methods.NAMES if set(given) <= methods.accepted(name)
+        ]
+        advice = f"add {' or '.join(able)}" if able else "no method takes all that was given"
+        raise InputError(f"{flags} cannot be used with the method {method}; {advice}.")
+    given = dict(given)
+    preset = given.pop("preset", presets.DEFAULT)
+    return methods.configured(
+        method,
+        clusters,
+        preset=preset if methods.has_presets(method) else None,
+        shape=loaded.samples.shape,
+        n_samples=len(loaded.samples),
+        **given,
+    )
 
 
-def assist(loaded: Any, choice: Choice, output: Path) -> None:
-    """What every process but the first does: its part of the fit, in silence."""
-    from kscn.runtime.checkpoint import StoppedError
-
-    _set_checkpoints(choice, output)
-    with interruptible(choice.keeps_states) as interruption, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            choice.model.fit(loaded.samples)
-        except (KeyboardInterrupt, StoppedError):
-            raise SystemExit(interruption.code) from None
-
-
-def _fit(model: Any, samples: Any, run: RunWriter, interruption: Interruption) -> None:
-    """Fit with progress on the terminal and in the run; after a signal, say how to go on."""
-    from kscn.cli.progress import FitProgress
-    from kscn.runtime.checkpoint import StoppedError
-
-    with FitProgress() as progress:
-        if "callbacks" in model.get_params(deep=False):
-            model.set_params(callbacks=(progress, run.listen))
-        try:
-            model.fit(samples)
-        except (KeyboardInterrupt, StoppedError):
-            run.rewrite_history(getattr(model, "history_", ()))
-            advice = "nothing already on disk was lost"
-            if run.learnt:
-                advice = f"go on with `kscn fit --resume {run.path}`"
-            complain(f"interrupted; {advice}")
-            raise SystemExit(interruption.code) from None
-
-
-def _set_checkpoints(choice: Choice, output: Path) -> None:
-    """Let the model keep its states in the run directory, if it keeps any."""
-    if not choice.keeps_states:
-        return
-    directory: Any = output / CHECKPOINTS
-    if choice.minutes is not None:
-        from kscn.runtime.checkpoint import CheckpointDirectory
-
-        directory = CheckpointDirectory(directory, choice.minutes)
-    choice.model.set_params(checkpoint_dir=directory)
-
-
-def new_config(loaded: Any, data: str, choice: Choice) -> dict[str, dict[str, Any]]:
+def new_config(
+    loaded: Any, data: str, model: Any, method: str, preset: str | None = None
+) -> dict[str, dict[str, Any]]:
     """What config.toml of a new run on `data` holds; entries that are None are left out there."""
     from kscn.data.catalog import NAMES
-    from kscn.estimators import methods
+    from kscn.estimators import methods, presets
 
-    model, samples = choice.model, loaded.samples
-    parameters = methods.settings(model)
+    samples = loaded.samples
+    if methods.has_presets(method) and preset is None:
+        preset = presets.DEFAULT
+    # With the preset, they make the same model again.
+    parameters = methods.settings(model) | {"preset": preset}
     parameters.pop("device", None)  # where a run is computed is no setting of it
     encoder = getattr(model, "encoder", None)
     if encoder is not None:
@@ -131,10 +68,8 @@ def new_config(loaded: Any, data: str, choice: Choice) -> dict[str, dict[str, An
         "run": {
             "kscn": __version__,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "method": choice.method,
-            "preset": choice.preset,
-            "model": hasattr(model, "save"),
-            "checkpoint_minutes": choice.minutes,
+            "method": method,
+            "preset": preset,
         },
         "data": {
             # A folder may well have the name under which it was given.
@@ -147,14 +82,70 @@ def new_config(loaded: Any, data: str, choice: Choice) -> dict[str, dict[str, An
             "left_out": left_out or None,
             "skip_broken": True if left_out else None,
         },
-        # With the preset, they make the same model again.
-        "parameters": parameters | ({} if choice.preset is None else {"preset": choice.preset}),
+        "parameters": parameters,
         **({} if encoder is None else {"encoder": encoder.about}),
     }
 
 
+def fit_run(
+    loaded: Any,
+    model: Any,
+    config: dict[str, Any],
+    output: Path,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+) -> dict[str, Any]:
+    """Fit and write the run directory; returns the result, which is the last line of its history.
+
+    `config` is what config.toml is to hold: `new_config`, or that of the run to go on with.
+    """
+    with interruptible() as interruption, RunWriter(output, config, overwrite, resume) as run:
+        model.set_params(checkpoint_dir=output / CHECKPOINTS)
+        started = time.perf_counter()
+        _fit(model, loaded.samples, run, interruption)
+        seconds = time.perf_counter() - started
+        if resume:
+            seconds = max(record["seconds"] for record in model.history_)
+        result = _result(model, seconds, loaded.labels)
+        run.finish(model, loaded.samples, result)
+        if run.replaces:
+            complain(f"the run that was in {output} is gone")
+    return result
+
+
+def assist(loaded: Any, model: Any, output: Path) -> None:
+    """What every process but the first does: its part of the fit, in silence."""
+    from kscn.runtime.checkpoint import StoppedError
+
+    model.set_params(checkpoint_dir=output / CHECKPOINTS)
+    with interruptible() as interruption, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            model.fit(loaded.samples)
+        except (KeyboardInterrupt, StoppedError):
+            raise SystemExit(interruption.code) from None
+
+
+def _fit(model: Any, samples: Any, run: RunWriter, interruption: Interruption) -> None:
+    """Fit with progress on the terminal and in the run; after a signal, say how to go on."""
+    from kscn.cli.progress import FitProgress
+    from kscn.runtime.checkpoint import StoppedError
+
+    with FitProgress() as progress:
+        model.set_params(callbacks=(progress, run.listen))
+        try:
+            model.fit(samples)
+        except (KeyboardInterrupt, StoppedError):
+            advice = "nothing already on disk was lost"
+            if run.learnt:
+                advice = f"go on with `kscn fit --resume {run.path}`"
+            complain(f"interrupted; {advice}")
+            raise SystemExit(interruption.code) from None
+
+
 def _result(model: Any, seconds: float, labels: "np.ndarray | None") -> dict[str, Any]:
-    """What is known of any fitted model; None or empty where a baseline has no such thing."""
+    """What is known of a fitted model."""
     import numpy as np
 
     from kscn import metrics
@@ -164,19 +155,17 @@ def _result(model: Any, seconds: float, labels: "np.ndarray | None") -> dict[str
         # Labels that cannot score (all unlabelled, say) are no reason to lose a finished fit.
         with suppress(InputError):
             scores = metrics.scores(labels, model.labels_)
-    parameters = model.get_params(deep=False)
-    objective, iterations = getattr(model, "inertia_", None), getattr(model, "n_iter_", None)
     tried = getattr(model, "tried_", None)
     points = hasattr(model, "chosen_")  # clusters of any shape have no dimension
     return {
-        "stage": "done",
-        "objective": None if objective is None else float(objective),
-        "iterations": None if iterations is None else int(iterations),
-        "unit": "epochs" if "epochs" in parameters else "iterations",
+        "stage": DONE,
+        "objective": float(model.inertia_),
+        "iterations": int(model.n_iter_),
+        "unit": "epochs" if "epochs" in model.get_params(deep=False) else "iterations",
         "seconds": seconds,
-        "seed": getattr(model, "random_state_", parameters.get("random_state")),
+        "seed": model.random_state_,
         "sizes": np.bincount(model.labels_, minlength=model.n_clusters).tolist(),
-        "dims": np.asarray(() if points else getattr(model, "subspace_dims_", ())).tolist(),
+        "dims": [] if points else model.subspace_dims_.tolist(),
         "scores": scores,
         "chosen": tried and {**tried, "refined": model.encoder_ is not None},
     }

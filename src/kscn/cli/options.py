@@ -38,17 +38,6 @@ def output(what: str, **settings: Any) -> Callable[[Function], Function]:
     return click.option("-o", "--output", type=PATH, help=what, **settings)
 
 
-def samples(least: int, default: int) -> Callable[[Function], Function]:
-    """On how many samples a command looks."""
-    return click.option(
-        "--samples",
-        "n_samples",
-        type=click.IntRange(min=least),
-        default=default,
-        help="How many samples to look at, drawn at random where there are more.",
-    )
-
-
 def port(default: int, what: str) -> Callable[[Function], Function]:
     """Where a command listens."""
     return click.option("--port", type=click.IntRange(0, 65535), default=default, help=what)
@@ -58,23 +47,10 @@ def dimensions(text: str) -> str | int | list[int]:
     """`auto`, one dimension for all subspaces, or one for each with commas."""
     if text == "auto":
         return text
-    dims = _integers(text, ",", "neither 'auto' nor a number nor numbers with commas")
-    return dims if len(dims) > 1 else dims[0]
-
-
-def span(text: str) -> list[int]:
-    """`2:20` is 2 to 20 with both ends, `7` is 7, `2,4,8` is these three."""
-    fault = "neither a range 2:20 nor numbers with commas"
-    if ":" not in text:
-        return _integers(text, ",", fault)
-    ends = _integers(text, ":", fault)
-    if len(ends) != 2 or ends[1] < ends[0]:
-        raise click.BadParameter(f"{text!r} is {fault}")
-    return list(range(ends[0], ends[1] + 1))
-
-
-def _integers(text: str, separator: str, fault: str) -> list[int]:
     try:
-        return [int(part) for part in text.split(separator)]
+        dims = [int(part) for part in text.split(",")]
     except ValueError:
-        raise click.BadParameter(f"{text!r} is {fault}") from None
+        raise click.BadParameter(
+            f"{text!r} is neither 'auto' nor a number nor numbers with commas"
+        ) from None
+    return dims if len(dims) > 1 else dims[0]

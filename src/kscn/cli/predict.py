@@ -6,11 +6,12 @@ import click
 
 from kscn.atomicfile import atomic_file
 from kscn.cli import options
-from kscn.cli.summary import size_lines
-from kscn.cli.terminal import Terminal
+from kscn.cli.loading import data_like, embedded
+from kscn.cli.summary import size_table
+from kscn.cli.terminal import say
 from kscn.errors import InputError
 from kscn.runs.directory import read_run
-from kscn.runs.opened import embedded, new_data, open_model
+from kscn.runs.opened import open_model
 from kscn.runs.table import write_labels
 
 
@@ -20,7 +21,7 @@ from kscn.runs.table import write_labels
 @options.device
 @options.output(
     "The .csv file to write: a header, then index,label, or file,label for a folder of "
-    "images. A pipe or /dev/stdout will do.",
+    "images. - is stdout.",
     required=True,
 )
 @options.encoder
@@ -43,11 +44,10 @@ def command(
         from kscn.cli.progress import working
 
         model = open_model(opened, encoder, device)
-        model, loaded = embedded(model, new_data(opened, data, skip_broken))
+        model, loaded = embedded(model, data_like(opened, data, skip_broken))
         samples = loaded.samples
         with working(f"assigning {len(samples):,} samples"):
             labels = model.predict(samples)
         write_labels(file, labels, samples.names)
-    terminal = Terminal.beside(output)
     sizes = np.bincount(labels, minlength=model.n_clusters).tolist()
-    terminal.say(*size_lines(terminal, sizes), f"wrote {len(labels):,} labels to {output}")
+    say(*size_table(sizes), f"wrote {len(labels):,} labels to {output}", output=output)

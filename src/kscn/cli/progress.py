@@ -1,8 +1,8 @@
-"""Live progress on stderr: callbacks that draw bars on a terminal and are silent elsewhere."""
+"""Live progress on stderr: bars on a terminal, and silence elsewhere."""
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -18,10 +18,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from kscn.cli.terminal import printable
-
-if TYPE_CHECKING:
-    from kscn.data import Dataset
+from kscn.cli.terminal import styled
 
 
 class _LiveBars(Progress):
@@ -63,19 +60,11 @@ _COUNTERS = (("epoch", "epochs"), ("round", "rounds"), ("iteration", "max_iter")
 
 
 class FitProgress(_LiveBars):
-    """Callback of an estimator: a bar for every stage of the fit.
+    """Callback of an estimator: a bar for every stage of the fit."""
 
-    Where the fit is one of many, `among` says what it is called, how many are done, of how many,
-    and what else to note; that is a bar of its own, above.
-    """
-
-    def __init__(self, among: tuple[str, int, int, str] | None = None) -> None:
+    def __init__(self) -> None:
         note = TextColumn("{task.fields[note]}", markup=False)
         super().__init__(note, _TimeLeftColumn(compact=True))
-        if among is not None:
-            name, done, total, more = among
-            note_of_all = f"{done + 1} of {total}{more}"
-            self.add_task(printable(name), total=total, completed=done, note=note_of_all)
         self._stage = "preparing"
         self._bar = self.add_task(self._stage, total=None, note="")
 
@@ -91,11 +80,13 @@ class FitProgress(_LiveBars):
         note = f"{done:,} of {total:,}" if note is None else note
         if stage != self._stage:  # a bar of its own, so that the time left is that of the stage
             self.remove_task(self._bar)
-            self._stage, self._bar = (
-                stage,
-                self.add_task(_STAGES.get(stage, stage), total=total, note=note),
-            )
+            self._stage = stage
+            self._bar = self.add_task(_STAGES.get(stage, stage), total=total, note=note)
         self.update(self._bar, completed=done, total=total, note=note)
+
+    def embedding(self, done: int, total: int) -> None:
+        """Draw how many images an encoder has taken."""
+        self.draw("embed", done, total)
 
 
 def _note(record: dict[str, Any]) -> str:
@@ -128,12 +119,4 @@ def working(text: str) -> AbstractContextManager[object]:
     """A spinner with a text, for work that cannot tell how far it is."""
     if not sys.stderr.isatty():
         return nullcontext()
-    return Console(stderr=True).status(Text(printable(text)))
-
-
-def load_data(name_or_path: str, **options: Any) -> "Dataset":
-    """Open a data set (see `kscn.data.load`), with progress in case it is fetched first."""
-    from kscn import data
-
-    with FetchProgress() as progress:
-        return data.load(name_or_path, progress, **options)
+    return Console(stderr=True).status(styled(text, ""))

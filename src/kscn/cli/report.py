@@ -8,11 +8,12 @@ import click
 
 from kscn.atomicfile import atomic_file
 from kscn.cli import options
-from kscn.cli.terminal import Terminal
+from kscn.cli.loading import data_of, embedded
+from kscn.cli.terminal import say
 from kscn.errors import InputError
 from kscn.extras import require
 from kscn.runs.directory import Run, read_run
-from kscn.runs.opened import embedded, open_model, run_data
+from kscn.runs.opened import open_model
 from kscn.runs.table import read_labels
 
 if TYPE_CHECKING:
@@ -56,32 +57,31 @@ def command(
         from kscn.report.contents import RunFacts, collect
         from kscn.report.page import render
 
-        model = open_model(opened, encoder) if opened.has_model else None
-        model, loaded = embedded(model, run_data(opened, data))
+        model, loaded = embedded(open_model(opened, encoder), data_of(opened, data))
         facts = RunFacts(opened.config, opened.history, labels, model, _versions(opened))
-        true = _true(loaded, labels_path, len(labels))
+        true = _true(loaded, labels_path)
         with working(f"looking at {len(labels):,} samples"):
             page = render(collect(facts, loaded, true, threads=torch.get_num_threads()))
         file.write(page.encode("utf-8", "replace"))
         size = file.tell()
     advice = "" if show else "; open it in a browser"
-    Terminal.beside(output).say(f"wrote {output} ({size / 1e6:.1f} MB){advice}")
+    say(f"wrote {output} ({size / 1e6:.1f} MB){advice}", output=output)
     if show:
         click.launch(str(output.absolute()))
 
 
-def _true(loaded: Any, labels_path: Path | None, n_samples: int) -> "np.ndarray | None":
+def _true(loaded: Any, labels_path: Path | None) -> "np.ndarray | None":
     """The classes that are known, if they can score anything."""
     import numpy as np
 
     from kscn import metrics
 
-    one_cluster = np.zeros(n_samples, dtype=int)
+    one_cluster = np.zeros(len(loaded.samples), dtype=int)
     if labels_path is not None:
-        true = read_labels(labels_path, n_samples)
+        true = read_labels(labels_path, len(one_cluster))
         metrics.scores(true, one_cluster)  # says what is wrong with them
         return true
-    if loaded.labels is None or len(loaded.labels) != n_samples:
+    if loaded.labels is None:
         return None
     try:
         metrics.scores(loaded.labels, one_cluster)
@@ -92,8 +92,6 @@ def _true(loaded: Any, labels_path: Path | None, n_samples: int) -> "np.ndarray 
 
 def _versions(run: Run) -> dict[str, str]:
     """The packages that wrote the model; reading the model itself has checked the manifest."""
-    if not run.has_model:
-        return {}
     manifest = json.loads((run.model / "manifest.json").read_text(encoding="utf-8"))
     versions = manifest.get("versions")
     found = versions.items() if isinstance(versions, dict) else ()

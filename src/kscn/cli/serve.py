@@ -50,7 +50,6 @@ def command(
     a token, and belongs behind a proxy. Ctrl-C ends it.
     """
     opened = read_run(run)
-    _ = opened.model  # says why there is none, before anything heavy is imported
     if token is not None and (not token or not token.isascii() or not token.isprintable()):
         raise InputError("the token must be one or more printable ASCII characters; choose one.")
     require_web()

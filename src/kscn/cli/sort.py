@@ -9,10 +9,10 @@ from pathlib import Path, PurePosixPath
 import click
 
 from kscn.cli import options
-from kscn.cli.terminal import Terminal, table
+from kscn.cli.loading import data_of
+from kscn.cli.terminal import say, table
 from kscn.errors import InputError
 from kscn.runs.directory import Run, read_run
-from kscn.runs.opened import run_data
 
 # What some system does not allow in the name of a folder, and how many bytes all of them do.
 _FORBIDDEN = '<>:"/\\|?*'
@@ -33,7 +33,7 @@ def command(run: Path, output: Path, link: bool, data: str | None) -> None:
     themselves stay where they are. OUTPUT appears when all of it is there, or not at all.
     """
     from kscn.cli.progress import working
-    from kscn.runs.editor import open_editor
+    from kscn.runs.edits import open_editor
 
     opened = read_run(run)
     files = _files(opened, data)
@@ -46,24 +46,21 @@ def command(run: Path, output: Path, link: bool, data: str | None) -> None:
     placed = place(list(files), targets)
     with working(f"{'linking' if link else 'copying'} {len(files):,} files"):
         _write(dict(zip(placed, files.values(), strict=True)), output, link)
-    rows = [[name, f"{n:,}"] for name, n in Counter(targets).most_common()]
+    folder_table = table("folder", "files")
+    for name, count in Counter(targets).most_common():
+        folder_table.add_row(name, f"{count:,}")
     wrote = f"wrote {'links to' if link else 'copies of'} {len(files):,} files to {output}"
-    Terminal.of().say(*table(["folder", "files"], rows), wrote)
+    say(folder_table, wrote)
 
 
 def _files(run: Run, data: str | None) -> dict[str, Path]:
     """The file of every sample by its name, or why there is none."""
-    samples = run_data(run, data).samples
-    files, expected = getattr(samples, "files", None), run.config["data"]["samples"]
+    samples = data_of(run, data).samples
+    files = getattr(samples, "files", None)
     if files is None or samples.names is None:
         raise InputError(
             f"{run.path} was fitted on {run.config['data']['source']}, which is no folder of "
             "images; only files can be sorted."
-        )
-    if len(files) != expected:
-        raise InputError(
-            f"{samples.name} has {len(files):,} images and the run was fitted on {expected:,}; "
-            "give its images with --data."
         )
     return dict(zip(samples.names, files, strict=True))
 

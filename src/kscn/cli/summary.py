@@ -1,6 +1,7 @@
 """The short texts that commands end with: cluster sizes, scores, confusion, what comes next."""
 
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kscn import chosen
 from kscn.chosen import duration
-from kscn.cli.terminal import Terminal, printable, table
+from kscn.cli.terminal import printable, styled, table
 from kscn.runs.directory import CONFIG, HISTORY, LABELS, LEFT_OUT, MODEL
 
 if TYPE_CHECKING:
@@ -16,18 +17,15 @@ if TYPE_CHECKING:
 
 _SHOWN = 20  # clusters or classes at most
 _BAR = 32
-_LABEL = 13  # columns of text before what is told
+_LABEL = 13  # columns of text before what is said of it
 
 
-def run_lines(
-    terminal: Terminal, config: Mapping[str, Any], result: Mapping[str, Any]
-) -> list[str]:
+def run_summary(config: Mapping[str, Any], result: Mapping[str, Any]) -> list[Any]:
     """What a run found: sizes of the clusters, how they were chosen, scores if labels are known."""
     data, about, sizes = config["data"], config["run"], result["sizes"]
     shape, encoder = data["shape"], chosen.encoder(config)
     sample = f"{shape[0]} features" if len(shape) == 1 else " x ".join(map(str, shape))
     samples = "images" if encoder else f"samples of {sample}"
-    found = _found(len(sizes), result["dims"])
     facts = {
         "encoder": encoder,
         "method": about["method"] + (f", preset {about['preset']}" if about.get("preset") else ""),
@@ -36,8 +34,7 @@ def run_lines(
     if result["objective"] is not None:
         unit, count = result.get("unit", "iterations"), result["iterations"]
         unit = unit.removesuffix("s") if count == 1 else unit
-        after = f" after {count} {unit}" if count else ""
-        facts["objective"] = f"{result['objective']:.6g}{after}"
+        facts["objective"] = f"{result['objective']:.6g}" + (f" after {count} {unit}" * bool(count))
     facts["time"] = duration(result["seconds"])
     if data.get("left_out"):
         facts["left out"] = f"{data['left_out']} files that cannot be read, see {LEFT_OUT}"
@@ -46,21 +43,23 @@ def run_lines(
     if result["scores"] is not None:
         facts["scores"] = score_line(result["scores"])
     doubts = {"empty": _empty(sizes), "caution": chosen.caution(result)}
+    clusters = _clusters(len(sizes), result["dims"])
     return [
-        terminal.style(f"{data['name']}: {data['samples']:,} {samples} in {found}", bold=True),
+        styled(f"{data['name']}: {data['samples']:,} {samples} in {clusters}", "bold"),
         "",
-        *size_lines(terminal, sizes),
+        *size_table(sizes),
         "",
-        *(terminal.style(line, fg="yellow") for line in fact_lines(terminal, doubts)),
-        *fact_lines(terminal, facts),
+        *(styled(line, "yellow") for line in fact_lines(doubts)),
+        *fact_lines(facts),
     ]
 
 
-def fact_lines(terminal: Terminal, facts: Mapping[str, str]) -> list[str]:
+def fact_lines(facts: Mapping[str, str]) -> list[str]:
     """Names and what there is to say of each, in as many lines as it takes; nothing for ""."""
     lines = []
+    width = max(40, shutil.get_terminal_size().columns - _LABEL)
     for name, text in facts.items():
-        for i, line in enumerate(wrap(printable(text), max(40, terminal.width - _LABEL))):
+        for i, line in enumerate(wrap(printable(text), width)):
             lines.append(f"  {'' if i else name:<{_LABEL - 2}}{line}")
     return lines
 
@@ -69,11 +68,11 @@ def _empty(sizes: Sequence[int]) -> str:
     """That fewer clusters were found than asked for, where it is so."""
     empty = sum(size == 0 for size in sizes)
     have = "has" if empty == 1 else "have"
-    told = f"{empty} of {len(sizes)} clusters {have} no samples; ask for fewer with -k"
-    return told if empty else ""
+    words = f"{empty} of {len(sizes)} clusters {have} no samples; ask for fewer with -k"
+    return words if empty else ""
 
 
-def _found(n_clusters: int, dims: Sequence[int]) -> str:
+def _clusters(n_clusters: int, dims: Sequence[int]) -> str:
     if not dims:
         return f"{n_clusters} clusters"
     least, most = min(dims), max(dims)
@@ -81,18 +80,18 @@ def _found(n_clusters: int, dims: Sequence[int]) -> str:
     return f"{n_clusters} subspaces of dimension {dimension}"
 
 
-def size_lines(terminal: Terminal, sizes: Sequence[int]) -> list[str]:
+def size_table(sizes: Sequence[int]) -> list[Any]:
     """A bar for every cluster, the largest first as they are numbered."""
+    from rich.bar import Bar
+
     total, largest = max(1, sum(sizes)), max([1, *sizes])
-    rows = [[str(i), f"{size:,}", f"{size / total:.1%}"] for i, size in enumerate(sizes[:_SHOWN])]
-    head, *lines = table(["cluster", "size", "share"], rows)
-    for i, line in enumerate(lines):
-        bar = terminal.style(terminal.bar(sizes[i] / largest, _BAR), fg="cyan")
-        lines[i] = f"{line}  {bar}".rstrip()
+    made = table("cluster", "size", "share", "")
+    for i, size in enumerate(sizes[:_SHOWN]):
+        bar = Bar(largest, 0, size, width=_BAR, color="cyan")
+        made.add_row(str(i), f"{size:,}", f"{size / total:.1%}", bar)
     rest = sizes[_SHOWN:]
-    if rest:
-        lines.append(f"  ... and {len(rest)} more clusters with {sum(rest):,} samples")
-    return [head, *lines]
+    more = f"  ... and {len(rest)} more clusters with {sum(rest):,} samples"
+    return [made, more] if rest else [made]
 
 
 def score_line(scores: Mapping[str, float]) -> str:
@@ -100,18 +99,18 @@ def score_line(scores: Mapping[str, float]) -> str:
     return "   ".join(f"{name.upper()} {scores[name]:.4f}" for name in ("acc", "nmi", "ari"))
 
 
-def confusion_lines(confusion: "ConfusionMatrix") -> list[str]:
+def confusion_table(confusion: "ConfusionMatrix") -> Any:
     """Rows are classes, columns clusters; the matched count of every class is in brackets."""
-    if max(confusion.counts.shape) > _SHOWN:
-        rows, columns = confusion.counts.shape
-        return [f"  {rows} classes by {columns} clusters is too much to show; --json prints it."]
+    rows, columns = confusion.counts.shape
+    if max(rows, columns) > _SHOWN:
+        return f"  {rows} classes by {columns} clusters is too much to show; --json prints it."
     clusters = [str(cluster).replace("-1", "noise") for cluster in confusion.clusters]
-    rows = []
+    made = table("class \\ cluster", *(f"{cluster} " for cluster in clusters))
     for row, name in enumerate(confusion.classes):
         counts = zip(confusion.counts[row], confusion.matches, strict=True)
         cells = [f"[{n}]" if match == row else f"{n or '.'} " for n, match in counts]
-        rows.append([str(name), *cells])
-    return table(["class \\ cluster", *(f"{cluster} " for cluster in clusters)], rows)
+        made.add_row(printable(str(name)), *cells)
+    return made
 
 
 def next_lines(output: Path, config: Mapping[str, Any], result: Mapping[str, Any]) -> list[str]:
@@ -122,15 +121,13 @@ def next_lines(output: Path, config: Mapping[str, Any], result: Mapping[str, Any
         (f"report {run}", "one page that shows what was found"),
         (f"explore {run}", "browse and correct the clusters"),
         (f"evaluate {run}{labels}", "scores against known classes"),
+        (f"predict {run} NEW_DATA -o labels.csv", "clusters of new samples"),
     ]
     if config["data"].get("files"):
         steps.insert(2, (f"sort {run} -o sorted", "the files in one folder per cluster"))
-    if config["run"]["model"]:
-        steps.append((f"predict {run} NEW_DATA -o labels.csv", "clusters of new samples"))
-        wrote, rest = f"{MODEL}/  ", []
-    else:
-        method = config["run"]["method"]
-        wrote, rest = "", [f"no model: {method} keeps nothing that could label new samples"]
-    wrote = f"wrote {output}/: {wrote}{LABELS}  {HISTORY}  {CONFIG}"
     width = max(len(step) for step, _ in steps)
-    return [wrote, *rest, "next:", *(f"  kscn {step:<{width}}  # {what}" for step, what in steps)]
+    return [
+        f"wrote {output}/: {MODEL}/  {LABELS}  {HISTORY}  {CONFIG}",
+        "next:",
+        *(f"  kscn {step:<{width}}  # {what}" for step, what in steps),
+    ]

@@ -1,71 +1,74 @@
-"""What the terminal can show, and the few ways in which the commands draw on it."""
+"""What commands print: lines, tables and bars by rich, and no power over the terminal for names."""
 
 import os
-import re
-import shutil
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
-_COLOUR = re.compile(r"(\x1b\[[\d;]*m)")
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
 # What `str.isprintable` refuses but names may hold: spaces that do not break, and joined letters.
 _HARMLESS = "\u00a0\u202f\u3000\u200c\u200d"
+# Paths and tables are to be copied, so they are never broken at the width of the terminal.
+_ENDLESS = 10_000
 
 
-@dataclass(frozen=True)
-class Terminal:
-    """Abilities of an output stream."""
+def console(output: Path | None = None) -> "Console":
+    """Where results are printed: stdout, or stderr if stdout is the file that a command writes."""
+    from rich.console import Console
 
-    blocks: bool  # block characters can be written, i.e. the stream speaks Unicode
-    colours: bool  # 256 of them: a terminal, unless NO_COLOR is set or FORCE_COLOR is
-    width: int
-    errors: bool = False  # it is stderr
+    return Console(
+        stderr=output is not None and _is_stdout(output),
+        width=_ENDLESS,
+        soft_wrap=True,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
 
-    @classmethod
-    def of(cls, stream: TextIO | None = None) -> "Terminal":
-        """Look at a stream (stdout) and the environment."""
-        stream = sys.stdout if stream is None else stream
-        blocks = (stream.encoding or "ascii").lower().startswith("utf")
-        capable = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-        refused, forced = os.environ.get("NO_COLOR"), os.environ.get("FORCE_COLOR")
-        colours = bool(forced) or (capable and not refused)
-        width = max(40, shutil.get_terminal_size().columns)
-        return cls(blocks, blocks and colours, width, stream is sys.stderr)
 
-    @classmethod
-    def beside(cls, output: Path | None) -> "Terminal":
-        """Look at stdout, or at stderr where stdout is the file that a command writes."""
-        return cls.of(sys.stderr if output is not None and _is_stdout(output) else sys.stdout)
+def _is_stdout(path: Path) -> bool:
+    try:
+        return str(path) == "-" or os.path.samestat(path.stat(), os.fstat(sys.stdout.fileno()))
+    except (OSError, ValueError):  # neither has to exist
+        return False
 
-    def bar(self, share: float, width: int) -> str:
-        """A bar that fills `share` of `width` columns, to an eighth of a column."""
-        if not self.blocks:
-            return "#" * round(share * width)
-        full, eighths = divmod(round(share * width * 8), 8)
-        return "█" * full + (" ▏▎▍▌▋▊▉"[eighths] if eighths else "")
 
-    def style(self, text: str, **style: Any) -> str:
-        """Text in colour where there is colour."""
-        text = printable(text)
-        return click.style(text, **style) if self.colours else text
+def say(*items: Any, output: Path | None = None) -> None:
+    """Print lines and what rich draws; `output` is the file that the command writes, if it does."""
+    target = console(output)
+    for item in items:
+        target.print(printable(item) if isinstance(item, str) else item)
 
-    def say(self, *lines: str) -> None:
-        """Print lines; of control characters only those of `style` pass."""
-        for line in lines:
-            parts = _COLOUR.split(line) if self.colours else [line]
-            parts[::2] = map(printable, parts[::2])
-            click.echo("".join(parts), err=self.errors, color=self.colours)
+
+def styled(text: str, style: str) -> "Text":
+    """A line in a style of rich, where the terminal has such."""
+    from rich.text import Text
+
+    return Text(printable(text), style)
+
+
+def table(*headers: str) -> "Table":
+    """A plain table: the first column to the left, figures to the right."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=True, padding=(0, 0, 0, 2), header_style="")
+    for number, header in enumerate(headers):
+        made.add_column(printable(header), justify="right" if number else "left")
+    return made
 
 
 def printable(text: str) -> str:
     """A text without power over the terminal: control characters as Python would write them.
 
     Names of files, classes and data sets may hold escape sequences, which move the cursor, rename
-    the window or hide what follows; and marks that turn the direction of writing around.
+    the window or hide what follows; and marks that turn the direction of writing around. rich
+    passes them on.
     """
     return "".join(
         c if c.isprintable() or c in _HARMLESS else c.encode("unicode_escape").decode("ascii")
@@ -76,20 +79,3 @@ def printable(text: str) -> str:
 def complain(sentence: str) -> None:
     """Print a line about a fault on stderr, under the name of the program."""
     click.echo(f"kscn: {printable(sentence)}", err=True)
-
-
-def _is_stdout(path: Path) -> bool:
-    try:
-        return os.path.samestat(path.stat(), os.fstat(sys.stdout.fileno()))
-    except (OSError, ValueError):  # neither has to exist
-        return False
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
-    """Lines of a plain table: first column to the left, numbers to the right."""
-    lines = [[printable(cell) for cell in line] for line in (header, *rows)]
-    name_width, *widths = (max(map(len, column)) for column in zip(*lines, strict=True))
-    return [
-        indent + "  ".join([name.ljust(name_width), *map(str.rjust, cells, widths)]).rstrip()
-        for name, *cells in lines
-    ]

@@ -337,7 +337,7 @@ class KSCN(SubspaceClusterer):
         scaling = run.group.scaling(source, network.image_shape(source.shape) is not None)
         shape, size = network.input_shape(built, source.shape), run.group.batch_size(use["batch_size"])
         batches = Minibatches(source, scaling.to(run.device), shape, size, run.device)
-        code_dim = network.checked_run(built, batches.read(0, min(2, len(batches))))
+        code_dim = network.checked_run(built, batches.take(np.arange(min(2, len(batches)))))
         check_dims(use, self.n_clusters, code_dim)  # before hours of pretraining
         check_start(use, source)
         return built, scaling, batches

@@ -8,8 +8,7 @@ from typing import Any
 
 from kscn.errors import InputError, ModelFileError, reason
 from kscn.features.encoders import Encoder, Preprocessing, load_encoder
-from kscn.features.encoders.pictures import Pictures
-from kscn.features.encoders.source import EmbeddedSource
+from kscn.features.encoders.pictures import EmbeddedSource, Pictures
 from kscn.runtime.checkpoint import STOP, StoppedError
 from kscn.runtime.group import Group, place
 from kscn.stages import validation as check

@@ -1,7 +1,5 @@
 """A whole fitted model as one module: from samples as they are stored to clusters."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -9,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from kscn.errors import InputError
-from kscn.features import FeatureMap, PCAFeatures, ScaledFeatures, ScatteringFeatures, VotedFeatures
+from kscn.features import FeatureMap, PCAFeatures, ScaledFeatures, VotedFeatures
 
 
 class Components(nn.Module):
@@ -55,7 +53,8 @@ class WholeModel(nn.Module):
         self.scaling, self.network, self.latent = fitted.scaling, fitted.network, fitted.latent
         self._input = tuple(fitted.shape)
         if self.network is None:
-            self.features = _features(model)
+            steps = [] if fitted.features is None else fitted.features.steps
+            self.features = nn.Sequential(nn.Flatten(), *map(_module, steps))
         bases = fitted.bases.double()
         self.n_clusters, d, self._p = bases.shape
         self.register_buffer("bases", bases.permute(1, 0, 2).reshape(d, -1))  # (d, k p)
@@ -90,23 +89,15 @@ class WholeModel(nn.Module):
         return self.latent(self.network.encode(batch))
 
 
-def _features(model: Any) -> nn.Module:
-    """What leads from samples to the space of the subspaces where there is no network."""
-    steps = [] if model.model_.features is None else model.model_.features.steps
-    if any(isinstance(step, ScatteringFeatures) for step in steps):
-        raise InputError(
-            f"this {type(model).__name__} has no network, and scattering features cannot be put "
-            "into a graph; fit with refine=True (--refine), or export a model of kscn-s or "
-            "k-subspaces."
-        )
-    return nn.Sequential(nn.Flatten(), *(_module(step) for step in steps))
-
-
 def _module(step: FeatureMap) -> nn.Module:
     """One step of features as a module."""
     if isinstance(step, ScaledFeatures):
         return step.module_
     if isinstance(step, VotedFeatures):
         return step.votes_
-    assert isinstance(step, PCAFeatures)
-    return Components(step)
+    if isinstance(step, PCAFeatures):
+        return Components(step)
+    raise InputError(
+        "this model has no network, and scattering features cannot be put into a graph; fit with "
+        "refine=True (--refine), or export a model of kscn-s or k-subspaces."
+    )

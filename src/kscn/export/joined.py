@@ -1,17 +1,14 @@
 """An ONNX encoder and the assignment of a model as one graph, from prepared images to clusters."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from kscn import __version__
 from kscn.errors import InputError
 from kscn.export.graph import WholeModel
-from kscn.export.onnxfile import OPSET, OUTPUTS, exported, require
+from kscn.export.onnxfile import OPSET, OUTPUTS, exported, require, signed
 from kscn.features.encoders import Encoder, Preprocessing
 from kscn.features.encoders.encoder import pooled
 from kscn.features.encoders.onnxnetwork import OnnxNetwork
@@ -72,6 +69,4 @@ def joined_bytes(model: Any, encoder: Encoder) -> bytes:
             io_map=[(_PREFIX + network.output, _FEATURES)],
             outputs=list(OUTPUTS),
         )
-    made.producer_name, made.producer_version = "kscn", __version__
-    made.doc_string = f"{encoder.name} and {type(model).__name__}, {model.n_clusters} clusters"
-    return bytes(made.SerializeToString())
+    return signed(made, f"{encoder.name} and {type(model).__name__}, {model.n_clusters} clusters")

@@ -1,7 +1,5 @@
 """A fitted model as an ONNX file, and the proof that it gives the same clusters."""
 
-from __future__ import annotations
-
 import io
 import warnings
 from dataclasses import dataclass
@@ -12,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from kscn import __version__, extras
-from kscn.errors import InputError, ModelFileError
-from kscn.estimators.linear import KSubspaces
+from kscn.data import as_source
+from kscn.errors import ModelFileError
 from kscn.export.graph import WholeModel
 
 OPSET = 17
@@ -34,7 +32,7 @@ class Agreement:
     error: float  # largest difference of a residual, relative to |z|^2 of its sample
 
 
-def onnx_bytes(model: Any, shape: tuple[int, ...], dtype: np.dtype | type = np.float32) -> bytes:
+def onnx_bytes(model: Any, shape: tuple[int, ...], dtype: str = "float32") -> bytes:
     """The ONNX file of a fitted `KSCN`, `KSCNPlus` or `KSubspaces`.
 
     Its input `samples` (n, *shape) takes values as the data stores them, any number at a time, in
@@ -42,20 +40,10 @@ def onnx_bytes(model: Any, shape: tuple[int, ...], dtype: np.dtype | type = np.f
     `residuals` and `probabilities` (n, k).
     """
     onnx = require("onnx")
-    kind = np.dtype(dtype)
-    if kind not in (np.float32, np.float64):
-        raise InputError(f"dtype={kind} cannot be the input of the graph; use float32 or float64.")
-    if int(np.prod(shape)) != model.n_features_in_:
-        raise InputError(
-            f"samples of shape {tuple(shape)} do not fit a model of {model.n_features_in_} "
-            "features; give the shape of the data it was fitted on."
-        )
-    example = torch.zeros(2, *shape, dtype=getattr(torch, kind.name))
+    example = torch.zeros(2, *shape, dtype=getattr(torch, dtype))
     made = exported(WholeModel(model), example, INPUT, OPSET)
-    made.producer_name, made.producer_version = "kscn", __version__
-    made.doc_string = f"{type(model).__name__}, {model.n_clusters} clusters"
     onnx.checker.check_model(made, full_check=True)
-    return bytes(made.SerializeToString())
+    return signed(made, f"{type(model).__name__}, {model.n_clusters} clusters")
 
 
 def exported(module: torch.nn.Module, example: torch.Tensor, name: str, opset: int) -> Any:
@@ -75,6 +63,12 @@ def exported(module: torch.nn.Module, example: torch.Tensor, name: str, opset: i
             dynamic_axes={called: {0: "n"} for called in (name, *OUTPUTS)},
         )
     return onnx.load_from_string(file.getvalue())
+
+
+def signed(made: Any, about: str) -> bytes:
+    """The file of a graph, which says what it is and who made it."""
+    made.producer_name, made.producer_version, made.doc_string = "kscn", __version__, about
+    return bytes(made.SerializeToString())
 
 
 def compare(
@@ -113,13 +107,9 @@ def compare(
 
 def _energy(model: Any, samples: NDArray) -> NDArray:
     """Squared norms of the points whose distances to subspaces are taken."""
-    if isinstance(model, KSubspaces):
-        points = samples.reshape(len(samples), -1).astype(np.float64)
-        if model.model_.shift is not None:  # affine
-            points = points - model.model_.shift.cpu().numpy()
-    else:
-        points = model.transform(samples).astype(np.float64)
-    return np.maximum(np.square(points).sum(axis=1), np.finfo(np.float32).tiny)
+    blocks = model.model_.latents(as_source(samples))
+    energy = torch.cat([z.double().square().sum(dim=1).cpu() for _, z in blocks])
+    return energy.clamp(min=torch.finfo(torch.float32).tiny).numpy()
 
 
 def require(module: str) -> Any:

@@ -8,7 +8,6 @@ The mathematics is kymatio's; what differs is how it is computed, see `kscn.feat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from numbers import Integral
 
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 from kscn.constraints import Integer, check_table
 from kscn.errors import InputError
 from kscn.features import filters
+from kscn.parallel import side_by_side
 
 # Numbers handled at once, so that they stay in a core's own cache: coefficients of the first order,
 # which all filters of the second read, and what one group of filters writes.
@@ -125,37 +125,14 @@ class Scattering2D(nn.Module):
                 f"images have shape {tuple(images.shape)}, expected (n, {h}, {w}) or "
                 f"(n, channels, {h}, {w}); resize them, or make a Scattering2D of their shape."
             )
-        flat = images.reshape(-1, *self.shape)
-        out = self.average_y.new_empty(len(flat), self.n_maps, *self.map_shape)
-        pieces = list(zip(*(x.split(self.images_at_once) for x in (flat, out)), strict=True))
+        pieces = images.reshape(-1, *self.shape).split(self.images_at_once)
         if torch.is_grad_enabled() and images.requires_grad:
-            out = torch.cat([self._scatter(piece) for piece, _ in pieces])
-        elif len(flat):
-            self._side_by_side(pieces)
-        return out.reshape(*images.shape[:-2], self.n_maps, *self.map_shape)
-
-    def _side_by_side(self, pieces: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """One piece per thread at a time, also where there is only one.
-
-        Threads within such small products mostly wait, and how many share a product may change
-        its rounding: an image must not depend on how many others came with it.
-        """
-        threads = torch.get_num_threads()
-        workers = min(threads, len(pieces)) if self.average_y.device.type == "cpu" else 1
-
-        inference = torch.is_inference_mode_enabled()  # which holds for the caller's thread
-
-        def work(piece: tuple[Tensor, Tensor]) -> None:
-            torch.set_num_threads(1)  # of this thread
-            with torch.inference_mode(inference), torch.no_grad():
-                images, out = piece
-                out.copy_(self._scatter(images))
-
-        try:
-            with ThreadPoolExecutor(workers) as pool:
-                list(pool.map(work, pieces))
-        finally:
-            torch.set_num_threads(threads)  # new threads take the number that was set last
+            maps = [self._scatter(piece) for piece in pieces]
+        else:
+            # One thread for each, also where there is only one piece: how many share a product may
+            # change its rounding, and an image must not depend on how many others came with it.
+            maps = list(side_by_side(self._scatter, pieces, self.average_y.device, each=1))
+        return torch.cat(maps).reshape(*images.shape[:-2], self.n_maps, *self.map_shape)
 
     def _scatter(self, images: Tensor) -> Tensor:
         """Maps of a piece; always computed for a whole one, so that rounding is the same too."""

@@ -8,24 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the changes."""
-
-    knots: int = 4  # a bent image is moved at knots x knots points, and smoothly between them
-
-
-RULES = Rules()
-
-
-@dataclass(frozen=True)
-class NoAugmentation:
-    """Samples as they are."""
-
-    def __call__(self, samples: Tensor, generator: torch.Generator) -> Tensor:
-        """The samples themselves."""
-        return samples
+KNOTS = 4  # a bent image is moved at KNOTS x KNOTS points, and smoothly between them
 
 
 @dataclass(frozen=True)
@@ -74,7 +57,7 @@ class RandomAffine:
             torch.stack([top, low], 1), list(samples.shape), align_corners=False
         )
         if self.bend:
-            knots = torch.randn(n, RULES.knots, RULES.knots, 2, generator=generator).to(samples)
+            knots = torch.randn(n, KNOTS, KNOTS, 2, generator=generator).to(samples)
             down, across = (_between_knots(size).to(samples) for size in samples.shape[-2:])
             rows = torch.einsum("hi,nijc->nhjc", 2 * self.bend * down, knots)
             grid += torch.einsum("wj,nhjc->nhwc", across, rows)
@@ -103,7 +86,7 @@ class RandomElastic(RandomAffine):
 @lru_cache
 def _between_knots(size: int) -> Tensor:
     """Cubic weights of the knots for each of `size` pixels, shape (size, knots)."""
-    knots = torch.eye(RULES.knots)[:, None]
+    knots = torch.eye(KNOTS)[:, None]
     between = torch.nn.functional.interpolate(
         knots[:, :, None], size=(1, size), mode="bicubic", align_corners=True
     )

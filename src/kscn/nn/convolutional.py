@@ -7,7 +7,6 @@ on CPUs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,17 +16,9 @@ from kscn.errors import InputError
 from kscn.nn import stride2
 from kscn.nn.stride2 import in_fast_order
 
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the encoder."""
-
-    # Stride-2 layers are added until the maps are at most this wide, and so many in any case.
-    smallest: int = 4
-    fewest: int = 2
-
-
-RULES = Rules()
+# Stride-2 layers of the encoder are added until the maps are at most this wide, and so many in any
+# case.
+SMALLEST, FEWEST = 4, 2
 
 
 class ConvAutoencoder(nn.Module):
@@ -152,7 +143,7 @@ class ConvEncoder(nn.Module):
         self.latent_dim, self.channels = int(latent_dim), tuple(int(width) for width in channels)
         inputs, *sides = self.shape
         layers: list[nn.Module] = []
-        while len(layers) < 3 * RULES.fewest or min(sides) > RULES.smallest:
+        while len(layers) < 3 * FEWEST or min(sides) > SMALLEST:
             depth = len(layers) // 3
             outputs = self.channels[min(depth, len(self.channels) - 1)]
             kernel = 5 if depth == 0 and min(sides) >= 16 else 3

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from kscn.data import Source
 from kscn.errors import InputError, ModelFileError
 from kscn.modelfile import read_model
-from kscn.nn.augment import NoAugmentation, RandomAffine, RandomElastic, RandomNoise
+from kscn.nn.augment import RandomAffine, RandomElastic, RandomNoise
 from kscn.nn.convolutional import ConvAutoencoder
 from kscn.nn.sae import DenseAutoencoder
 
@@ -126,11 +126,9 @@ def _told(result: Any) -> str:
 
 def augmentation(
     wanted: Any, shape: tuple[int, ...]
-) -> Callable[[Tensor, torch.Generator], Tensor]:
+) -> Callable[[Tensor, torch.Generator], Tensor] | None:
     """The augmentation that the argument names: a name, a table with settings, or a function."""
-    if wanted is None:
-        return NoAugmentation()
-    if callable(wanted):
+    if wanted is None or callable(wanted):
         return wanted
     settings = dict(wanted) if isinstance(wanted, Mapping) else {"kind": wanted}
     kind = settings.pop("kind", "affine")

@@ -47,14 +47,6 @@ class DenseAutoencoder(nn.Module):
         """Reconstruction of the samples."""
         return self.decode(self.encode(samples))
 
-    def layer_pairs(self) -> list[tuple[nn.Linear, nn.Linear]]:
-        """Each layer of the encoder with its mirror image in the decoder, outermost first."""
-        down, up = (
-            [layer for layer in half if isinstance(layer, nn.Linear)]
-            for half in (self.encoder, self.decoder)
-        )
-        return list(zip(down, reversed(up), strict=True))
-
     def config(self) -> dict[str, Any]:
         """The arguments that build this network again."""
         return {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,16 +13,8 @@ from kscn.data import Source
 from kscn.errors import InputError
 from kscn.modelparts import check_array
 
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the scaling."""
-
-    block: int = 2**21  # numbers looked at together while the scale of a source is found
-    largest: float = 1e150  # beyond, squares leave the range of float64
-
-
-RULES = Rules()
+BLOCK = 2**21  # numbers looked at together while the scale of a source is found
+LARGEST = 1e150  # beyond, squares leave the range of float64
 
 
 def check_finite(rows: NDArray, name: str) -> None:
@@ -50,11 +41,11 @@ class InputScaling(nn.Module):
         self.register_buffer("factor", torch.as_tensor(factor, dtype=torch.float64))
 
     @classmethod
-    def of(cls, source: Source, image: bool) -> InputScaling:
+    def of(cls, source: Source, image: bool, block: int = BLOCK) -> InputScaling:
         """The scaling for the samples of `source`, which are read once and must be finite."""
         if image and source.dtype.kind in "bu" and source.dtype.itemsize == 1:
             # Not simply 255: digits in bytes from 0 to 16 would be too faint to learn from.
-            rows_at_once = max(1, RULES.block // int(np.prod(source.shape)))
+            rows_at_once = max(1, block // int(np.prod(source.shape)))
             brightest = max(int(rows.max()) for _, rows in source.batches(rows_at_once))
             return cls(torch.zeros(()), 1 / max(1, brightest))
         # Sums run relative to the first sample: values that are large beside their differences
@@ -62,13 +53,13 @@ class InputScaling(nn.Module):
         pivot = source[:1].reshape(-1).astype(np.float64)
         total = np.zeros_like(pivot)
         squares, largest = 0.0, 0.0
-        for _, rows in source.batches(max(1, RULES.block // pivot.size)):
+        for _, rows in source.batches(max(1, block // pivot.size)):
             rows = rows.reshape(len(rows), -1).astype(np.float64)
             check_finite(rows, source.name)
             largest = max(largest, float(np.abs(rows).max()))
             if image:
                 continue
-            if largest > RULES.largest:
+            if largest > LARGEST:
                 raise InputError(
                     f"Input {source.name} holds values around {largest:.0e}, whose squares cannot "
                     "be represented; multiply all samples by a constant first."

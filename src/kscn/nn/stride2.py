@@ -8,20 +8,10 @@ image sides only; `suits` says whether that holds and the detour pays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the detour."""
-
-    few: int = 4  # channels at most for which it pays; kernels work on blocks of 8 or 16
-
-
-RULES = Rules()
+FEW = 4  # channels at most for which it pays; kernels work on blocks of 8 or 16
 
 
 def in_fast_order(images: Tensor) -> Tensor:
@@ -35,7 +25,7 @@ def suits(layer: nn.Conv2d | nn.ConvTranspose2d, sides: tuple[int, int]) -> bool
     """Whether the detour computes `layer` (stride 2, same padding) on images of these sides."""
     few = layer.in_channels if isinstance(layer, nn.Conv2d) else layer.out_channels
     even = all(side % 2 == 0 for side in sides)
-    return few <= RULES.few and even and all(kernel % 4 == 1 for kernel in layer.kernel_size)
+    return few <= FEW and even and all(kernel % 4 == 1 for kernel in layer.kernel_size)
 
 
 def conv(layer: nn.Conv2d, images: Tensor) -> Tensor:

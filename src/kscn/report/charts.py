@@ -3,13 +3,10 @@
 Colours and type come from the page's style sheet, so that drawings follow light and dark.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from markupsafe import Markup, escape
+from html import escape
 
 # Of the drawing area, in the units of the view box; labels stay outside of it.
 _WIDTH, _HEIGHT = 340, 170
@@ -36,7 +33,7 @@ def told(value: float, unit: str) -> str:
     return (f"{value:,.0f}" if large else f"{value:.4g}") + unit
 
 
-def line(series: Series) -> Markup:
+def line(series: Series) -> str:
     """A line chart of a series with its first and last value in words for screen readers."""
     values, steps, unit = series.values, series.steps, series.unit
     ticks = _ticks(min(0.0, *values), max(values))
@@ -68,7 +65,7 @@ def line(series: Series) -> Markup:
     return _svg("chart", _WIDTH, _HEIGHT, said, parts)
 
 
-def spectrum(values: Sequence[float], dim: int, colour: str) -> Markup:
+def spectrum(values: Sequence[float], dim: int, colour: str) -> str:
     """Eigenvalues as shares of their sum on a logarithmic scale; the first `dim` are the subspace.
 
     They are descending and not all zero; those of the subspace have the colour of the cluster.
@@ -106,10 +103,10 @@ def spectrum(values: Sequence[float], dim: int, colour: str) -> Markup:
     return _svg("chart spectrum", width, height, said, parts)
 
 
-def _svg(kind: str, width: int, height: int, said: str, parts: Sequence[str]) -> Markup:
+def _svg(kind: str, width: int, height: int, said: str, parts: Sequence[str]) -> str:
     """A drawing of that class, with what it shows in words."""
     head = f'viewBox="0 0 {width} {height}" role="img" aria-label="{escape(said)}"'
-    return Markup("".join([f'<svg class="{kind}" {head}>', *parts, "</svg>"]))
+    return "".join([f'<svg class="{kind}" {head}>', *parts, "</svg>"])
 
 
 def _grid(left: float, right: float, y: float, text: str) -> str:

@@ -1,20 +1,17 @@
 """One card per cluster: who its members are, what its subspace means, why it has its dimension."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from markupsafe import Markup
 from numpy.typing import NDArray
 from torch import Tensor
 
 from kscn.data import Dataset
 from kscn.report import charts
 from kscn.report.pictures import Painter, data_uri, is_image
-from kscn.report.spaces import Drawable, SampleSpace, SubspaceSpace
+from kscn.report.spaces import SubspaceSpace
 from kscn.report.survey import Extremes, Survey
 
 # Cards in full; further clusters are in the table of sizes only.
@@ -71,13 +68,12 @@ class Cluster:
     dim: int | None = None
     outside: float | None = None
     mean: str = ""
-    examples: list[Member] = field(default_factory=list)
     typical: list[Member] = field(default_factory=list)
     borderline: list[Member] = field(default_factory=list)
     outliers: list[Member] = field(default_factory=list)
     directions: list[Direction] = field(default_factory=list)
     held: float | None = None
-    spectrum: Markup | None = None
+    spectrum: str | None = None
     most: str | None = None  # the class of most members, and their share
     purity: float | None = None
 
@@ -92,7 +88,7 @@ class Illustrator:
         self,
         data: Dataset,
         labels: NDArray,
-        space: SampleSpace,
+        space: SubspaceSpace,
         survey: Survey,
         colours: list[str],
     ) -> None:
@@ -106,7 +102,7 @@ class Illustrator:
             self._painter = Painter(source.shape, min(0.0, survey.low), survey.high)
         else:
             self._names = source.feature_names
-        self._spectra = space.spectra if isinstance(space, SubspaceSpace) else None
+        self._spectra = space.spectra
 
     @staticmethod
     def members(n_clusters: int) -> int:
@@ -127,13 +123,6 @@ class Illustrator:
 
     def _fill(self, cluster: Cluster) -> None:
         space, survey, i = self._space, self._survey, cluster.number
-        if not isinstance(space, SubspaceSpace):  # nothing says which members matter
-            points, samples = self._some(i)
-            cluster.mean = self._mean(samples)
-            cluster.examples = self._drawn(
-                survey.chosen[points[: self.members(len(self._colours))]]
-            )
-            return
         cluster.dim = int(space.dims[i])
         linear = space.subspaces.offsets is None
         cluster.typical = self._members(survey.typical, i, linear)
@@ -145,13 +134,13 @@ class Illustrator:
             others = survey.borderline.of(i)[2].astype(int)
             for member, other in zip(cluster.borderline, others, strict=True):
                 member.note, member.mark = f"nearly in {other}", f"→ {other}"
-        if isinstance(space, Drawable):
-            middle = space.samples(i, torch.zeros(1, space.dim, dtype=torch.float64))
-            cluster.directions = self._walked(space, i)
+        points, samples = self._some(i)
+        if space.decodes:
+            cluster.directions = self._walked(space, i, samples)
+            samples = space.samples(i, torch.zeros(1, space.dim, dtype=torch.float64), samples)
         else:
-            points, middle = self._some(i)
-            cluster.directions = self._seen(space, i, points, middle)
-        cluster.mean = self._mean(middle)
+            cluster.directions = self._seen(space, i, points, samples)
+        cluster.mean = self._mean(samples)
         if self._spectra is not None and self._spectra[i].any():
             values = self._spectra[i].astype(float)
             cluster.held = float(values[: cluster.dim].sum() / values.sum())
@@ -190,13 +179,13 @@ class Illustrator:
         mean = samples.mean(axis=0, keepdims=True, dtype=np.float64)
         return data_uri(self._painter.pixels(mean)[0])
 
-    def _walked(self, space: Drawable, cluster: int) -> list[Direction]:
+    def _walked(self, space: SubspaceSpace, cluster: int, members: NDArray) -> list[Direction]:
         """Directions as the samples that lie on them."""
         axes, spread = space.directions(cluster)
         stops = torch.tensor(_STOPS, dtype=torch.float64)[:, None]
         made = []
         for j, share in _shares(spread):
-            samples = space.samples(cluster, stops * spread[j] * axes[:, j])
+            samples = space.samples(cluster, stops * spread[j] * axes[:, j], members)
             change = samples[-1].astype(np.float64) - samples[0]
             made.append(self._direction(share, change, samples, _STOPS))
         return made

@@ -1,11 +1,8 @@
 """What a report says about a run, as plain values that the template lays out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +17,7 @@ from kscn.report.clusters import Cluster, Illustrator
 from kscn.report.map import flatten, packed
 from kscn.report.palette import colours
 from kscn.report.pictures import Painter, data_uri, is_image, sheet
-from kscn.report.spaces import Drawable, SampleSpace, SubspaceSpace, space_of
+from kscn.report.spaces import SubspaceSpace, space_of
 from kscn.report.survey import Survey, check_data, look
 from kscn.subspaces import principal_angles
 
@@ -53,18 +50,48 @@ class RunFacts:
     config: Mapping[str, Any]  # the tables of config.toml
     history: Sequence[Mapping[str, Any]]  # lines of history.jsonl; the last one is the result
     labels: NDArray  # (n,)
-    model: Any  # the fitted model, or None where the method leaves none
+    model: Any
     versions: Mapping[str, str] = field(default_factory=dict)  # packages that wrote the model
 
 
+@dataclass(frozen=True)
+class Report:
+    """What the page shows; None or empty where a run has no such thing."""
+
+    title: str
+    headline: str
+    caution: str
+    choice: dict[str, str]  # how the clustering was chosen
+    tried: list[tuple[str, str]]  # clusterings and their self-consistency
+    facts: list[tuple[str, str]]
+    clusters: list[Cluster]
+    curves: list[tuple[str, str]]  # titles and SVG
+    started: bool  # whether there are curves of the search for a start
+    pretrained: bool
+    numbers: tuple[list[str], list[list[str]]]  # header and rows
+    map: dict[str, Any]  # for the script
+    map_method: str
+    n_samples: int
+    space: SubspaceSpace
+    angles: Matrix | None
+    confusion: Matrix | None
+    scores: Mapping[str, float] | None
+    config: dict[str, list[tuple[str, str]]]
+
+
 def collect(
-    run: RunFacts, data: Dataset, true: NDArray | None = None, threads: int = 1
-) -> SimpleNamespace:
+    run: RunFacts,
+    data: Dataset,
+    true: NDArray | None = None,
+    *,
+    tsne: bool = True,
+    threads: int = 1,
+) -> Report:
     """Look at the samples of a run and work out everything that its report says.
 
-    What the template asks for is an attribute, None or empty where a run has no such thing. True
-    classes (n,), numbers or words, score the result and name the clusters; `threads` are for t-SNE.
-    Samples that are not those of the run raise `DataError`.
+    True classes (n,), numbers or words, score the result and name the clusters. The map is made by
+    `tsne` in so many `threads`, where that is installed. Samples that are not those of the run
+    raise `DataError`.
     """
     result = run.history[-1]
     tried = (result.get("chosen") or {}).get("tried", [])
@@ -81,8 +108,8 @@ def collect(
         confusion = _confusion(true, labels)
         for cluster in clusters:
             _name(cluster, true[labels == cluster.number])
-    places, map_method = flatten(survey.points, threads)
-    return SimpleNamespace(
+    places, map_method = flatten(survey.points, tsne=tsne, threads=threads)
+    return Report(
         title=f"{run.config['data']['name']}, {run.config['run'].get('method', '')}",
         headline=_headline(run, scores, survey, space),
         caution=chosen.caution(result),
@@ -90,22 +117,18 @@ def collect(
         tried=[(chosen.called(row), f"{row['consistency']:.3f}") for row in tried],
         facts=_facts(run, scores),
         clusters=clusters,
-        curves=[chart for draw in course.CHARTS for chart in draw(run.history)],
+        curves=course.curves(run.history),
         started={"start", "fit"} <= {record.get("stage") for record in run.history},
         pretrained=any(curve.break_at for curve in course.series(run.history)),
         numbers=course.table(run.history),
         map=_map(data, survey, places, labels, true, colour),
         map_method=map_method,
-        map_count=len(survey.chosen),
         n_samples=len(labels),
-        space=space.name,
-        pictures=is_image(data.samples.pictures.shape),
+        space=space,
         angles=_angles(space),
         confusion=confusion,
         scores=scores,
         config=_config(run),
-        has_subspaces=isinstance(space, SubspaceSpace),
-        decoded=isinstance(space, Drawable),
     )
 
 
@@ -118,7 +141,7 @@ def _name(cluster: Cluster, classes: NDArray) -> None:
 
 
 def _headline(
-    run: RunFacts, scores: Mapping[str, float] | None, survey: Survey, space: SampleSpace
+    run: RunFacts, scores: Mapping[str, float] | None, survey: Survey, space: SubspaceSpace
 ) -> str:
     data, result = run.config["data"], run.history[-1]
     shape, method = data["shape"], run.config["run"]["method"]
@@ -129,7 +152,7 @@ def _headline(
     )
     if scores is not None:
         return f"{text}; {scores['acc']:.1%} of them agree with the known classes."
-    if isinstance(space, SubspaceSpace) and space.subspaces.offsets is None:
+    if space.subspaces.offsets is None:
         sizes = np.asarray(result["sizes"], dtype=float)
         held = 1 - float(survey.outside @ sizes / max(1.0, sizes.sum()))
         return f"{text}; their subspaces hold {held:.1%} of the energy of the {space.name}."
@@ -209,8 +232,8 @@ def _map(
     return made
 
 
-def _angles(space: SampleSpace) -> Matrix | None:
-    if not isinstance(space, SubspaceSpace) or not 2 <= len(space.dims) <= _WIDEST:
+def _angles(space: SubspaceSpace) -> Matrix | None:
+    if not 2 <= len(space.dims) <= _WIDEST:
         return None
     k = len(space.dims)
     bases = [space.subspaces.bases[i][:, : int(dim)] for i, dim in enumerate(space.dims)]

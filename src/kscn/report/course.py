@@ -1,17 +1,11 @@
 """The course of a fit as series to draw, from the records of history.jsonl."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-from markupsafe import Markup
 
 from kscn.report.charts import Series, line, told
 
 Record = Mapping[str, Any]
-# From the history of a run to charts, each a title and SVG; nothing where it says nothing.
-Chart = Callable[[Sequence[Record]], Iterable[tuple[str, Markup]]]
 
 # What a record may measure, in the order of the page: field, title, unit.
 _MEASURES = (
@@ -33,13 +27,9 @@ _MOST = 300
 _LARGEST = 1e100
 
 
-def curves(history: Sequence[Record]) -> list[tuple[str, Markup]]:
-    """A line chart of every series."""
+def curves(history: Sequence[Record]) -> list[tuple[str, str]]:
+    """A line chart of every series, as its title and SVG."""
     return [(one.title, line(one)) for one in series(history)]
-
-
-# What the section on training shows, in this order; programs may add charts of their own.
-CHARTS: list[Chart] = [curves]
 
 
 def series(history: Sequence[Record]) -> list[Series]:

@@ -1,7 +1,5 @@
 """A flat map of points: t-SNE where openTSNE is installed, else the two main directions."""
 
-from __future__ import annotations
-
 import base64
 from importlib import import_module
 from typing import Any
@@ -17,15 +15,17 @@ _LEAST = 30
 _ROUNDS = {"early_exaggeration_iter": 125, "n_iter": 250}
 
 
-def flatten(points: NDArray, threads: int = 1, seed: int = 0) -> tuple[NDArray, str]:
+def flatten(
+    points: NDArray, *, tsne: bool = True, threads: int = 1, seed: int = 0
+) -> tuple[NDArray, str]:
     """Lay out points (n, d) in the plane: `framed` places (n, 2), and "t-SNE" or "PCA"."""
     points = _reduced(np.asarray(points, dtype=np.float64), seed)
-    tsne = _tsne()
-    if tsne is None or len(points) < _LEAST or not points.any():
+    module = _tsne() if tsne else None
+    if module is None or len(points) < _LEAST or not points.any():
         return framed(points[:, :2]), "PCA"
     # The first direction spread to 1e-4, as t-SNE wants its start.
     start = points[:, :2] / max(float(points[:, 0].std()), 1e-300) * 1e-4
-    made = tsne.TSNE(
+    made = module.TSNE(
         perplexity=min(30, (len(points) - 1) / 3),
         initialization=start,
         n_jobs=threads,

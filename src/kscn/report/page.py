@@ -4,15 +4,13 @@ The page forbids itself the network. Its own script is allowed by checksum, so t
 the data could not run even if it were not escaped, which all of it is.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from importlib.resources import files
-from types import SimpleNamespace
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+
+from kscn.report.contents import Report
 
 _POLICY = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
@@ -20,7 +18,7 @@ _POLICY = (
 )
 
 
-def render(contents: SimpleNamespace) -> str:
+def render(contents: Report) -> str:
     """The text of the page of what `kscn.report.contents.collect` found."""
     templates = files("kscn.report") / "templates"
     style, script = (
@@ -37,7 +35,7 @@ def render(contents: SimpleNamespace) -> str:
     environment.filters["percent"] = lambda share, digits=1: f"{100 * share:.{digits}f}%"
     return environment.get_template("report.html").render(
         report=contents,
-        style=Markup(style),
-        script=Markup(script),
+        style=style,
+        script=script,
         policy=_POLICY.format(script=checksum),
     )

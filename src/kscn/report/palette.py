@@ -1,7 +1,5 @@
 """Colours of clusters: ten that people with any colour vision tell apart, then generated ones."""
 
-from __future__ import annotations
-
 import colorsys
 
 # M. A. Petroff, "Accessible color sequences for data visualization" (2021): chosen by simulated

@@ -1,7 +1,5 @@
 """Samples as PNG pictures: what a value looks like, and the bytes of the file."""
 
-from __future__ import annotations
-
 import base64
 import io
 from dataclasses import dataclass

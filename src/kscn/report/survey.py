@@ -1,7 +1,5 @@
 """Passes over the samples of a run in constant memory: all that pages take from them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +10,10 @@ from numpy.typing import NDArray
 
 from kscn.data import Source
 from kscn.errors import DataError
-from kscn.report.spaces import SampleSpace, SubspaceSpace
+from kscn.report.spaces import SubspaceSpace
 
-# Samples that are in memory at once, and numbers in all of them together.
-_BLOCK_ROWS, _BLOCK_NUMBERS = 8192, 2**22
-# Samples on the map, and numbers in all of them together.
-MAP_POINTS, _MAP_NUMBERS = 10_000, 2**24
+# Numbers in the samples that are in memory at once, and in those on the map.
+_BLOCK_NUMBERS, _MAP_NUMBERS = 2**22, 2**24
 # Rounding can tip a sample that lies halfway; more than this share means other data.
 _TIPPED = 0.01
 
@@ -39,10 +35,15 @@ class Pass:
     """
 
     def __init__(
-        self, source: Source, labels: NDArray, space: SampleSpace, gather: bool = False
+        self,
+        source: Source,
+        labels: NDArray,
+        space: SubspaceSpace,
+        gather: bool = False,
+        block_rows: int = 8192,
     ) -> None:
         self._source, self._labels, self._space = source, labels, space
-        self._take = space.add if gather else lambda rows, _: space.points(rows)
+        self._gather, self._block_rows = gather, block_rows
         self._low, self._high = np.inf, -np.inf
 
     @property
@@ -59,16 +60,17 @@ class Pass:
     def __iter__(self) -> Iterator[tuple[slice, torch.Tensor, NDArray]]:
         """Places of a block, its points (n, d), and their distances to all subspaces (n, k)."""
         source, tipped = self._source, 0
-        block = max(1, min(_BLOCK_ROWS, _BLOCK_NUMBERS // int(np.prod(source.shape))))
+        block = max(1, min(self._block_rows, _BLOCK_NUMBERS // int(np.prod(source.shape))))
         for first, rows in source.batches(block):
             here = slice(first, first + len(rows))
             own = self._labels[here]
             self._low = min(self._low, float(rows.min()))
             self._high = max(self._high, float(rows.max()))
-            z = self._take(rows, torch.from_numpy(own))
+            z = self._space.points(rows)
+            if self._gather:
+                self._space.add(z, torch.from_numpy(own))
             distances = _distances(self._space, z)
-            if distances.size:
-                tipped += int((distances.argmin(axis=1) != own)[own >= 0].sum())
+            tipped += int((distances.argmin(axis=1) != own)[own >= 0].sum())
             yield here, z, distances
         if tipped > max(1, _TIPPED * len(source)):
             raise DataError(
@@ -78,14 +80,12 @@ class Pass:
             )
 
 
-def _distances(space: SampleSpace, z: torch.Tensor) -> NDArray:
-    """Distances of points (n, d) to all subspaces, (n, k); k is 0 where there are none.
+def _distances(space: SubspaceSpace, z: torch.Tensor) -> NDArray:
+    """Distances of points (n, d) to all subspaces, (n, k).
 
     A linear subspace holds a share of a sample's energy, and what it misses is told as a share
     too: otherwise faint samples would all be typical. Affine subspaces have no such origin.
     """
-    if not isinstance(space, SubspaceSpace):
-        return np.empty((len(z), 0))
     residual = space.subspaces.residuals(z)
     if space.subspaces.offsets is None:
         energy = z.square().sum(dim=1, keepdim=True)
@@ -121,7 +121,7 @@ class Extremes:
 
 @dataclass(frozen=True)
 class Survey:
-    """What was found; the extremes are empty without subspaces."""
+    """What was found."""
 
     typical: Extremes  # nearest to their subspace
     borderline: Extremes  # of the least gap to the second nearest, whose number is the note
@@ -134,23 +134,31 @@ class Survey:
 
 
 def look(
-    source: Source, labels: NDArray, n_clusters: int, space: SampleSpace, shown: int, seed: int = 0
+    source: Source,
+    labels: NDArray,
+    n_clusters: int,
+    space: SubspaceSpace,
+    shown: int,
+    *,
+    map_points: int = 10_000,
+    block_rows: int = 8192,
 ) -> Survey:
-    """Read all samples once, keep `shown` members of each kind, and let the space sum up."""
+    """Read all samples once, keep `shown` members of each kind, and let the space sum up.
+
+    At most `map_points` samples are on the map, and `block_rows` are in memory at once.
+    """
     chosen = np.arange(len(source))
-    most = max(2, min(MAP_POINTS, _MAP_NUMBERS // space.dim))
+    most = max(2, min(map_points, _MAP_NUMBERS // space.dim))
     if len(source) > most:
-        chosen = np.sort(np.random.default_rng(seed).choice(len(source), most, replace=False))
+        chosen = np.sort(np.random.default_rng(0).choice(len(source), most, replace=False))
     points = np.empty((len(chosen), space.dim), dtype=np.float32)
     typical, borderline, outliers = (Extremes(shown) for _ in range(3))
     total, sizes = np.zeros(n_clusters), np.bincount(labels[labels >= 0], minlength=n_clusters)
-    blocks = Pass(source, labels, space, gather=True)
+    blocks = Pass(source, labels, space, gather=True, block_rows=block_rows)
     for here, z, distances in blocks:
         first, mine = here.start, labels[here]
         begin, end = np.searchsorted(chosen, (first, here.stop))
         points[begin:end] = z[torch.from_numpy(chosen[begin:end] - first)].numpy()
-        if not distances.size:
-            continue
         rows, label = np.arange(len(mine)), np.maximum(mine, 0)
         own = distances[rows, label]
         others = distances.copy()

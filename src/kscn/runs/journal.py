@@ -2,7 +2,8 @@
 
 The first line says what the entries are about. Each entry is written with its newline in one call
 and flushed to disk before it counts; a last line without newline was never acknowledged and is cut
-off when the file is opened next. A lock keeps a second process away.
+off when the file is opened next. A lock keeps a second process away: of the file itself, which
+needs no other file beside it, and would be emptied by the one of `filelock`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from kscn.errors import ModelFileError, reason
 _FORMAT, _VERSION = "kscn-explore", 1
 # A file may come from elsewhere. It is read whole, and its entries are flat: what holds more
 # brackets than a list and a name can is not made into objects.
-_MOST_BYTES, _MOST_BRACKETS = 256 * 2**20, 256
+MOST_BYTES, _MOST_BRACKETS = 256 * 2**20, 256
 
 
 class Journal:
@@ -30,9 +32,10 @@ class Journal:
     were in it when it was opened.
     """
 
-    def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, about: Mapping[str, Any], most_bytes: int = MOST_BYTES) -> None:
         self.path = path
         self._head = {"format": _FORMAT, "version": _VERSION, **about}
+        self._most_bytes = most_bytes
         self._file: int | None = None
         self.entries: list[dict[str, Any]] = []
         if path.exists():
@@ -40,20 +43,20 @@ class Journal:
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Write one entry; it is on disk when this returns."""
+        if self._file is None:
+            self._file = self._open()
+            if self.entries:
+                self.close()
+                raise ModelFileError(
+                    f"another process has written {self.path} meanwhile; start again to see its "
+                    "edits."
+                )
         try:
-            if self._file is None:
-                self._file = self._open()
-                if self.entries:
-                    self.close()
-                    raise ModelFileError(
-                        f"another process has written {self.path} meanwhile; start again to see "
-                        "its edits."
-                    )
             self._write(self._file, entry)
         except OSError as error:
             raise ModelFileError(
-                f"cannot write {self.path}: {reason(error)}; make room or rights for it, "
-                "then repeat the edit."
+                f"cannot write {self.path}: {reason(error)}; make room for it, then repeat the "
+                "edit."
             ) from error
 
     def close(self) -> None:
@@ -63,38 +66,34 @@ class Journal:
             self._file = None
 
     def _open(self) -> int:
-        new = not self.path.exists()
-        file = None
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         try:
             self.path.parent.mkdir(exist_ok=True)
-            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.entries = list(self._read(file))
-            if os.fstat(file).st_size == 0:
-                self._write(file, self._head)
-            if new:
-                sync_directory(self.path.parent)
-                sync_directory(self.path.parent.parent)
-            return file
-        except (OSError, ModelFileError) as error:
-            if file is not None:
-                os.close(file)
-            if isinstance(error, ModelFileError):
-                raise
-            if isinstance(error, BlockingIOError):
-                raise ModelFileError(
-                    f"another process is editing {self.path}; use the page that it serves, or end "
-                    "it."
-                ) from None
+            with ExitStack() as opened:
+                file = os.open(self.path, flags, 0o666)
+                opened.callback(os.close, file)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.entries = list(self._read(file))
+                if os.fstat(file).st_size == 0:
+                    self._write(file, self._head)
+                    sync_directory(self.path.parent)
+                    sync_directory(self.path.parent.parent)
+                opened.pop_all()
+                return file
+        except BlockingIOError:
             raise ModelFileError(
-                f"cannot open {self.path}: {reason(error)}; make it readable and "
-                "writable, or explore a copy of the run."
+                f"another process is editing {self.path}; use the page that it serves, or end it."
+            ) from None
+        except OSError as error:
+            raise ModelFileError(
+                f"cannot open {self.path}: {reason(error)}; make it readable and writable, or "
+                "explore a copy of the run."
             ) from error
 
     def _write(self, file: int, entry: Mapping[str, Any]) -> None:
         line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
         end = os.fstat(file).st_size
-        if end + len(line) > _MOST_BYTES:
+        if end + len(line) > self._most_bytes:
             raise ModelFileError(
                 f"{self.path} is full; export the labels, and move it away to begin anew."
             )
@@ -108,10 +107,10 @@ class Journal:
 
     def _read(self, file: int) -> Iterator[dict[str, Any]]:
         size = os.fstat(file).st_size
-        if size > _MOST_BYTES:
+        if size > self._most_bytes:
             raise ModelFileError(
-                f"{self.path} is larger than the {_MOST_BYTES:,} bytes of a journal; move it away "
-                "to begin anew."
+                f"{self.path} is larger than the {self._most_bytes:,} bytes of a journal; move it "
+                "away to begin anew."
             )
         content = os.pread(file, size, 0)
         whole = content.rfind(b"\n") + 1
@@ -132,6 +131,5 @@ class Journal:
                 yield entry
             elif entry != self._head:
                 raise ModelFileError(
-                    f"{self.path} holds edits of another run or version; move it away to begin "
-                    "anew."
+                    f"{self.path} holds edits of another run; move it away to begin anew."
                 )

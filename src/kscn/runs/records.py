@@ -1,17 +1,18 @@
-"""The files of a run directory as they are read: checked here once, and by nobody after that.
+"""config.toml and history.jsonl of a run: written here, and checked here when they are read.
 
-A run directory may be damaged or come from a stranger. Every function takes a path and raises
-`ModelFileError` with one sentence that names it; what they return has the types and sizes that the
-commands count on.
+A run directory may be damaged or come from a stranger. Functions that read raise `ModelFileError`
+with one sentence that names the file; what they return has the types and sizes that the commands
+count on.
 """
 
 import json
 import math
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from kscn.atomicfile import atomic_file
 from kscn.checked import FLAG, NUMBER, TEXT, Test, check, integer, number, require
 from kscn.errors import ModelFileError, reason
 
@@ -21,6 +22,7 @@ _SAMPLE_NUMBERS = 2**26  # numbers in one sample
 _DOTS = 2000
 
 AGAIN = "run `kscn fit` again."
+DONE = "done"  # the stage of the last line of a history
 
 T = TypeVar("T")
 
@@ -40,7 +42,7 @@ def _is_range(value: Any) -> bool:
 
 
 _CONFIG = {
-    "run": {"method": TEXT, "kscn?": TEXT, "created?": TEXT, "preset?": TEXT, "model?": FLAG},
+    "run": {"method": TEXT, "kscn?": TEXT, "created?": TEXT, "preset?": TEXT},
     "data": {
         "source": TEXT,
         "name": TEXT,
@@ -79,39 +81,29 @@ _RESULT = {
 }
 
 
+# Config ------------------------------------------------------------------------------------------
+
+
+def write_config(path: Path, config: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write config.toml, one table per key."""
+    import tomli_w
+
+    with atomic_file(path) as file:
+        file.write(tomli_w.dumps(plain(config)).encode("utf-8", "replace"))
+
+
+def plain(value: Any) -> Any:
+    """What TOML can hold of a value: text for what it does not know, and nothing for None."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value if isinstance(value, bool | int | float) else str(value)
+
+
 def read_config(path: Path) -> dict[str, Any]:
-    """config.toml."""
+    """Read config.toml."""
     return _read(path, _CONFIG_BYTES, _config)
-
-
-def read_history(path: Path, n_samples: int) -> list[dict[str, Any]]:
-    """history.jsonl of a finished run on so many samples; its last line is the result."""
-    return _read(path, _HISTORY_BYTES, lambda text: _history(text, n_samples))
-
-
-def read_entries(path: Path, required: set[str], allowed: Sequence[str]) -> list[str]:
-    """The list of what a run consists of, which waits to be moved to its place."""
-
-    def entries(text: str) -> list[str]:
-        names = json.loads(text)
-        check(names, [Test("a part of a run", lambda name: name in allowed)], "an entry")
-        require(required <= set(names), "a file is missing in it")
-        return list(names)
-
-    return _read(path, _CONFIG_BYTES, entries, "delete it, and the run counts as unfinished.")
-
-
-def _read(path: Path, limit: int, parse: Callable[[str], T], advice: str = AGAIN) -> T:
-    try:
-        with path.open("rb") as file:
-            content = file.read(limit + 1)
-        require(len(content) <= limit, f"more than {limit:,} bytes")
-        return parse(content.decode("utf-8"))
-    except RecursionError:
-        fault = "too deeply nested"
-    except (OSError, ValueError) as error:
-        fault = reason(error)
-    raise ModelFileError(f"{path} is damaged ({fault}); {advice}")
 
 
 def _config(text: str) -> dict[str, Any]:
@@ -119,7 +111,6 @@ def _config(text: str) -> dict[str, Any]:
     require(text.count(".") <= _DOTS, "too many dots")
     config = tomllib.loads(text)
     check(config, _CONFIG, "")
-    config["run"].setdefault("model", True)
     data = config["data"]
     if "preparation" in data:
         prepared = {"values": None} | data["preparation"]
@@ -131,9 +122,36 @@ def _config(text: str) -> dict[str, Any]:
     return config
 
 
+# History -----------------------------------------------------------------------------------------
+
+
+def lines(records: Iterable[Mapping[str, Any]]) -> bytes:
+    """Lines of history.jsonl, one per record."""
+    return b"".join(json.dumps(dict(r), default=_jsonable).encode() + b"\n" for r in records)
+
+
+def _jsonable(value: Any) -> Any:
+    """What JSON takes in place of numpy's and torch's scalars and arrays."""
+    return value.tolist() if hasattr(value, "tolist") else float(value)
+
+
+def is_finished(path: Path) -> bool:
+    """Whether the last line of history.jsonl is the result of a fit, whatever else is in it."""
+    try:
+        with path.open("rb") as file:
+            *_, last, end = file.read(_HISTORY_BYTES + 1).split(b"\n")
+        return end == b"" and json.loads(last).get("stage") == DONE
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return False
+
+
+def read_history(path: Path, n_samples: int) -> list[dict[str, Any]]:
+    """Read history.jsonl of a finished run on so many samples; its last line is the result."""
+    return _read(path, _HISTORY_BYTES, lambda text: _history(text, n_samples))
+
+
 def _history(text: str, n_samples: int) -> list[dict[str, Any]]:
     records = [json.loads(line, parse_int=_parse_integer) for line in text.splitlines()]
-    require(bool(records), "it is empty")
     check(records, [{"stage?": TEXT}], "a line")
     result = records[-1]
     check(result, _RESULT, "")
@@ -151,3 +169,16 @@ def _history(text: str, n_samples: int) -> list[dict[str, Any]]:
 def _parse_integer(digits: str) -> int:
     require(len(digits) < 20, "an integer is too large")
     return int(digits)
+
+
+def _read(path: Path, limit: int, parse: Callable[[str], T]) -> T:
+    try:
+        with path.open("rb") as file:
+            content = file.read(limit + 1)
+        require(len(content) <= limit, f"more than {limit:,} bytes")
+        return parse(content.decode("utf-8"))
+    except RecursionError:
+        fault = "too deeply nested"
+    except (OSError, ValueError) as error:
+        fault = reason(error)
+    raise ModelFileError(f"{path} is damaged ({fault}); {AGAIN}")

@@ -13,8 +13,6 @@ from kscn.data import Source
 from kscn.data.source import OnDevice
 from kscn.errors import InputError
 
-# Blocks are read whole or not at all when only some samples are wanted.
-READ = 4096
 # Rows in a block: on other devices than the CPU every block costs a wait or two.
 ROWS, DEVICE_ROWS = 16384, 65536
 
@@ -56,39 +54,6 @@ class Blocks:
             return
         for start, rows in self.source.batches(self.batch_size):
             yield start, self._tensor(rows)
-
-    def where(self, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """The rows set in the mask `wanted` (n,) as (indices, tensor) pieces, both on the device.
-
-        Stretches without such a row are not read.
-        """
-        wanted = wanted.cpu()
-        if self._there is not None:
-            for rows in wanted.nonzero().flatten().split(self.batch_size):
-                if len(rows):
-                    yield rows.to(self.device), self._ready(self._there.tensor_of(rows.numpy()))
-            return
-        indices: list[Tensor] = []
-        pieces: list[Tensor] = []
-        for start, z in self._stretches_with(wanted):
-            rows = wanted[start : start + len(z)].nonzero().flatten()
-            indices.append(rows + start)
-            pieces.append(z if len(rows) == len(z) else z.index_select(0, rows.to(z.device)))
-            if sum(map(len, pieces)) >= self.batch_size // 4:
-                found = torch.cat(pieces) if len(pieces) > 1 else pieces[0]
-                yield torch.cat(indices).to(self.device), found
-                indices, pieces = [], []
-        if pieces:
-            yield torch.cat(indices).to(self.device), torch.cat(pieces)
-
-    def _stretches_with(self, wanted: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """Blocks of the stretches that hold a wanted row."""
-        pad, n = torch.nn.functional.pad, len(self)
-        busy = pad(wanted, (0, -n % READ)).view(-1, READ).any(dim=1)
-        edges = pad(busy.int(), (1, 1)).diff().nonzero().view(-1, 2) * READ
-        for begin, end in edges.tolist():
-            for start, rows in self.source.batches(READ, begin, min(end, n)):
-                yield start, self._tensor(rows)
 
     def take(self, indices: np.ndarray) -> Tensor:
         """The rows `indices` as one tensor."""

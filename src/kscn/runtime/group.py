@@ -6,27 +6,24 @@ back what it gave, so loops are written once. Of several processes each has a co
 samples, and every method is a collective of torch.distributed, which all must call in the same
 order. Networks are trained by torch's DistributedDataParallel.
 
-torchrun starts the processes, and ends those that are left when one has died. A process that hangs,
-or whose machine is gone, is noticed when a collective has waited for it too long.
+torchrun starts the processes, ends those that are left when one has died, and says which it was. A
+process that hangs, or whose machine is gone, is noticed when a collective has waited too long.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
-import threading
-import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from kscn.data import Source
@@ -34,12 +31,8 @@ from kscn.errors import InputError, KscnError
 from kscn.nn import InputScaling
 from kscn.subspaces import ScatterSums, Subspaces, keep_nearest
 
-# Digits of a distance that one round of the search for a cut settles.
-DIGIT_BITS = 8
 # A slow process is not a dead one: it may have a slower disk, or data to fetch first.
 PATIENCE = timedelta(minutes=30)
-# Seconds that processes which are left wait for each other, to see who is missing.
-ANSWER = 3.0
 
 
 class Group:
@@ -187,38 +180,11 @@ class Group:
     ) -> Tensor:
         """Mask of the members that stay when each cluster drops its farthest share `trim`.
 
-        As in one process, to the sample. Distances are not negative, so their bit patterns sort as
-        they do: counts of the leading digits, added up over processes, settle the cut digit by
-        digit. Samples at the very cut stay in the order of their indices.
+        As in one process, to the sample: every process looks at the distances of all.
         """
-        if self.size == 1:
-            return keep_nearest(distance, labels, trim, n_clusters)
-        labels = labels.long()
-        bits = 32 if distance.dtype == torch.float32 else 64
-        # Adding zero turns -0.0, whose pattern is not that of 0.0.
-        keys = (distance + 0.0).view(torch.int32 if bits == 32 else torch.int64).long()
-        members = self.sum(torch.bincount(labels, minlength=n_clusters))
-        left = members - (trim * members.double()).long()  # how many stay
-        cut = torch.zeros_like(members)
-        for shift in range(bits - DIGIT_BITS, -1, -DIGIT_BITS):
-            leading = (keys >> shift) >> DIGIT_BITS  # in two steps: 64 is no shift
-            rows = (leading == cut[labels]).nonzero().flatten()
-            digits = (keys[rows] >> shift) & (2**DIGIT_BITS - 1)
-            counts = torch.bincount(
-                (labels[rows] << DIGIT_BITS) + digits, minlength=n_clusters << DIGIT_BITS
-            )
-            below = self.sum(counts).view(n_clusters, -1).cumsum(dim=1)
-            digit = (below < left[:, None]).sum(dim=1).clamp(max=2**DIGIT_BITS - 1)
-            under = torch.nn.functional.pad(below, (1, 0)).gather(1, digit[:, None])[:, 0]
-            left, cut = left - under, (cut << DIGIT_BITS) + digit
-        keep = keys <= cut[labels]
-        tied = (keys == cut[labels]).nonzero().flatten()
-        counts = torch.bincount(labels[tied], minlength=n_clusters)
-        earlier = self.gather(counts[None])[: self.rank].sum(dim=0)
-        for i in (counts > left - earlier).nonzero().flatten().tolist():
-            rows = tied[labels[tied] == i]
-            keep[rows[max(0, int(left[i] - earlier[i])) :]] = False
-        return keep
+        first = sum(self._lengths(len(labels))[: self.rank]) if self.size > 1 else 0
+        stay = keep_nearest(self.gather(distance), self.gather(labels), trim, n_clusters)
+        return stay[first : first + len(labels)]
 
     # Networks -----------------------------------------------------------------------------------
 
@@ -312,74 +278,35 @@ def send_module(group: Group, modules: Iterable[nn.Module]) -> None:
                 tensor.copy_(group.agree(tensor))
 
 
-class LostProcessError(KscnError):
-    """Another process of the run has died or does not answer."""
-
-
 @contextmanager
-def joined(advice: str) -> Iterator[Group]:
-    """All processes of the run while the context is open; this one alone if there are no others.
+def joined(advice: str, patience: timedelta = PATIENCE) -> Iterator[Group]:
+    """All processes that torchrun started while the context is open; without it this one alone.
 
-    An error ends all processes, and the first one to fail says why. `advice` ends the sentence
-    that says which other process has died.
+    The first process to fail says why. `advice` ends the sentence that says that another is lost;
+    `patience` is how long a collective waits for the others.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         yield ALONE
         return
-    store = _join()
-    try:
-        yield current_group()
-        dist.barrier()
-    except Exception as error:
-        if threading.current_thread() is threading.main_thread():
-            # torchrun ends the processes that are left; first they say which one is not.
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        others = isinstance(error, RuntimeError) and not isinstance(error, KscnError)
-        if lost := _lost(store, others):
-            raise LostProcessError(f"lost {lost}; {advice}") from error
-        raise
-    finally:
-        dist.destroy_process_group()
-
-
-def _join() -> Any:
-    """Initialise torch.distributed; its store of keys and values."""
-    from torch.distributed.rendezvous import rendezvous
-
-    try:
-        store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
-    except (RuntimeError, ValueError, OSError) as error:
-        where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-        raise LostProcessError(
-            f"cannot reach the first process at {where}; start this with torchrun, and check "
-            "that the address can be reached from here."
-        ) from error
-    store.set(f"kscn/name/{rank}", f"{socket.gethostname()}, pid {os.getpid()}")
     backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         backend = "cpu:gloo,cuda:nccl"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
-    return store
-
-
-def _lost(store: Any, others: bool) -> str:
-    """Who is missing, where an error may come from `others`; ends a process that need not say.
-
-    monitored_barrier cannot tell: it fails at the first connection that is closed.
-    """
-    size = dist.get_world_size()
     try:
-        store.set(f"kscn/answer/{dist.get_rank()}", "")
-        before = store.add("kscn/failed", 1) - 1
-        # All that are left wait: when the first of them ends, torchrun ends those that hang.
-        time.sleep(ANSWER if others else 0)
-        if before:  # another process says why
-            raise SystemExit(2)
-        names = [store.get(f"kscn/name/{rank}").decode() for rank in range(size)]
-        answers = [store.check([f"kscn/answer/{rank}"]) for rank in range(size)]
-    except RuntimeError:  # the store went with the machine of the first process
-        return f"process 0 of {size}" if others else ""
-    missing = [f"{rank} ({names[rank]})" for rank in range(size) if others and not answers[rank]]
-    what = "process" if len(missing) == 1 else "processes"
-    return f"{what} {', '.join(missing)} of {size}" if missing else ""
+        store, rank, size = next(rendezvous("env://", timeout=patience))
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
+    except (RuntimeError, ValueError, OSError) as error:
+        raise KscnError(f"cannot reach the other processes ({error}); use torchrun.") from error
+    try:
+        yield current_group()
+        dist.barrier()
+    except Exception as error:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's: the reason is said first
+        with suppress(RuntimeError):  # the store is gone if the first process is
+            if store.add("kscn/failed", 1) > 1:
+                raise SystemExit(2) from error
+        if isinstance(error, dist.DistError) or "gloo" in str(error):  # which has no type for it
+            raise KscnError(f"lost another process, torchrun says which; {advice}") from error
+        raise
+    finally:
+        dist.destroy_process_group()

@@ -56,14 +56,16 @@ def assign(blocks: Blocks, subspaces: Subspaces, group: Group = ALONE) -> Assign
     return Assignment(labels, distance, objective, relative, zeros, counts)
 
 
-def canonical_order(labels: NDArray, n_clusters: int, weights: Tensor | None = None) -> NDArray:
+def canonical_order(
+    labels: NDArray, n_clusters: int, weights: Tensor | None = None, piece: int = PIECE
+) -> NDArray:
     """Clusters by falling size (or weight), ties by their first sample, empty ones last."""
     counted = None if weights is None else weights.numpy()
     sizes = np.bincount(labels, weights=counted, minlength=n_clusters)
     first = np.full(n_clusters, len(labels))
-    for begin in range((len(labels) - 1) // PIECE * PIECE, -1, -PIECE):  # the last written is first
-        piece = labels[begin : begin + PIECE][::-1]
-        first[piece] = np.arange(begin + len(piece) - 1, begin - 1, -1)
+    for begin in range((len(labels) - 1) // piece * piece, -1, -piece):  # the last written is first
+        some = labels[begin : begin + piece][::-1]
+        first[some] = np.arange(begin + len(some) - 1, begin - 1, -1)
     return np.lexsort((first, -sizes))
 
 

@@ -115,10 +115,10 @@ class LatentSource(OnDevice):
         return out
 
 
-def encode(batches: Minibatches, network: DeepNetwork) -> Source:
+def encode(batches: Minibatches, network: DeepNetwork, keep_bytes: int = KEEP_BYTES) -> Source:
     """The latents of all samples: where that is small a tensor, else encoded whenever read."""
     lazy = LatentSource(batches, network)
-    if len(lazy) * lazy.row_bytes > KEEP_BYTES:
+    if len(lazy) * lazy.row_bytes > keep_bytes:
         return lazy
     return as_source(lazy.tensor(0, len(lazy)), name=lazy.name)
 

@@ -95,15 +95,9 @@ class Minibatches:
             for begin in range(0, len(block), rows):
                 yield first + begin, block[begin : begin + rows]
 
-    def read(self, start: int, stop: int) -> Tensor:
-        """Samples `start` to `stop`, in order."""
-        return self._checked(self.source[start:stop])
-
     def take(self, indices: np.ndarray) -> Tensor:
         """The samples `indices`."""
-        return self._checked(self.source.take(indices))
-
-    def _checked(self, rows: np.ndarray) -> Tensor:
+        rows = self.source.take(indices)
         batch = self._tensor(rows)
         if rows.dtype.kind == "f":
             check_finite(batch, batch, self.source.name)

@@ -75,9 +75,9 @@ class Trainer:
     epochs: int  # that the schedule of the learning rate spans
     learning_rate: float  # constant, or the peak of the cycle
     schedule: str  # "constant", or "one-cycle": it warms up and comes down to zero over `epochs`
-    augment: Callable[[Tensor, torch.Generator], Tensor]  # random changes of the input
     generator: torch.Generator  # draws the order of the samples and the augmentation
     stage: str  # what this training is called in errors
+    augment: Callable[[Tensor, torch.Generator], Tensor] | None = None  # changes of the input
     reconstruct: bool = True  # without it, `autoencoder` needs no decode
     average: float | None = None  # weights are averaged over steps: how much those before count
     group: Group = ALONE  # the processes that take each step together
@@ -144,7 +144,8 @@ class Trainer:
     ) -> EpochLosses:
         wrapped = self.group.wrap(self.network.train())
         for indices, clean in self._rest_of_epoch():
-            restored, z = wrapped(self.augment(clean, self.generator), loss is not None)
+            seen = clean if self.augment is None else self.augment(clean, self.generator)
+            restored, z = wrapped(seen, loss is not None)
             samples = self._samples(len(clean))
             reconstruction = subspace = clean.new_zeros(())
             if restored is not None:

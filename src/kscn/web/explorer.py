@@ -19,9 +19,9 @@ from kscn.report.palette import colours
 from kscn.report.pictures import Painter, data_uri, is_image
 from kscn.report.spaces import space_of
 from kscn.report.survey import Pass, check_data
-from kscn.runs.editor import NONE, open_editor, packed
+from kscn.runs.edits import NONE, letters, open_editor
 
-# What the members of a cluster can be sorted by; the first three need subspaces.
+# What the members of a cluster can be sorted by.
 SORTS = {
     "typical": "most typical first",
     "borderline": "nearest to another cluster first",
@@ -42,8 +42,8 @@ class Explorer:
     """Everything that the page of `kscn explore` asks for; safe to call from several threads.
 
     `path` is the run directory, with its config.toml, labels (-1 for none), number of clusters,
-    model (None where the method leaves none), samples, and what it says about its clusters. The
-    run is never written to: edits are in `explore/edits.jsonl` beside it.
+    model, samples, and what it says about its clusters. The run is never written to: edits are in
+    `explore/edits.jsonl` beside it.
     """
 
     def __init__(
@@ -61,7 +61,6 @@ class Explorer:
         self._labels = labels.astype(np.int32)
         self._model = model
         self._nearest, self._distances, (low, high) = _nearest(self._source, self._labels, model)
-        self._sorts = list(SORTS) if self._nearest.shape[1] else ["index"]
         self._pictures = is_image(self._drawn.shape)
         self._range = (min(0.0, low), high) if self._pictures else (low, high)
         self._editor = open_editor(path, self._labels, n_clusters)
@@ -97,7 +96,7 @@ class Explorer:
                 "samples": len(self._labels),
                 "pictures": self._pictures,
                 "clusters": clusters,
-                "sorts": {name: SORTS[name] for name in self._sorts},
+                "sorts": SORTS,
                 "undo": self._editor.can_undo,
                 "redo": self._editor.can_redo,
                 "revision": self._editor.revision,
@@ -144,13 +143,11 @@ class Explorer:
 
     def _order(self, cluster: int, sort: str) -> NDArray:
         """Members of a cluster as they are sorted."""
-        if sort not in self._sorts:
-            raise InputError(f"members cannot be sorted by {sort!r}; use {self._sorts}.")
+        if sort not in SORTS:
+            raise InputError(f"members cannot be sorted by {sort!r}; use {', '.join(SORTS)}.")
         members = self._editor.grouping.members(cluster)
-        if sort == "index":
-            return members
-        own = self._distances[members, 0]
-        scores = {"typical": own, "odd": -own, "borderline": self._gaps(members)[0]}
+        own, (gaps, _) = self._distances[members, 0], self._gaps(members)
+        scores = {"typical": own, "borderline": gaps, "odd": -own, "index": members}
         return members[np.argsort(scores[sort], kind="stable")]
 
     def _gaps(self, samples: NDArray) -> tuple[NDArray, NDArray]:
@@ -183,11 +180,10 @@ class Explorer:
         if self._source.names is not None:
             for fact in facts:
                 fact["file"] = self._source.called(fact["index"])
-        if self._nearest.shape[1]:
-            for fact, gap, other in zip(facts, *self._gaps(samples), strict=True):
-                fact["outside"] = round(float(self._distances[fact["index"], 0]), 6)
-                if other >= 0:
-                    fact |= {"next": int(other), "gap": round(float(gap), 6)}
+        for fact, gap, other in zip(facts, *self._gaps(samples), strict=True):
+            fact["outside"] = round(float(self._distances[fact["index"], 0]), 6)
+            if other >= 0:
+                fact |= {"next": int(other), "gap": round(float(gap), 6)}
         return facts
 
     def _painted(self, rows: NDArray, **options: int) -> list[str]:
@@ -225,21 +221,18 @@ class Explorer:
         with self._lock:
             if self._editor.revision != revision:
                 raise InputError("the clusters were edited meanwhile; split again.")
-            entry = {"edit": "split", "cluster": cluster, "parts": packed(part), "count": parts}
+            entry = {"edit": "split", "cluster": cluster, "parts": letters(part), "count": parts}
             return self.edit(entry)
 
     def _parts(self, members: NDArray, parts: int) -> NDArray:
         """The part of every member, the largest part first."""
         points: Any = _Chosen(self._source, members)
-        dim: int | str = "auto"
+        if not isinstance(self._model, KSubspaces):  # in the latents, where subspaces are
+            points = self._model.transform(points)
         affine = bool(getattr(self._model, "affine", False))
-        if hasattr(self._model, "subspaces_"):
-            run_clusters = self._labels[members]
-            run_clusters = run_clusters[run_clusters >= 0]
-            if len(run_clusters):  # subspaces as large as the one that most members come from
-                dim = int(self._model.subspace_dims_[np.bincount(run_clusters).argmax()])
-            if not isinstance(self._model, KSubspaces):  # in the latents, where subspaces are
-                points = self._model.transform(points)
+        # Subspaces as large as the one that most members come from.
+        counts = np.bincount(self._labels[members] + 1)[1:]
+        dim = int(self._model.subspace_dims_[counts.argmax()]) if counts.any() else "auto"
         model = KSubspaces(parts, subspace_dim=dim, affine=affine, n_init=4, random_state=0)
         found = model.fit(points).labels_
         if len(np.unique(found)) < parts:
@@ -283,24 +276,20 @@ def _nearest(
 ) -> tuple[NDArray, NDArray, tuple[float, float]]:
     """In one pass: the nearest subspaces of every sample, their distances, the range of values.
 
-    The clusters of the run by distance, each sample's own first (n, m), with m = 0 without
-    subspaces; the distances are shares of the sample's energy where subspaces are linear.
+    The clusters of the run by distance, each sample's own first (n, m), and the distances, which
+    are shares of the sample's energy where subspaces are linear.
     """
-    space = space_of(model, source.shape)
-    kept = min(_KEPT, len(space.dims))
-    clusters = np.empty((len(source), kept), dtype=np.int32)
-    distances = np.empty((len(source), kept), dtype=np.float32)
-    blocks = Pass(source, labels, space)
+    blocks = Pass(source, labels, space_of(model, source.shape))
+    clusters, distances = [], []
     for here, _, found in blocks:
-        if not kept:
-            continue
         own = np.where(labels[here] >= 0, labels[here], found.argmin(axis=1))
         # A sample's own cluster first, whatever rounding did to its distance.
         order = found.copy()
         order[np.arange(len(order)), own] = -1
-        clusters[here] = np.argsort(order, axis=1, kind="stable")[:, :kept]
-        distances[here] = np.take_along_axis(found, clusters[here].astype(np.intp), axis=1)
-    return clusters, distances, blocks.range
+        nearest = np.argsort(order, axis=1, kind="stable")[:, :_KEPT]
+        clusters.append(nearest.astype(np.int32))
+        distances.append(np.take_along_axis(found, nearest, axis=1).astype(np.float32))
+    return np.concatenate(clusters), np.concatenate(distances), blocks.range
 
 
 class _Chosen(Source):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -123,7 +124,7 @@ class DSCNet(NetworkBaseline, AffinityBaseline):
             generator=torch.Generator().manual_seed(self.random_state_),
             on_record=self._record,
         )
-        codes = self._train_codes(self.autoencoder_, batches.read(0, len(source)))
+        codes = self._train_codes(self.autoencoder_, batches.take(np.arange(len(source))))
         rank = self.n_clusters * self.subspace_dim + 1
         return code_affinity(codes, rank, self.keep, self.power, self.random_state_)
 

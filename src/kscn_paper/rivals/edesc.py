@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from kscn.constraints import POSITIVE, Integer, Number, check_value, parameter
 from kscn.data import Source
 from kscn.errors import InputError, TrainingError
-from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling, NoAugmentation
+from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.device import seeded
 from kscn.stages import validation as check
@@ -241,7 +241,6 @@ class EDESC(NetworkBaseline):
             epochs=self.epochs,
             learning_rate=self.joint_learning_rate,
             schedule="constant",
-            augment=NoAugmentation(),
             generator=generator,
             stage="training",
         )

@@ -30,7 +30,7 @@ from kscn.data import Source
 from kscn.data.catalog import cache_dir
 from kscn.errors import ModelFileError
 from kscn.modelfile import read_model, write_model
-from kscn.nn import DenseAutoencoder, IdentityLatent, NoAugmentation
+from kscn.nn import DenseAutoencoder, IdentityLatent
 from kscn.nn import network as networks
 from kscn.runtime.minibatches import Minibatches
 from kscn.stages.pretrain import EpochLosses, Trainer, pretrain
@@ -197,7 +197,6 @@ def train_alone(
         epochs=epochs,
         learning_rate=learning_rate,
         schedule=schedule,
-        augment=NoAugmentation(),
         generator=generator,
         stage=f"pretraining{part}",
     )
@@ -213,10 +212,19 @@ def train_layers(
     network: DenseAutoencoder, batches: Minibatches, dropout: float, epochs: int, **settings: Any
 ) -> None:
     """Train the layers of a network one after the other; settings as for `train_alone`."""
-    for layer in range(len(network.layer_pairs())):
+    for layer in range(len(layer_pairs(network))):
         pair = LayerPair(network, layer, dropout)
         inputs = LayerInputs(batches, network.encoder[: 2 * layer])
         train_alone(pair, inputs, epochs, part=f" layer {layer + 1}", **settings)
+
+
+def layer_pairs(network: DenseAutoencoder) -> list[tuple[nn.Module, nn.Module]]:
+    """Each layer of the encoder with its mirror image in the decoder, outermost first."""
+    down, up = (
+        [layer for layer in half if isinstance(layer, nn.Linear)]
+        for half in (network.encoder, network.decoder)
+    )
+    return list(zip(down, reversed(up), strict=True))
 
 
 class LayerPair(nn.Module):
@@ -229,7 +237,7 @@ class LayerPair(nn.Module):
 
     def __init__(self, network: DenseAutoencoder, layer: int, dropout: float) -> None:
         super().__init__()
-        pairs = network.layer_pairs()
+        pairs = layer_pairs(network)
         self.down, self.up = pairs[layer]
         innermost, outermost = layer == len(pairs) - 1, layer == 0
         self.corrupt = nn.Dropout(dropout)

@@ -80,7 +80,7 @@ def test_an_epoch_of_one_batch_equals_a_step_written_by_hand():
     start = quick(epochs=0, batch_size=200).fit(X)
     moved = quick(epochs=1, batch_size=200, weight=0.5, learning_rate=1e-3).fit(X)
     network = start.autoencoder_
-    x = start._batches(as_source(X)).read(0, 200)
+    x = start._batches(as_source(X)).take(np.arange(200))
     z = network.encode(x)
     centres = torch.from_numpy(start.cluster_centers_)
     own = centres[torch.from_numpy(start.labels_).long()]

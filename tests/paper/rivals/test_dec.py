@@ -110,7 +110,7 @@ def test_a_refresh_of_one_step_equals_a_step_written_by_hand(method):
     moved = quick(method, max_iter=1, update_every=1, batch_size=200).fit(X)
     network = start.autoencoder_
     batches = start._batches(as_source(X))
-    x = batches.read(0, 200)
+    x = batches.take(np.arange(200))
     centres = torch.tensor(start.cluster_centers_, requires_grad=True)
     z = network.encode(x)
     q = 1 / (1 + torch.cdist(z, centres) ** 2)

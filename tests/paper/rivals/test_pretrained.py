@@ -178,14 +178,14 @@ def test_pixels_go_to_5_2_for_the_dense_network_and_to_1_for_the_convolutional()
     for X in (bright, bright / 255.0, bright[:, None]):
         for kind, brightest in {"sae": 5.2, "cae": 1.0}.items():
             found = made(X, kind, pretrain_epochs=0, layer_epochs=0)
-            batch = found._batches(as_source(X)).read(0, 60)
+            batch = found._batches(as_source(X)).take(np.arange(60))
             assert batch.max().item() == pytest.approx(brightest)
             assert batch.min().item() == pytest.approx(X.min() / X.max() * brightest)
 
 
 def test_vectors_are_centred_with_a_mean_square_of_one():
     found = made(VECTORS, pretrain_epochs=0, layer_epochs=0)
-    batch = found._batches(as_source(VECTORS)).read(0, 60)
+    batch = found._batches(as_source(VECTORS)).take(np.arange(60))
     assert batch.square().mean().item() == pytest.approx(1)
     assert batch.mean(dim=0).abs().max().item() < 1e-5
 

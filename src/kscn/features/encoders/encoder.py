@@ -177,10 +177,7 @@ class Encoder:
                 known |= made
                 if progress is not None:
                     progress(len(known), len(row_of))
-        found = np.empty((len(digests), self.dim), dtype=np.float16)
-        for place, digest in enumerate(digests):
-            found[place] = known[digest]
-        return found
+        return np.array([known[digest] for digest in digests], np.float16).reshape(-1, self.dim)
 
     def run(self, prepared: NDArray[np.float32]) -> NDArray[np.float16]:
         """Embeddings (n, dim) of prepared images, in float16.
@@ -192,14 +189,11 @@ class Encoder:
             return self._made(prepared, apply)
 
     def _made(self, prepared: NDArray[np.float32], apply: Apply) -> NDArray[np.float16]:
-        if self._device.type != "cpu":
-            made = pooled(self.network(prepared), self.preprocessing)
-        else:
-            alone = [image[None] for image in prepared]
-            each = apply(lambda image: pooled(self.network(image), self.preprocessing), alone)
-            made = np.concatenate([np.empty((0, self.dim), np.float32), *each])
+        alone = self._device.type == "cpu"
+        pieces = [image[None] for image in prepared] if alone else [prepared]
+        each = apply(lambda piece: pooled(self.network(piece), self.preprocessing), pieces)
         with np.errstate(over="ignore"):
-            halves = made.astype(np.float16)
+            halves = np.concatenate([np.empty((0, self.dim), np.float32), *each]).astype(np.float16)
         if not np.isfinite(halves).all():
             raise InputError(
                 f"encoder={self.name} gives values that are not finite or beyond 65,504, the range "
@@ -212,9 +206,7 @@ def pooled(raw: Any, preprocessing: Preprocessing) -> Any:
     """Features (n, d) from vectors, maps or sequences, an array or a tensor."""
     if raw.ndim == 3:
         return raw.mean(1) if preprocessing.pool == "mean" else raw[:, 0]
-    if raw.ndim == 4:
-        return raw.mean((2, 3)) if preprocessing.layout == "NCHW" else raw.mean((1, 2))
-    return raw
+    return raw.mean((2, 3)) if raw.ndim == 4 else raw
 
 
 def load_encoder(encoder: Any, **settings: Any) -> Encoder:

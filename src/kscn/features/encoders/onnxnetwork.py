@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from kscn.data.limits import check_bytes, check_regular, max_bytes
 from kscn.errors import InputError, reason
 from kscn.extras import require
-from kscn.features.encoders.preprocessing import CHANNELS, Preprocessing
+from kscn.features.encoders.preprocessing import Preprocessing
 from kscn.modelfile import sha256_of
 
+_WHAT = "an encoder in an .onnx file"
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
 
 
@@ -56,17 +57,13 @@ class OnnxNetwork:
             told = reason(", ".join(f"{one.name}: {one.type} {one.shape}" for one in inputs))
             raise InputError(
                 f"{path} takes {told}; an encoder takes one input, images (n, channels, height, "
-                "width) or (n, height, width, channels) of float32 with n = 1 or any."
+                "width) of float32 with n = 1 or any."
             )
 
     def preprocessing(self, settings: dict[str, Any], where: str) -> Preprocessing:
         """The settings, which stand in the file `where`; the graph says what they leave open."""
-        shape, usual = self._shape, dict[str, Any]()
-        for layout, axis in (("NHWC", 3), ("NCHW", 1)):
-            if shape[axis] in CHANNELS.values():
-                usual = {"layout": layout, "channels": "RGB" if shape[axis] == 3 else "L"}
-        last = settings.get("layout", usual.get("layout")) == "NHWC"
-        sides = shape[1:3] if last else shape[2:]
+        _, channels, *sides = self._shape
+        usual: dict[str, Any] = {"channels": "L" if channels == 1 else "RGB"}
         if None not in sides:
             usual["size"] = sides
         elif "size" not in settings:
@@ -75,11 +72,12 @@ class OnnxNetwork:
                 f"it was trained with, into {self.path.with_suffix('.toml')}."
             )
         found = Preprocessing.of_table(usual | settings, where)
-        if any(own not in (None, side) for side, own in zip(found.shape, shape[1:], strict=True)):
-            taken = ", ".join("any" if side is None else str(side) for side in shape[1:])
+        taken = (channels, *sides)
+        if any(own not in (None, side) for side, own in zip(found.shape, taken, strict=True)):
+            told = ", ".join("any" if side is None else str(side) for side in taken)
             raise InputError(
-                f"{where} describes images of {found.shape} in the layout {found.layout}, but "
-                f"{self.path} takes ({taken}); correct its size, layout or channels."
+                f"{where} describes images of {found.shape}, but {self.path} takes ({told}); "
+                "correct its size or channels, or export it with channels first."
             )
         names = [one.name for one in self._session.get_outputs()]
         if found.output not in (None, *names):
@@ -108,13 +106,9 @@ class OnnxNetwork:
         return np.asarray(made, dtype=np.float32)
 
 
-def _require(module: str) -> Any:
-    return require(module, "onnx", "an encoder in an .onnx file")
-
-
 def _session(path: Path, model: str | bytes) -> Any:
-    runtime = _require("onnxruntime")
-    _limit_memory()
+    runtime = require("onnxruntime", "onnx", _WHAT)
+    _limit_memory(runtime)
     options = runtime.SessionOptions()
     # Images go through it side by side: each by one thread is the fastest way, and what an image
     # becomes depends neither on those beside it nor on the number of threads.
@@ -131,9 +125,8 @@ def _session(path: Path, model: str | bytes) -> Any:
 
 
 @cache
-def _limit_memory() -> None:
+def _limit_memory(runtime: Any) -> None:
     """Let all sessions of this process allocate from one place that has an end."""
-    runtime = _require("onnxruntime")
     kinds = runtime.OrtAllocatorType, runtime.OrtMemType
     place = runtime.OrtMemoryInfo("Cpu", kinds[0].ORT_ARENA_ALLOCATOR, 0, kinds[1].DEFAULT)
     limits = runtime.OrtArenaCfg({"max_mem": max_bytes(), "arena_extend_strategy": 1})
@@ -143,7 +136,7 @@ def _limit_memory() -> None:
 
 def _weight_files(path: Path, content: bytes) -> list[Path]:
     """The files beside the graph that hold weights too large for it."""
-    onnx = _require("onnx")
+    onnx = require("onnx", "onnx", _WHAT)
     try:
         graph = onnx.load_from_string(content).graph
     except Exception as error:  # protobuf's own, which differ by version

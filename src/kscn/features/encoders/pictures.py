@@ -1,4 +1,4 @@
-"""Samples as pictures of Pillow: files, or arrays of pixels; and what each of them contains."""
+"""Samples as pictures of Pillow: files, or arrays of pixels; and embeddings that stand for them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscn.data import Source, as_source, load
+from kscn.data.arrays import ArraySource
 from kscn.data.images import ImageSource
 from kscn.errors import InputError
 from kscn.extras import require
@@ -58,6 +59,20 @@ class Pictures:
         if prepared is not None and prepared.values is not None:  # what 16 bits are read as
             made.update(repr(tuple(map(float, prepared.values))).encode())
         return made.digest()
+
+
+class EmbeddedSource(ArraySource):
+    """Embeddings (n, d) of images, which people look at in their place."""
+
+    def __init__(self, embeddings: NDArray[np.float16], pictures: Source) -> None:
+        super().__init__(embeddings.astype(np.float32), f"the embeddings of {pictures.name}")
+        self._pictures = pictures
+        self.names = pictures.names
+
+    @property
+    def pictures(self) -> Source:
+        """The images that the embeddings stand for."""
+        return self._pictures
 
 
 def _bytes(pixels: NDArray, name: str) -> NDArray[np.uint8]:

@@ -47,8 +47,6 @@ class Preprocessing:
         ImageNet. A network that takes values up to 255 has mean 0 and std 1/255.
     channels : {"RGB", "L"}
         "L" is grey.
-    layout : {"NCHW", "NHWC"}
-        Whether channels come before or after height and width.
     pool : {"first", "mean"}
         Of an output that is a sequence (n, t, d), the first token or the mean. Maps (n, d, h, w)
         are averaged over their positions, vectors (n, d) stay as they are.
@@ -63,7 +61,6 @@ class Preprocessing:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     channels: str = parameter("RGB", "L")
-    layout: str = parameter("NCHW", "NHWC")
     pool: str = parameter("first", "mean")
     output: str | None = parameter(None, str)
 
@@ -109,8 +106,7 @@ class Preprocessing:
     @property
     def shape(self) -> tuple[int, int, int]:
         """Of one image as the network takes it."""
-        channels = CHANNELS[self.channels]
-        return (channels, *self.size) if self.layout == "NCHW" else (*self.size, channels)
+        return (CHANNELS[self.channels], *self.size)
 
     @property
     def least(self) -> int:
@@ -120,12 +116,12 @@ class Preprocessing:
     def __call__(self, image: Any) -> NDArray[np.float32]:
         """An RGB image of Pillow as the network takes it, of the shape `shape`."""
         pixels = np.asarray(self._sized(image).convert(self.channels)).reshape(*self.size, -1)
-        first = np.empty((CHANNELS[self.channels], *self.size), dtype=np.float32)
+        made = np.empty((CHANNELS[self.channels], *self.size), dtype=np.float32)
         for channel, (mean, std) in enumerate(zip(self.mean or (), self.std or (), strict=True)):
             # Channel by channel and in place, which takes a third of the time.
-            np.multiply(pixels[..., channel], np.float32(1 / (255 * std)), out=first[channel])
-            first[channel] -= np.float32(mean / std)
-        return first if self.layout == "NCHW" else np.ascontiguousarray(first.transpose(1, 2, 0))
+            np.multiply(pixels[..., channel], np.float32(1 / (255 * std)), out=made[channel])
+            made[channel] -= np.float32(mean / std)
+        return made
 
     def _sized(self, image: Any) -> Any:
         pillow = require("PIL.Image", "images", "reading images")

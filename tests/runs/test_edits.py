@@ -1,14 +1,12 @@
 """Edits of clusters: each does what it says, undo takes it back, a replay gives the same."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kscn.errors import InputError, ModelFileError
-from kscn.runs.editor import Editor, Grouping, packed, unpacked
+from kscn.runs.edits import Editor, Grouping, letters, parts_of
 from kscn.runs.journal import Journal
 
 LABELS = np.array([0, 0, 1, 1, 2, 2, 2, -1])
@@ -54,11 +52,11 @@ def test_merging_moves_all_members_and_ends_the_cluster():
 
 def test_splitting_gives_new_numbers_that_are_never_used_again():
     grouping = Grouping(LABELS, 3)
-    split = {"edit": "split", "cluster": 2, "parts": packed(np.array([0, 1, 0])), "count": 2}
+    split = {"edit": "split", "cluster": 2, "parts": letters(np.array([0, 1, 0])), "count": 2}
     grouping.apply(split)
     assert grouping.labels.tolist() == [0, 0, 1, 1, 2, 3, 2, -1]
     grouping.apply({"edit": "merge", "clusters": [3], "into": 2})
-    grouping.apply({**split, "parts": packed(np.array([1, 0, 0]))})
+    grouping.apply({**split, "parts": letters(np.array([1, 0, 0]))})
     assert grouping.clusters == [0, 1, 2, 4]
     assert grouping.labels.tolist() == [0, 0, 1, 1, 4, 2, 2, -1]
 
@@ -101,9 +99,9 @@ BAD = [
     {"edit": "merge", "clusters": [{}], "into": 0},
     {"edit": "merge", "clusters": [0, 9], "into": 1},
     {"edit": "split", "cluster": 2, "parts": "???", "count": 2},
-    {"edit": "split", "cluster": 2, "parts": packed(np.array([0, 1])), "count": 2},
-    {"edit": "split", "cluster": 2, "parts": packed(np.array([0, 0, 0])), "count": 2},
-    {"edit": "split", "cluster": 2, "parts": packed(np.array([0, 0, 2])), "count": 2},
+    {"edit": "split", "cluster": 2, "parts": letters(np.array([0, 1])), "count": 2},
+    {"edit": "split", "cluster": 2, "parts": letters(np.array([0, 0, 0])), "count": 2},
+    {"edit": "split", "cluster": 2, "parts": letters(np.array([0, 0, 2])), "count": 2},
     {"edit": "move", "samples": [], "cluster": 0},
     {"edit": "move", "samples": [8], "cluster": 0},
     {"edit": "move", "samples": [-1], "cluster": 0},
@@ -138,7 +136,7 @@ def edits(draw):
             ),
             st.fixed_dictionaries(
                 {"edit": st.just("split"), "cluster": cluster, "count": st.just(2),
-                 "parts": st.integers(2, 8).map(lambda n: packed(np.arange(n) % 2))}
+                 "parts": st.integers(2, 8).map(lambda n: letters(np.arange(n) % 2))}
             ),
             st.fixed_dictionaries(
                 {"edit": st.just("move"), "samples": samples, "cluster": cluster}
@@ -203,29 +201,13 @@ def test_a_journal_that_does_not_fit_is_refused(tmp_path):
         Editor(LABELS, 3, Journal(tmp_path / "explore" / "edits.jsonl", {}))
 
 
-def test_parts_survive_packing():
+def test_parts_are_letters_of_which_there_is_one_for_each_member():
     part = np.random.default_rng(0).integers(0, 20, 10_000)
-    np.testing.assert_array_equal(unpacked(packed(part), 10_000), part)
-    assert len(packed(np.zeros(1_000_000))) < 5000
-
-
-def test_no_more_is_unpacked_than_there_are_members(tmp_path):
-    bomb = packed(np.zeros(5_000_000, np.uint8))  # 7 KB
-    path = tmp_path / "explore" / "edits.jsonl"
-    journal = Journal(path, {})
-    for _ in range(3):
-        journal.append({"edit": "split", "cluster": 0, "parts": bomb, "count": 2})
-    journal.close()
-    tracemalloc.start()
-    try:
-        with pytest.raises(ModelFileError, match=r"line 2 .* members"):
-            Editor(LABELS, 3, Journal(path, {}))
-        assert tracemalloc.get_traced_memory()[1] < 2_000_000
-    finally:
-        tracemalloc.stop()
-    for parts in (packed(np.zeros(2)), packed(np.zeros(4)), packed(np.zeros(3))[:-8], "", 3, "é"):
+    np.testing.assert_array_equal(parts_of(letters(part), 10_000), part)
+    assert letters(np.array([0, 1, 0])) == "aba"
+    for parts in ("ab", "abab", "", "éab"):
         with pytest.raises(InputError):
-            unpacked(parts, 3)
+            parts_of(parts, 3)
 
 
 def test_a_long_journal_is_folded_once(tmp_path, monkeypatch):

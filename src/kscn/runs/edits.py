@@ -1,15 +1,13 @@
 """Clusters as people change them: names, merges, splits, moved and flagged samples, with undo.
 
 A grouping is a fold of edits over the labels of a run. Edits are plain dictionaries, the lines of
-the journal; `Grouping.apply` checks one against the present grouping before it changes anything.
+a journal; `Grouping.apply` checks one against the present grouping before it changes anything.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
+import copy
 import hashlib
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,12 +15,39 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kscn.checked import FLAG, TEXT, Test, check, integer
 from kscn.errors import InputError, KscnError, ModelFileError
 from kscn.runs.journal import Journal
 
 LONGEST_NAME = 100
 # Samples that are in no cluster, as some methods leave them.
 NONE = -1
+# The letter of the first part of a split, where it says the part of each member.
+_FIRST = ord("a")
+
+_COUNT = integer(0)
+
+
+def _is_some(value: Any) -> bool:
+    return isinstance(value, list) and len(value) > 0 and all(map(_COUNT.passes, value))
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= LONGEST_NAME
+
+
+_SOME = Test("a list of one or more numbers from 0", _is_some)
+# What an edit of each kind consists of.
+_RULES: dict[str, dict[str, Test]] = {
+    "name": {
+        "cluster": _COUNT,
+        "name": Test(f"a text of at most {LONGEST_NAME} characters", _is_short),
+    },
+    "merge": {"clusters": _SOME, "into": _COUNT},
+    "split": {"cluster": _COUNT, "parts": TEXT, "count": integer(2)},
+    "move": {"samples": _SOME, "cluster": _COUNT},
+    "flag": {"samples": _SOME, "flagged": FLAG},
+}
 
 
 def open_editor(run: Path, labels: NDArray, n_clusters: int) -> Editor:
@@ -48,25 +73,19 @@ class Editor:
         self._done: list[Mapping[str, Any]] = []
         self._undone: list[Mapping[str, Any]] = []
         self.revision = len(journal.entries)
-        self.grouping = self._replayed()
-
-    def _replayed(self) -> Grouping:
-        """Make the edits that no later entry takes back; a fold for each undo takes minutes."""
-        grouping = Grouping(self._labels, self._n_clusters)
+        self.grouping = Grouping(labels, n_clusters)
         entry: Mapping[str, Any] = {}
         try:
-            for entry in self._journal.entries:
-                self._step(entry)
+            for entry in journal.entries:
+                _step(self._done, self._undone, entry)
             for entry in self._done:
-                grouping.apply(entry)
+                self.grouping.apply(entry)
         except KscnError as error:
-            lines = enumerate(self._journal.entries, 2)
-            line = next(number for number, known in lines if known is entry)
+            line = next(n for n, known in enumerate(journal.entries, 2) if known is entry)
             raise ModelFileError(
-                f"line {line} of {self._journal.path} does not fit the lines before ({error}); "
+                f"line {line} of {journal.path} does not fit the lines before ({error}); "
                 "repair it, or move the file away to begin anew."
             ) from None
-        return grouping
 
     def close(self) -> None:
         """Let others edit."""
@@ -83,45 +102,39 @@ class Editor:
         return bool(self._undone)
 
     def make(self, entry: Mapping[str, Any]) -> str:
-        """Make an edit, or `{"edit": "undo"}` or `{"edit": "redo"}`; say what was done."""
+        """Make an edit, or `{"edit": "undo"}` or `{"edit": "redo"}`; say what was done.
+
+        It counts when it is on disk: until then it is made on copies.
+        """
         kind = entry.get("edit")
         entry = {"edit": kind} if kind in ("undo", "redo") else dict(entry)
-        done, undone, said = list(self._done), list(self._undone), ""
-        self._step(entry)
-        try:
-            if kind == "undo":
-                self.grouping = self._folded()
-                said = f"took back the last edit ({self._undone[-1]['edit']})"
-            else:
-                said = self.grouping.apply(self._done[-1])
-            self._journal.append(entry)
-        except KscnError:
-            self._done, self._undone = done, undone
-            if said:  # it was made, but is not on disk: so it did not happen
-                self.grouping = self._folded()
-            raise
+        done, undone = list(self._done), list(self._undone)
+        _step(done, undone, entry)
+        if kind == "undo":
+            grouping = Grouping(self._labels, self._n_clusters)
+            for edit in done:
+                grouping.apply(edit)
+            said = f"took back the last edit ({undone[-1]['edit']})"
+        else:
+            grouping = copy.deepcopy(self.grouping)
+            said = grouping.apply(done[-1])
+        self._journal.append(entry)
+        self._done, self._undone, self.grouping = done, undone, grouping
         self.revision += 1
         return said
 
-    def _step(self, entry: Mapping[str, Any]) -> None:
-        """Bring the lists of edits that are done and undone up to date."""
-        kind = entry.get("edit")
-        if kind not in ("undo", "redo"):
-            self._done.append(entry)
-            self._undone.clear()
-            return
-        source, target = self._done, self._undone
-        if kind == "redo":
-            source, target = target, source
-        if not source:
-            raise InputError(f"there is nothing to {kind}.")
-        target.append(source.pop())
 
-    def _folded(self) -> Grouping:
-        grouping = Grouping(self._labels, self._n_clusters)
-        for edit in self._done:
-            grouping.apply(edit)
-        return grouping
+def _step(done: list[Any], undone: list[Any], entry: Mapping[str, Any]) -> None:
+    """Bring the lists of edits that are done and undone up to date."""
+    kind = entry.get("edit")
+    if kind not in ("undo", "redo"):
+        done.append(entry)
+        undone.clear()
+        return
+    source, target = (done, undone) if kind == "undo" else (undone, done)
+    if not source:
+        raise InputError(f"there is nothing to {kind}.")
+    target.append(source.pop())
 
 
 class Grouping:
@@ -146,55 +159,39 @@ class Grouping:
     def sizes(self) -> dict[int, int]:
         """Samples in every cluster, those in none last."""
         counts = np.bincount(self.labels + 1, minlength=self.next_cluster + 1)
-        found = {cluster: int(counts[cluster + 1]) for cluster in self.clusters}
-        return found | ({NONE: int(counts[0])} if counts[0] else {})
+        sizes = {cluster: int(counts[cluster + 1]) for cluster in self.clusters}
+        return sizes | ({NONE: int(counts[0])} if counts[0] else {})
 
     def apply(self, edit: Mapping[str, Any]) -> str:
         """Make an edit and say what was done, or in one sentence why it cannot be made."""
-        kinds: dict[str, Callable[..., str]] = {
-            "name": self._name,
-            "merge": self._merge,
-            "split": self._split,
-            "move": self._move,
-            "flag": self._flag,
-        }
         kind = edit.get("edit")
-        if not isinstance(kind, str) or kind not in kinds:
-            raise InputError(f"there is no edit {kind!r}; use one of {', '.join(kinds)}.")
+        if not isinstance(kind, str) or kind not in _RULES:
+            raise InputError(f"there is no edit {kind!r}; use one of {', '.join(_RULES)}.")
         try:
-            return kinds[kind](**{name: value for name, value in edit.items() if name != "edit"})
-        except TypeError as error:
-            raise InputError(f"the edit {kind!r} is not complete ({error}).") from None
+            check(edit, _RULES[kind], "")
+        except ValueError as error:
+            raise InputError(f"the edit {kind!r} cannot be made: {error}.") from None
+        make: Callable[..., str] = getattr(self, f"_{kind}")
+        return make(*(edit[name] for name in _RULES[kind]))
 
     def _called(self, cluster: int) -> str:
         return f"“{self.names[cluster]}”" if cluster in self.names else f"cluster {cluster}"
 
-    def _cluster(self, cluster: Any) -> int:
-        if cluster not in self.clusters or isinstance(cluster, bool):
+    def _cluster(self, cluster: int) -> int:
+        if cluster not in self.clusters:
             raise InputError(
-                f"there is no cluster {cluster!r}; look at the list, it may have been merged."
+                f"there is no cluster {cluster}; look at the list, it may have been merged."
             )
-        return int(cluster)
+        return cluster
 
-    def _samples(self, samples: Any) -> NDArray:
-        try:
-            rows = np.asarray(samples)
-        except ValueError:  # lists of different lengths in a list
-            rows = np.empty(0)
-        if rows.ndim != 1 or rows.size == 0 or rows.dtype.kind not in "iu":
-            raise InputError("samples must be a list of one or more indices.")
-        outside = (rows < 0) | (rows >= len(self.labels))
-        if outside.any():
-            raise InputError(
-                f"there are samples 0 to {len(self.labels) - 1}, and not {rows[outside][0]}."
-            )
-        return np.unique(rows)
+    def _samples(self, samples: list[int]) -> NDArray:
+        rows = np.unique(samples)
+        if rows[-1] >= len(self.labels):
+            raise InputError(f"there are samples 0 to {len(self.labels) - 1}, and not {rows[-1]}.")
+        return rows
 
     def _name(self, cluster: int, name: str) -> str:
-        cluster = self._cluster(cluster)
-        if not isinstance(name, str) or len(name) > LONGEST_NAME:
-            raise InputError(f"a name must be text of at most {LONGEST_NAME} characters.")
-        name = " ".join(name.split())
+        cluster, name = self._cluster(cluster), " ".join(name.split())
         if not name.isprintable():
             raise InputError("a name must consist of characters that can be seen.")
         if not name:
@@ -210,35 +207,32 @@ class Grouping:
         return f"cluster {cluster} is “{name}” now"
 
     def _merge(self, clusters: list[int], into: int) -> str:
-        into = self._cluster(into)
-        if not isinstance(clusters, list) or not clusters:
-            raise InputError("clusters must be a list of those to merge.")
-        gone = {self._cluster(cluster) for cluster in clusters}
+        gone, into = {self._cluster(cluster) for cluster in clusters}, self._cluster(into)
         if into in gone:
             raise InputError(f"cluster {into} cannot be merged into itself; choose another.")
-        told = ", ".join(self._called(cluster) for cluster in sorted(gone))
+        merged = ", ".join(self._called(cluster) for cluster in sorted(gone))
         moved = np.isin(self.labels, list(gone))
         self.labels[moved] = into
         self.home[np.isin(self.home, list(gone))] = into
         self.clusters = [cluster for cluster in self.clusters if cluster not in gone]
         for cluster in gone:
             self.names.pop(cluster, None)
-        return f"merged {told} into {self._called(into)}: {int(moved.sum()):,} samples moved"
+        return f"merged {merged} into {self._called(into)}: {int(moved.sum()):,} samples moved"
 
     def _split(self, cluster: int, parts: str, count: int) -> str:
         members = self.members(self._cluster(cluster))
-        part = unpacked(parts, len(members))
+        part = parts_of(parts, len(members))
         sizes = np.bincount(part)
-        if type(count) is not int or count < 2 or len(sizes) != count or not sizes.all():
+        if len(sizes) != count or not sizes.all():
             raise InputError(f"the parts do not fit the {len(members)} members of {cluster}.")
         new = [cluster, *range(self.next_cluster, self.next_cluster + count - 1)]
         self.labels[members] = np.array(new, dtype=np.int32)[part]
         self.next_cluster += count - 1
         self.clusters += new[1:]
-        told = ", ".join(f"{size:,}" for size in sizes)
+        parts = ", ".join(f"{size:,}" for size in sizes)
         are = "one is cluster" if count == 2 else "ones are clusters"
         numbers = ", ".join(map(str, new[1:]))
-        return f"split {self._called(cluster)} into parts of {told}; the new {are} {numbers}"
+        return f"split {self._called(cluster)} into parts of {parts}; the new {are} {numbers}"
 
     def _move(self, samples: list[int], cluster: int) -> str:
         rows, cluster = self._samples(samples), self._cluster(cluster)
@@ -248,8 +242,6 @@ class Grouping:
 
     def _flag(self, samples: list[int], flagged: bool) -> str:
         rows = self._samples(samples)
-        if not isinstance(flagged, bool):
-            raise InputError("flagged must be true or false.")
         if flagged:
             self.flagged.update(rows.tolist())
             return f"flagged {_counted(rows)} as wrong"
@@ -261,18 +253,13 @@ def _counted(rows: NDArray) -> str:
     return f"sample {rows[0]}" if len(rows) == 1 else f"{len(rows):,} samples"
 
 
-def packed(part: NDArray) -> str:
-    """The part that each member goes to, as text for the journal."""
-    return base64.b64encode(zlib.compress(part.astype(np.uint8).tobytes(), 9)).decode()
+def letters(part: NDArray) -> str:
+    """The part that each member goes to as text for the journal: a letter per member."""
+    return (part + _FIRST).astype(np.uint8).tobytes().decode()
 
 
-def unpacked(text: str, count: int) -> NDArray:
-    """What `packed` packed of `count` members; no more than that is ever unpacked."""
-    try:
-        content = zlib.decompressobj()
-        part = content.decompress(base64.b64decode(text, validate=True), count + 1)
-    except (binascii.Error, zlib.error, ValueError, TypeError):
-        raise InputError("the parts of a split cannot be read.") from None
-    if len(part) != count or not content.eof:
-        raise InputError(f"the parts of a split are not those of its {count} members.")
-    return np.frombuffer(part, np.uint8)
+def parts_of(text: str, count: int) -> NDArray:
+    """The parts of `count` members from the `letters` of them."""
+    if len(text) != count or not text.isascii():
+        raise InputError(f"the parts of a split are not the letters of its {count} members.")
+    return np.frombuffer(text.encode(), np.uint8) - _FIRST
