@@ -68,8 +68,8 @@ def say_what_to_expect(loaded: "Dataset", standardised: bool) -> None:
     """
     import numpy as np
 
+    from kscn.choice.candidates import different_units
     from kscn.report.pictures import is_image
-    from kscn.stages.candidates import different_units
 
     source, shape = loaded.samples, tuple(loaded.samples.shape)
     if len(shape) == 3 and is_image(shape) and 3 in (shape[0], shape[2]):

@@ -9,7 +9,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.base import (
     BaseEstimator,
@@ -22,13 +21,13 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from kscn import checks as check
 from kscn.constraints import Integer, parameter
 from kscn.data import Source
 from kscn.estimators import saving
 from kscn.model import SubspaceModel
 from kscn.nn import InputScaling, network
 from kscn.runtime.group import Group, place
-from kscn.stages import validation as check
 from kscn.subspaces import Subspaces
 from kscn.training.driver import Run
 from kscn.training.states import States, identity
@@ -125,8 +124,8 @@ class SubspaceClusterer(
             states = States(self.checkpoint_dir, identity(told, source, place(source)[1]))
 
         def on_record(record: dict[str, Any]) -> bool:
-            # Every one is called, also after one asked to stop.
-            return any([callback(self, record) is True for callback in self.callbacks])
+            answers = [callback(self, record) for callback in self.callbacks]
+            return any(answer is True for answer in answers)
 
         seed, device = check.seed(self.random_state), check.device(self.device)
         return Run(seed, device, group, states, on_record)
@@ -137,7 +136,7 @@ class SubspaceClusterer(
             del self.__dict__[name]
         epochs = sum(record["stage"] == "fit" for record in run.history)
         own = {"random_state_": run.seed, "history_": run.history, "n_iter_": epochs}
-        vars(self).update(about, _params_of_fit=saving.params_of_fit(self), **own | found)
+        self.__dict__.update(about, _params_of_fit=saving.params_of_fit(self), **own | found)
         warn_of_empty(self.labels_, self.n_clusters, stacklevel=3)
         return self
 

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from kscn import checks as check
 from kscn.constraints import check_names, parameter
 from kscn.data import Source
 from kscn.errors import InputError
@@ -29,7 +30,6 @@ from kscn.runtime.group import Group, current_group, own_part, place, send_modul
 from kscn.runtime.labels import in_order
 from kscn.runtime.latents import block_rows, each_alone, evaluating
 from kscn.runtime.minibatches import Minibatches
-from kscn.stages import validation as check
 from kscn.subspaces import Subspaces
 from kscn.training.alternate import Options, alternate, latent_blocks
 from kscn.training.driver import Run
@@ -268,8 +268,9 @@ class KSCN(SubspaceClusterer):
         def settings_of(carried: int | None) -> dict[str, Any]:
             """The settings in a latent of so many dimensions, where codes carry no more."""
             free = self._flat_params().get("latent_dim", AUTO) == AUTO
-            narrow = carried is not None and 1 < carried < use["latent_dim"] and free
-            return self._derived(source, latent_dim=carried) if narrow else use
+            if carried is None or not free or not 1 < carried < use["latent_dim"]:
+                return use
+            return self._derived(source, latent_dim=carried)
 
         run.keep(autoencoder=autoencoder)
         epochs = use["pretrain_epochs"]
@@ -335,7 +336,10 @@ class KSCN(SubspaceClusterer):
         placed(built, run.device)
         send_module(run.group, [built])
         scaling = run.group.scaling(source, network.image_shape(source.shape) is not None)
-        shape, size = network.input_shape(built, source.shape), run.group.batch_size(use["batch_size"])
+        shape, size = (
+            network.input_shape(built, source.shape),
+            run.group.batch_size(use["batch_size"]),
+        )
         batches = Minibatches(source, scaling.to(run.device), shape, size, run.device)
         code_dim = network.checked_run(built, batches.take(np.arange(min(2, len(batches)))))
         check_dims(use, self.n_clusters, code_dim)  # before hours of pretraining

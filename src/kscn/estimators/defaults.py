@@ -18,7 +18,7 @@ from typing import Any
 from kscn.constraints import POSITIVE, Alternative, Array, Integer, Number, check_value
 from kscn.estimators import presets
 from kscn.nn import DenseAutoencoder, network
-from kscn.stages.losses import LOSSES
+from kscn.training.losses import LOSSES
 
 AUTO = "auto"
 

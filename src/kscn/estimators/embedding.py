@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from kscn import checks as check
 from kscn.errors import InputError, ModelFileError, reason
 from kscn.features.encoders import Encoder, Preprocessing, load_encoder
 from kscn.features.encoders.pictures import EmbeddedSource, Pictures
 from kscn.runtime.checkpoint import STOP, StoppedError
 from kscn.runtime.group import Group, place
-from kscn.stages import validation as check
 
 # Records of progress at most, however many images there are.
 _RECORDS = 100

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import Tags
 
+from kscn import checks as check
 from kscn.constraints import Array, Integer, Number, parameter
 from kscn.errors import InputError
 from kscn.estimators.base import SubspaceClusterer
@@ -17,7 +18,6 @@ from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
 from kscn.modelparts import check_array
 from kscn.runtime.group import current_group, place
-from kscn.stages import validation as check
 from kscn.subspaces import ScatterSums, Subspaces, check_size
 from kscn.training.k_subspaces import RACED, StartSearch, k_subspaces
 

@@ -7,26 +7,41 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from kscn import checks as check
+from kscn.choice.choose import CHOICE, Choice, better, choose
 from kscn.constraints import POSITIVE, Integer, parameter
 from kscn.data import Source
 from kscn.errors import InputError
-from kscn.estimators.base import SubspaceClusterer
+from kscn.estimators.base import SubspaceClusterer, noise_variance
 from kscn.estimators.embedding import checked_about, encoded_for_fit, encoded_for_use
 from kscn.features import FeatureChain
 from kscn.features.encoders import Encoder as PretrainedEncoder
 from kscn.model import SubspaceModel
 from kscn.modelfile import ModelFile
 from kscn.modelparts import integer, number, plain
-from kscn.nn import ConvEncoder, network
-from kscn.runtime.group import Group, current_group, place
-from kscn.stages import validation as check
-from kscn.stages.choose import CHOICE, Choose
-from kscn.stages.refine import REFINEMENT, Refine
-from kscn.stages.run import Fit
+from kscn.nn import ConvEncoder, DeepNetwork, network
+from kscn.runtime.blocks import Blocks
+from kscn.runtime.group import current_group, place
+from kscn.runtime.labels import in_order
+from kscn.runtime.latents import encode
+from kscn.runtime.minibatches import Minibatches
+from kscn.runtime.samples import held_features
+from kscn.subspaces import Subspaces
+from kscn.training.driver import Run
+from kscn.training.refine import (
+    REFINEMENT,
+    FeatureView,
+    feature_view,
+    refine,
+    refinement_epochs,
+    refining,
+)
 
 if TYPE_CHECKING:
     from typing import Self
@@ -42,6 +57,8 @@ class Rules:
 
 
 RULES = Rules()
+# What the estimator tells of the choice, besides the features themselves.
+CHOSEN = ("confidence", "chosen", "subspace_dim", "tried")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -174,45 +191,96 @@ class KSCNPlus(SubspaceClusterer):
         the same model and the labels of all samples.
         """
         group = current_group()
-        source = self._new_samples(X, group)
-        self.model_ = SubspaceModel(network.image_shape(source.shape) or source.shape)
-        self._check_params(place(source)[1])
+        encoder: PretrainedEncoder | None = None
+        if self.encoder is not None:
+            X, encoder = encoded_for_fit(self, X, group)
+        source, about = check.new_samples(X, group)
+        n, shape = place(source)[1], network.image_shape(source.shape) or source.shape
+        self._check_params(n, about["n_features_in_"])
+        image = len(shape) == 3
+        if self._refines and not image:
+            raise InputError(
+                "refine=True needs images, (n, h, w) or (n, c, h, w); leave it at 'auto'."
+            )
         check.unequal(source, group)
-        if self._takes_images:
-            network.augmentation(self.augment, self.model_.shape)
-        group.batch_size(self.batch_size)  # what cannot be shared out is refused before the search
-        fit = Fit(self, source, group)
-        stages = self.stages(place(source)[1])
-        fit.run(stages)
-        self._keep(*stages[-1].found)
-        self.start_labels_ = stages[-1].start_labels
+        augment = network.augmentation(self.augment, shape) if image else None
+        size = group.batch_size(self.batch_size)  # what cannot be shared out is refused now
+        many = n >= RULES.refine_members * self.n_clusters
+        wanted = self.n_clusters > 1 and (
+            self._refines or (self.refine == "auto" and image and many)
+        )
+
+        run = self._run(source, group)
+        choice = choose(source, self.n_clusters, self.starts, image, wanted, run)
+        start, model = choice.start, SubspaceModel(shape)
+        found = start.subspaces, start.labels, start.inertia
+        start_labels, temperature = start.labels, None
+        model.features = choice.features
+        if wanted:
+            scaling = group.scaling(source, image=True).to(run.device)
+            batches = Minibatches(source, scaling, shape, size, run.device)
+            refined, order, averaged = self._refined(choice, batches, augment, run)
+            found, start_labels = refined, order.argsort().numpy().astype(np.int32)[start.labels]
+            if averaged is not None:
+                model.scaling, temperature = scaling, REFINEMENT.temperature
+                model.network = averaged.autoencoder.requires_grad_(False)
+                model.latent = averaged.latent
+        subspaces, labels, inertia = found
+        noise = noise_variance(subspaces, labels, inertia)
+        model.set_subspaces(subspaces.to(torch.float32))
+        model.temperature = 2 * noise if temperature is None else temperature
+        taken = {f"{name}_": choice.facts[name] for name in CHOSEN}
+        self._set(
+            run,
+            about,
+            model_=model.eval(),
+            labels_=labels.astype(np.int32, copy=False),
+            start_labels_=start_labels,
+            inertia_=inertia,
+            noise_variance_=noise,
+            selection_=choice.selection,
+            image_encoder_=encoder,
+            _encoder_of_fit=encoder.about if encoder else None,
+            **taken,
+        )
+        if wanted and model.network is None:
+            self.n_iter_ = 0
         return self
 
-    def stages(self, n_samples: int) -> list[Choose | Refine]:
-        """The stages of a fit of so many samples, in order."""
-        many = n_samples >= RULES.refine_members * self.n_clusters
-        wanted = self._refines or (self.refine == "auto" and self._takes_images and many)
-        wanted &= self.n_clusters > 1  # or there is nothing to tell apart
-        choose = Choose(self, refined=wanted)
-        return [choose, Refine(self, choose)] if wanted else [choose]
+    def _refined(
+        self, choice: Choice, batches: Minibatches, augment: Any, run: Run
+    ) -> tuple[tuple[Subspaces, NDArray, float], Tensor, DeepNetwork | None]:
+        """The clusters after a refinement, which of those before each is, and the network.
+
+        Without a network where the refinement is clearly less self-consistent than the start.
+        """
+        k, source, start = self.n_clusters, batches.source, choice.start
+        epochs = self.epochs
+        if isinstance(epochs, str):
+            epochs = refinement_epochs(place(source)[1], self.batch_size)
+        trainer, axes = refining(batches, k, augment, self.learning_rate, epochs, run)
+        run.keep(encoder=trainer.network)
+
+        def view() -> FeatureView:
+            features = held_features(choice.wide.to(run.device), source, run.group)
+            return feature_view(features, k, run)
+
+        assert start.doubt is not None
+        labels = torch.from_numpy(start.labels)
+        averaged = refine(trainer, axes, labels, start.doubt, view, epochs, run)
+        blocks = Blocks(encode(batches, averaged), torch.float32, run.device)
+        found = in_order(blocks, axes, run.group)
+        if self._refines or better(choice.wide, source, found.labels, start.labels, k, run):
+            return found[:3], found.order, averaged
+        features = held_features(choice.features.to(run.device), source, run.group)
+        blocks = Blocks(features, torch.float32, run.device)
+        found = in_order(blocks, start.subspaces.to(torch.float32, run.device), run.group)
+        return found[:3], found.order, None
 
     @property
     def _refines(self) -> bool:
         """Whether the refinement was asked for, whatever comes of it."""
         return self.refine != "auto" and bool(self.refine)
-
-    @property
-    def _takes_images(self) -> bool:
-        return len(self.model_.shape) == 3
-
-    def _new_samples(self, X: Any, group: Group) -> Source:
-        encoder: PretrainedEncoder | None = None
-        if self.encoder is not None:
-            X, encoder = encoded_for_fit(self, X, group)
-        source = super()._new_samples(X, group)
-        self.image_encoder_ = encoder
-        self._encoder_of_fit: dict[str, Any] | None = encoder.about if encoder else None
-        return source
 
     # Using the fitted model ---------------------------------------------------------------------
 
@@ -226,25 +294,16 @@ class KSCNPlus(SubspaceClusterer):
         """The refined network."""
         return self.model_.network  # type: ignore[return-value]
 
-    def _temperature(self) -> float:
-        if self.encoder_ is None:
-            return super()._temperature()
-        return REFINEMENT.temperature
-
     def _opened(self, X: Any) -> tuple[SubspaceModel, Source]:
         check_is_fitted(self, "subspaces_")
         return super()._opened(X if self._encoder_of_fit is None else encoded_for_use(self, X))
 
-    def _check_params(self, n_samples: int) -> None:
+    def _check_params(self, n_samples: int, n_features: int) -> None:
         check.parameters(self, n_samples, least=2)
         if self.n_clusters > CHOICE.most // RULES.least_members:
             raise InputError(
                 f"n_clusters={self.n_clusters} is too many: clusters are chosen on a sample of at "
                 f"most {CHOICE.most}, with at least {RULES.least_members} for each; use KSubspaces."
-            )
-        if self._refines and "model_" in vars(self) and not self._takes_images:
-            raise InputError(
-                "refine=True needs images, (n, h, w) or (n, c, h, w); leave it at 'auto'."
             )
 
     def on_embeddings(self) -> Self:

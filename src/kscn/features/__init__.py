@@ -2,11 +2,12 @@
 
 from kscn.features.base import FeatureMap
 from kscn.features.chain import FeatureChain
-from kscn.features.maps import ScaledFeatures, ScatteringFeatures, VotedFeatures
+from kscn.features.maps import LARGEST_SIDE, ScaledFeatures, ScatteringFeatures, VotedFeatures
 from kscn.features.pca import PCAFeatures
 from kscn.features.scattering import Scattering2D
 
 __all__ = [
+    "LARGEST_SIDE",
     "FeatureChain",
     "FeatureMap",
     "PCAFeatures",

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kscn.nn import IdentityLatent, WhitenedLatent
-from kscn.runtime.latents import Encoder, each_alone, encode, evaluating
+from kscn.nn import DeepNetwork, IdentityLatent, WhitenedLatent
+from kscn.runtime.latents import each_alone, encode, evaluating
 from kscn.subspaces import ScatterSums, Subspaces
 
 
@@ -116,7 +116,7 @@ class EncodedSpace(SubspaceSpace):
     def samples(self, cluster: int, steps: Tensor, members: NDArray) -> NDArray:
         """Samples that the network decodes at the mean code of members, moved by steps (m, d)."""
         model = self._model
-        encoder = Encoder(model.autoencoder_, IdentityLatent())
+        encoder = DeepNetwork(model.autoencoder_, IdentityLatent())
         codes = torch.from_numpy(np.asarray(encode(model._network_inputs(members), encoder)))
         network, latent = model.autoencoder_.to("cpu"), model.latent_.to("cpu")
         with evaluating(network), torch.inference_mode():

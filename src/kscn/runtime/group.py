@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import torch

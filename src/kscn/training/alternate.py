@@ -96,7 +96,9 @@ def alternate(
             nearest = assign_latents(latents, now.subspaces, trainer, run)
             del latents
         before, old = now.subspaces, nearest
-        targets = found if held else without_farthest(old, options.trim, before.n_clusters, run)
+        targets = without_farthest(old, options.trim, before.n_clusters, run)
+        if found is not None and held:
+            targets = found
         targets = run.group.gather(targets)  # mini-batches are drawn from all samples
         sums = empty_sums(before)
         for batch in trainer.epoch(epoch):
@@ -109,7 +111,7 @@ def alternate(
                 sums.add(z.detach(), before.assign(z.detach())[0])
         reconstruction, subspace = trainer.losses()
         latents = latent_blocks(trainer)
-        if held:
+        if found is not None and held:
             now.subspaces = of_clusters(latents, found, before, run)
         elif options.update == "svd":
             now.subspaces = svd_update(latents, now.subspaces, options.trim, trainer, run)
@@ -209,9 +211,7 @@ def latent_blocks(trainer: Trainer) -> Blocks:
     return Blocks(latents, torch.float32, trainer.batches.device)
 
 
-def assign_latents(
-    latents: Blocks, subspaces: Subspaces, trainer: Trainer, run: Run
-) -> Assignment:
+def assign_latents(latents: Blocks, subspaces: Subspaces, trainer: Trainer, run: Run) -> Assignment:
     """The nearest subspace of every sample of this process; refused if latents have collapsed."""
     with _sound(trainer):
         nearest = assign(latents, subspaces, run.group)

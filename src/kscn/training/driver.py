@@ -99,14 +99,14 @@ class Run:
         return self.on_record(facts) is True
 
     def keep(self, **modules: nn.Module) -> None:
-        """Keep the weights of modules in all states from now on; a resumed fit gets them at once."""
+        """Keep the weights of modules in all states from now on; a resumed fit gets them now."""
         self._kept |= modules
         for name, module in modules.items():
             if self._saved is not None and (weights := self._saved.part(name)):
                 module.load_state_dict(weights)
 
     def epochs(self, stage: str, count: int, **parts: Stateful) -> Iterator[int]:
-        """The epochs of a stage that are left, numbered from 0; `parts` are what it goes on from."""
+        """The epochs of a stage that are left, from 0 on; `parts` are what it goes on from."""
         first = 0
         if self._saved is not None:
             if self._saved.facts["stage"] != stage:
@@ -120,7 +120,7 @@ class Run:
             self._save(stage, epoch + 1, parts)
 
     def once(self, stage: str, find: Callable[[], Result]) -> Result:
-        """What a stage without epochs finds; a resumed fit that was past it has that in its state."""
+        """What a stage without epochs finds; a resumed fit past it has that in its state."""
         if stage not in self._results:
             found = find()
             self._results[stage] = found.facts
@@ -143,8 +143,8 @@ class Run:
         facts |= {"history": self.history, "results": self._results}
         state = State(facts)
         state.put("results", self._found)
-        for name, part in {**self._kept, **parts}.items():
-            state.put(name, part.state_dict())  # of some parts all processes have a share
+        for name, one in {**self._kept, **parts}.items():
+            state.put(name, one.state_dict())  # of some parts all processes have a share
         if self.group.rank == 0:
             self._states.write(state)
         self._written = time.monotonic()

@@ -14,13 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kscn import checks as check
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.runtime.blocks import Blocks, check_finite, working_dtype
 from kscn.runtime.group import own_rows, place
 from kscn.runtime.labels import Numbered, in_order
 from kscn.runtime.rows import sample_rows
-from kscn.stages import validation as check
 from kscn.subspaces import ScatterSums, Subspaces, keep_nearest
 from kscn.subspaces.axes import Coordinates
 from kscn.subspaces.decompositions import orthonormal
@@ -272,8 +272,8 @@ def k_subspaces(
 ) -> Found:
     """Search a start on a subsample, then iterate over all samples.
 
-    `source` holds the samples of this process, `weights` (n,) are those of all processes. Iterations
-    are recorded under the name `stage`; those of the stage "fit" are kept in the states of the fit.
+    `source` holds the samples of this process, `weights` (n,) are those of all processes.
+    Iterations are recorded under the name `stage`; those of the stage "fit" are kept in states.
     """
     run = search.run
     dtype = working_dtype(source.dtype)
@@ -314,9 +314,7 @@ def k_subspaces(
     return Found(result.subspaces, result.labels, inertia, sums, blocks)
 
 
-def _inertia(
-    found: Numbered, search: StartSearch, source: Source, weights: Tensor | None
-) -> float:
+def _inertia(found: Numbered, search: StartSearch, source: Source, weights: Tensor | None) -> float:
     first, _ = place(source)
     group, distance = search.run.group, found.distance.cpu()
     if search.trim > 0:

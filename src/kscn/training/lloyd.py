@@ -162,8 +162,12 @@ class Lloyd:
         k = self.subspaces.n_clusters
         keep = self.run.group.keep_nearest(self.distance, self.labels, self.trim, k)
         counted = torch.where(keep, self.labels, -1)
-        for index, z in self.blocks.where(counted != self.counted):
-            self._queue(z, self.counted[index].long(), counted[index].long(), index)
+        changed = counted != self.counted
+        for start, z in self.blocks:
+            rows = changed[start : start + len(z)].nonzero().flatten()
+            if len(rows):
+                index = rows + start
+                self._queue(z[rows], self.counted[index].long(), counted[index].long(), index)
         self.counted = counted
 
     def _queue(self, z: Tensor, old: Tensor, new: Tensor, index: Tensor) -> None:

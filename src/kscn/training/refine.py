@@ -17,13 +17,12 @@ that mistakes of one epoch are not learnt in the next.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from kscn.data import Source
 from kscn.nn import ConvEncoder, DeepNetwork, UnitLatent
@@ -34,10 +33,16 @@ from kscn.runtime.labels import Assignment, assign
 from kscn.runtime.latents import encode
 from kscn.runtime.minibatches import Minibatches
 from kscn.runtime.rows import drawn
-from kscn.stages.choose import Start, growth_sample
-from kscn.stages.grow import GROWTH, dimensions, fold_of, grow, residuals_across
 from kscn.subspaces import Subspaces
 from kscn.training.driver import Run
+from kscn.training.grow import (
+    GROWTH,
+    dimensions,
+    fold_of,
+    grow,
+    growth_sample,
+    residuals_across,
+)
 from kscn.training.losses import LossOptions, separation_loss
 from kscn.training.trainer import Augmentation, Trainer
 
@@ -62,9 +67,6 @@ class Rules:
     hold: float = 0.3  # share of the epochs in which the network learns the clusters of the start
     look_every: int = 2  # epochs between two looks at the subspaces of the features, after that
     average: float = 0.99  # of the average of the weights, per step
-    # The clusters of the start come from the very features that judge and are favoured by them:
-    # true labels of handwritten digits measure up to this much less.
-    bias: float = 0.02
     # Latent dimensions shared out between the subspaces of the encoder, and at most per one.
     latent_dim: int = 80
     most_dim: int = 8
@@ -105,12 +107,15 @@ def refinement_epochs(n: int, batch_size: int) -> int:
 def refine(
     trainer: Trainer,
     subspaces: Subspaces,
-    start: Start,
+    labels: Tensor,
+    doubt: Tensor,
     view: Callable[[], FeatureView],
     epochs: int,
     run: Run,
 ) -> DeepNetwork:
-    """Let an encoder learn the clusters of `start`, and then what it and the features agree on.
+    """Let an encoder learn clusters (n,), and then what it and the features agree on.
+
+    `doubt` (n,) says how unsure each of the clusters is; both are those of all samples.
 
     `subspaces` are coordinates that do not move: fitted anew, a subspace of more dimensions than
     its members use takes up directions of the clusters that they are mistaken for, and the mistakes
@@ -119,17 +124,15 @@ def refine(
     use, k, batches = REFINEMENT, subspaces.n_clusters, trainer.batches
     first, n = place(batches.source)
     own = slice(first, first + len(batches))
-    begun = torch.from_numpy(start.labels)[own].long().to(run.device)
-    assert start.doubt is not None
-    doubt = start.doubt[own].to(run.device)
-    sizes = torch.bincount(torch.from_numpy(start.labels).long(), minlength=k)
+    sizes = torch.bincount(labels.long(), minlength=k)
+    begun, doubt = labels[own].long().to(run.device), doubt[own].to(run.device)
     shares = ((sizes + 1) / (n + k)).float().to(run.device)  # none has nothing
     about = LossOptions(use.temperature, use.balance, shares, run.group)
     hold, taught, features = max(1, round(use.hold * epochs)), Taught(begun, first, run.group), None
-    labels: Tensor | None = None
+    now: Tensor | None = None
     for epoch in run.epochs(STAGE, epochs, trainer=trainer, taught=taught):
-        if labels is None:  # the first epoch of a fit, new or resumed
-            labels = begun if epoch == 0 else nearest_subspace(trainer, subspaces).labels.long()
+        if now is None:  # the first epoch of a fit, new or resumed
+            now = begun if epoch == 0 else nearest_subspace(trainer, subspaces).labels.long()
         if epoch < hold:
             keep = run.group.keep_nearest(doubt, begun, use.trim, k)
             taught.labels = begun.where(keep, -1)
@@ -146,8 +149,8 @@ def refine(
             trainer.step(batch, loss.new_zeros(()), loss, 1.0)
         _, loss_mean = trainer.losses()
         nearest = nearest_subspace(trainer, subspaces)
-        (moved,) = run.group.add(int((nearest.labels != labels).sum()))
-        labels = nearest.labels.long()
+        (moved,) = run.group.add(int((nearest.labels != now).sum()))
+        now = nearest.labels.long()
         stop = run.record(
             stage=STAGE,
             epoch=epoch + 1,
@@ -164,7 +167,12 @@ def refine(
 
 
 def refining(
-    batches: Minibatches, k: int, augment: Augmentation, learning_rate: float, epochs: int, run: Run
+    batches: Minibatches,
+    k: int,
+    augment: Augmentation | None,
+    learning_rate: float,
+    epochs: int,
+    run: Run,
 ) -> tuple[Trainer, Subspaces]:
     """A new encoder and its trainer, and orthogonal subspaces in coordinates that it can choose."""
     p = max(2, min(REFINEMENT.most_dim, REFINEMENT.latent_dim // k))

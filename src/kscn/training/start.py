@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from kscn import checks as check
 from kscn.data import Source, as_source
 from kscn.errors import InputError, TrainingError
-from kscn.features import FeatureChain, PCAFeatures, ScatteringFeatures
+from kscn.features import LARGEST_SIDE, FeatureChain, PCAFeatures, ScatteringFeatures
 from kscn.nn import DeepNetwork, IdentityLatent, WhitenedLatent
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.group import own_rows, place, send_module
@@ -21,10 +22,8 @@ from kscn.runtime.labels import assign
 from kscn.runtime.latents import encode, moments
 from kscn.runtime.minibatches import Minibatches
 from kscn.runtime.rows import sample_rows
-from kscn.stages import validation as check
-from kscn.stages.candidates import RULES as SPACES
-from kscn.stages.choose import held_features, raw_sample
-from kscn.subspaces import Subspaces, check_size
+from kscn.runtime.samples import held_features, raw_sample
+from kscn.subspaces import check_size
 from kscn.training.driver import Result, Run
 from kscn.training.k_subspaces import StartSearch, k_subspaces, subspaces_of
 
@@ -117,9 +116,7 @@ def searched(source: Source, search: StartSearch) -> NDArray:
     return run.group.gather(near.labels).cpu().numpy()
 
 
-def latent_map(
-    autoencoder: nn.Module, batches: Minibatches, use: Settings, run: Run
-) -> nn.Module:
+def latent_map(autoencoder: nn.Module, batches: Minibatches, use: Settings, run: Run) -> nn.Module:
     """The map from codes to latents, after a look at the codes of all samples."""
     codes = encode(batches, DeepNetwork(autoencoder, IdentityLatent()))
     mean, covariance = moments(codes, run.group, run.device)
@@ -172,7 +169,7 @@ def check_start(settings: Settings, source: Source) -> None:
 
 
 def _scattering_of(images: NDArray) -> ScatteringFeatures:
-    return ScatteringFeatures(largest_side=SPACES.largest_side).fit(images)
+    return ScatteringFeatures(largest_side=LARGEST_SIDE).fit(images)
 
 
 def scattered(samples: Source, dim: int, run: Run) -> Source:
@@ -197,13 +194,13 @@ def _k_means(latents: Source, n_clusters: int, n_init: int, run: Run) -> NDArray
     few = run.group.gather(torch.from_numpy(latents.take(own_rows(latents, rows)))).numpy()
     means = KMeans(n_clusters, n_init=n_init, random_state=run.seed % 2**31).fit(few)
     centres = run.group.agree(torch.from_numpy(means.cluster_centers_)).to(run.device)
-    near = [torch.cdist(z, centres).argmin(dim=1) for _, z in Blocks(latents, torch.float32, run.device)]
+    near = [
+        torch.cdist(z, centres).argmin(dim=1) for _, z in Blocks(latents, torch.float32, run.device)
+    ]
     return run.group.gather(torch.cat(near)).cpu().numpy()
 
 
-def _of_drawn(
-    start: Start, latents: Source, k: int, subspace_dim: Any, run: Run
-) -> NDArray:
+def _of_drawn(start: Start, latents: Source, k: int, subspace_dim: Any, run: Run) -> NDArray:
     """A function of the user's clusters a random subset; its subspaces take in the rest."""
     rows = sample_rows(place(latents)[1], RULES.drawn_samples, run.seed)
     subset = run.group.gather(torch.from_numpy(latents.take(own_rows(latents, rows))))

@@ -115,7 +115,9 @@ class States:
                 continue
             self._refuse_another_fit(identity)
             # Copies, because arrays read from a file may be read-only.
-            return State(facts, {name: torch.from_numpy(a.copy()) for name, a in model.tensors.items()})
+            return State(
+                facts, {name: torch.from_numpy(a.copy()) for name, a in model.tensors.items()}
+            )
         return None
 
     def _path(self, number: int) -> Path:

@@ -66,7 +66,7 @@ class Trainer:
         epochs: int,
         learning_rate: float,
         schedule: str,
-        augment: Augmentation,
+        augment: Augmentation | None,
         average: float | None = None,
     ) -> None:
         self.network, self.batches, self.run, self.stage = network, batches, run, stage
@@ -104,10 +104,11 @@ class Trainer:
         with kept_memory(run.device), seeded(layers % 2**63, run.device):
             for step, (rows, clean) in enumerate(batches.shuffled(order)):
                 drawn = generator(run.seed, "augment", self.stage, epoch, step, run.group.rank)
-                samples = len(clean) * run.group.size
+                samples = float(len(clean) * run.group.size)
                 if step == last:  # the only one of which processes may have unlike parts
                     (samples,) = run.group.add(len(clean))
-                yield Batch(rows, clean, self.augment(clean, drawn), samples)
+                seen = clean if self.augment is None else self.augment(clean, drawn)
+                yield Batch(rows, clean, seen, samples)
         # Running statistics, which everyone but the first process has of its own batches.
         send_module(run.group, filter(None, [self.network, self.averaged]))
         self.epochs_done = epoch + 1
@@ -137,7 +138,7 @@ class Trainer:
         reconstruction, subspace, samples = self.run.group.sum(self.totals).tolist()
         if not math.isfinite(reconstruction + subspace):
             raise TrainingError(
-                f"the loss is no number any more in epoch {self.epochs_done} of {self.stage}; lower "
+                f"the loss is no number in epoch {self.epochs_done} of {self.stage}; lower "
                 "learning_rate (or weight) and fit again."
             )
         return reconstruction / samples, subspace / samples

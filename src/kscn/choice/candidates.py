@@ -10,7 +10,7 @@ In every space: spectral clustering of the neighbour graph, by distance and by a
 k-subspaces; for few vectors, spectral clustering of local subspaces. Of several spaces together:
 k-means of a layout of their joint graph. No space and no method is right everywhere (k-subspaces on
 handwritten digits, graphs on single cells, points on flowers), so all are tried, and
-`kscn.stages.select` weighs them. A candidate is labels of the sample and where they come from.
+`kscn.choice.select` weighs them. A candidate is labels of the sample and where they come from.
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from torch import Tensor
 
-from kscn.features import FeatureChain, FeatureMap, PCAFeatures, ScaledFeatures, ScatteringFeatures
+from kscn.features import (
+    LARGEST_SIDE,
+    FeatureChain,
+    FeatureMap,
+    PCAFeatures,
+    ScaledFeatures,
+    ScatteringFeatures,
+)
 from kscn.neighbours import (
     Neighbours,
     layout_clusters,
@@ -46,9 +53,6 @@ from kscn.subspaces.search import Problem, k_means_starts, sweep
 class Rules:
     """The numbers of spaces and candidates."""
 
-    # What an image shows as a whole survives at this size, and scattering takes a sixteenth of the
-    # time that it takes at twice of it (177 images a second of one core at 64, 11 at 112).
-    largest_side: int = 64
     most_pixels: int = 2**12  # numbers of an image that is described by its pixels
     # Components at unit norm, and numbers of components that are whitened.
     plain: int = 150
@@ -104,7 +108,7 @@ Described = tuple[list[Space], dict[FeatureMap, NDArray]]
 def image_spaces(images: NDArray, device: torch.device) -> Described:
     """Spaces of the pixels and of the scattering coefficients of images (m, [c,] h, w)."""
     found, described = [], {}
-    scattering = ScatteringFeatures(largest_side=RULES.largest_side)
+    scattering = ScatteringFeatures(largest_side=LARGEST_SIDE)
     pixels = ScaledFeatures(largest_side=_pixel_side(images.shape[1:]))
     for name, first in (("scattering", scattering), ("pixels", pixels)):
         first.to(device).fit(images)

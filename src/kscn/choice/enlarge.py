@@ -17,12 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kscn.choice.candidates import neighbours_of
 from kscn.features.maps import Votes
 from kscn.features.pca import ROWS
 from kscn.neighbours import View, layout_clusters, self_consistency
 from kscn.neighbours.consistency import asked, margin
 from kscn.parallel import side_by_side
-from kscn.stages.candidates import neighbours_of
 
 
 @dataclass(frozen=True)

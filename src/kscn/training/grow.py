@@ -16,11 +16,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from kscn.data import Source
 from kscn.runtime.blocks import Blocks
-from kscn.runtime.rows import folds
-from kscn.runtime.group import place
+from kscn.runtime.group import Group, place
+from kscn.runtime.rows import folds, sample_rows
+from kscn.runtime.samples import sample
 from kscn.subspaces import ScatterSums, Subspaces, leading_directions
 
 
@@ -36,6 +39,7 @@ class Growth:
     members_per_dim: int = 10
     passes: int = 3  # assignments at every dimension
     rows: int = 8192  # samples whose projections are held at a time
+    sample: int = 70_000  # samples on which subspaces grow; they are held in memory
 
 
 GROWTH = Growth()
@@ -144,3 +148,11 @@ def _leading(sums: ScatterSums, dim: int, z: Tensor) -> Subspaces:
 def _exact(sums: ScatterSums, dim: int, z: Tensor) -> Subspaces:
     dims = torch.full((len(sums.weight),), dim)
     return sums.subspaces(dims).to(z.dtype, z.device)
+
+
+def growth_sample(
+    source: Source, seed: int, device: torch.device, group: Group
+) -> tuple[NDArray, Tensor]:
+    """The samples that subspaces grow on: their numbers (m,), and them (m, d)."""
+    rows = sample_rows(place(source)[1], GROWTH.sample, seed)
+    return rows, sample(source, rows, device, group)

@@ -1,1 +1,0 @@
-"""The steps of a fit, and the driver that runs them."""
