@@ -1,6 +1,5 @@
 """The loop against a plain one of numpy: it takes the same path, descends, and ends."""
 
-
 import numpy as np
 import pytest
 import torch
