@@ -39,7 +39,8 @@ Every point is clustered and scored.
 
 Figures are per cent, mean ± standard deviation over {seeds} seeds, {large} for the sets of 70,000.
 *Confidence* is the self-consistency of what `best` took (`confidence_`), from 0 to 1. Sets marked ○
-are held out: no rule of the method was chosen on them.
+are held out: no rule of the method was chosen on them. Seconds are of two cores that often had
+other work.
 """
 
 ABOUT = f"""## The sets
@@ -58,12 +59,13 @@ logarithm, 30 principal components. KEEL: tables of that repository.
 def page(record: Mapping[str, Any]) -> str:
     """The whole page."""
     sets = record["figures"]["sets"]
-    counts = {n: [len(s["methods"]["best"]["seeds"]) for s in sets.values() if (s["n"] == 70_000) == n]
-              for n in (False, True)}  # fmt: skip
+    seeds: dict[bool, int] = {}
+    for entry in sets.values():
+        seeds[entry["n"] == 70_000] = len(entry["methods"]["best"]["seeds"])
     head = HEAD.format(
         command=record["command"],
-        seeds=max(counts[False], default=0),
-        large=max(counts[True], default=0),
+        seeds=seeds.get(False, 0),
+        large=seeds.get(True, 0),
     )
     parts = [head, "## In short", "", *summary(sets), "", "## Set by set", "", *rows(sets), ""]
     commits = sorted({c for entry in sets.values() for c in entry["methods"]["best"]["commits"]})
@@ -107,7 +109,7 @@ def rows(sets: Mapping[str, Any]) -> list[str]:
     """ACC, confidence and seconds of `best`, and the NMI of all."""
     header = ["set", "n", "k", "`best` ACC", "confidence", "seconds"]
     header += [f"{title} NMI" for title in TITLES.values()]
-    lines = [" | ".join(header), "|".join([":--"] + ["--:"] * (len(header) - 1))]
+    lines = [" | ".join(header), " | ".join([":--"] + ["--:"] * (len(header) - 1))]
     for entry in sets.values():
         cells = [entry["title"] + (" ○" if entry["held_out"] else "")]
         cells += [f"{entry['n']:,}", str(entry["k"]), figure(entry, "best", "acc")]

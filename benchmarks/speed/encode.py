@@ -8,7 +8,7 @@ encoding    `transform` against the same network's encoder, written plainly
 scattering  Scattering2D against kymatio at several batch sizes, on MNIST in 32 x 32, J = 3, L = 8
 
 Rounds of ours and of the others take turns, so that both meet the same machine, and the fastest of
-each counts. `--small` takes few images, to see that it runs. MNIST is that of `kscn data get mnist`.
+each counts. `--small` takes few images, to see that it runs. MNIST: `kscn data get mnist`.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Speed and memory of fits, as ratios within one run: entries of results/speed.json.
 
     python benchmarks/speed/fit.py iteration growth      on one quiet machine
-    python benchmarks/speed/fit.py images --folder DIR   8 million images on disk; 8 GB, hours
+    python benchmarks/speed/fit.py images --folder DIR   8 million images on disk: 7 GB, hours
     python benchmarks/speed/fit.py processes             torchrun with one process and with two
 
 iteration   one iteration of k-subspaces beside one of k-means with as many columns (MNIST)
 growth      time per sample and memory of k-subspaces, for more and more samples on disk
-images      k-subspaces and kSCN on deformed digits, in memory and on disk
+images      two epochs of kSCN on deformed digits, in memory and on disk
 processes   samples per second of two processes of one thread beside one, and what they score.
             "Apart" are two that share nothing but the machine: no exchange can be faster
-`--small` makes everything tiny, to see that it runs. MNIST is the data set of `kscn data get mnist`.
+`--small` makes everything tiny, to see that it runs. MNIST: `kscn data get mnist`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def iteration(small: bool, folder: Path) -> dict[str, Any]:
 
 
 def growth(small: bool, folder: Path) -> dict[str, Any]:
-    """Five iterations from given bases, so that the start, which does not grow with n, is no part."""
+    """Five iterations from given bases: the search for a start does not grow with n."""
     rows = []
     for n in (2_000, 4_000) if small else (100_000, 1_000_000, 10_000_000):
         path = folder / f"{n}.npy"
@@ -104,25 +104,16 @@ def grown(path: str) -> dict[str, float]:
 
 
 def images(small: bool, folder: Path) -> dict[str, Any]:
-    """Rates in memory and on disk; what was measured is kept in the folder and not repeated."""
+    """Rates of kSCN in memory and on disk; what was measured is kept and not repeated."""
     sizes = (300, 600) if small else (70_000, 700_000, 8_000_000)
     write_images(folder, sizes[-1], small)
-    pretrained = folder / "pretrained"
-    if not pretrained.exists():
-        few = np.array(np.load(folder / "images.npy", mmap_mode="r")[: sizes[0]])
-        KSCN(K, pretrain_epochs=1 if small else 2, epochs=1, random_state=0).fit(few).save(
-            pretrained
-        )
     figures = {}
-    for kind in ("k-subspaces", "kscn"):
-        for n in sizes:
-            kept = folder / f"{kind}-{n}.json"
-            if not kept.exists():
-                kept.write_text(
-                    json.dumps(apart(kind, str(folder), str(n), str(int(n == sizes[0]))))
-                )
-            figures[f"{kind}:{n}"] = json.loads(kept.read_text())
-            print(kind, n, figures[f"{kind}:{n}"], flush=True)
+    for n in sizes:
+        kept = folder / f"kscn-{n}.json"
+        if not kept.exists():
+            kept.write_text(json.dumps(apart("kscn", str(folder), str(n), str(int(n == sizes[0])))))
+        figures[f"kscn:{n}"] = json.loads(kept.read_text())
+        print(n, figures[f"kscn:{n}"], flush=True)
     return figures
 
 
@@ -144,29 +135,19 @@ def write_images(folder: Path, n: int, small: bool) -> None:
     np.save(folder / "classes.npy", classes[drawn])
 
 
-def images_k_subspaces(folder: str, n: str, in_memory: str) -> dict[str, float]:
-    """Components, written to disk, and a fit on them; the first ten iterations count."""
-    pictures = first(Path(folder) / "images.npy", n, in_memory).reshape(int(n), -1)
-    began = time.perf_counter()
-    features = PCAFeatures(50).fit(pictures).source(pictures)
-    path = Path(folder) / "components.npy"
-    file = np.lib.format.open_memmap(path, "w+", np.float32, (int(n), 50))
-    for begin, rows in features.batches(20_000):
-        file[begin : begin + len(rows)] = rows
-    file.flush()
-    reducing = time.perf_counter() - began
-    model = KSubspaces(K, subspace_dim=10, random_state=0).fit(first(path, n, in_memory))
-    path.unlink()
-    ten = reducing + until(model, 10)
-    return {"samples_per_second": int(n) / ten} | facts(folder, model)
-
-
 def images_kscn(folder: str, n: str, in_memory: str) -> dict[str, float]:
-    """Two epochs, with their encoding and updates, of a network that was trained before."""
-    settings = {"pretrained": Path(folder) / "pretrained", "tol": 0.0}
-    model = KSCN(K, pretrain_epochs=0, epochs=2, settings=settings, random_state=0)
-    model.fit(first(Path(folder) / "images.npy", n, in_memory))
-    return {"samples_per_second": 2 * int(n) / until(model, 2)} | facts(folder, model)
+    """Two epochs of the alternation, with their encoding and updates."""
+    images = np.load(Path(folder) / "images.npy", mmap_mode="r")[: int(n)]
+    images = np.array(images) if in_memory == "1" else images
+    model = KSCN(K, pretrain_epochs=1, epochs=2, settings={"tol": 0.0}, random_state=0).fit(images)
+    ends = [entry["seconds"] for entry in model.history_]
+    began = max(e["seconds"] for e in model.history_ if e["stage"] != "fit")
+    classes = np.load(Path(folder) / "classes.npy")[: len(model.labels_)]
+    return {
+        "samples_per_second": 2 * int(n) / (ends[-1] - began),
+        "peak_resident_mb": record.resident("VmHWM"),
+        "acc": metrics.clustering_accuracy(classes, model.labels_),
+    }
 
 
 def processes(small: bool, folder: Path) -> dict[str, Any]:
@@ -203,8 +184,11 @@ def processes(small: bool, folder: Path) -> dict[str, Any]:
             rows = (run / "labels.csv").read_text().split()[1:]
             clusters = np.array([int(row.split(",")[1]) for row in rows])
             found.append(round(100 * metrics.clustering_accuracy(labels, clusters), 2))
-    spread = {c: [statistics.mean(found), statistics.pstdev(found)] for c, found in scores.items()}
-    figures["kscn-s on digits"] = {"acc": scores, "mean and sd": spread}
+    mean, sd = (
+        {count: round(of(found), 2) for count, found in scores.items()}
+        for of in (statistics.mean, statistics.pstdev)
+    )
+    figures["kscn-s on digits"] = {"acc": scores, "mean": mean, "sd": sd}
     return figures
 
 
@@ -256,28 +240,10 @@ def apart(part: str, *words: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def first(path: Path, n: str, in_memory: str) -> NDArray:
-    array = np.load(path, mmap_mode="r")[: int(n)]
-    return np.array(array) if in_memory == "1" else array
-
-
-def facts(folder: str, model: Any) -> dict[str, float]:
-    classes = np.load(Path(folder) / "classes.npy")[: len(model.labels_)]
-    accuracy = metrics.clustering_accuracy(classes, model.labels_)
-    return {"peak_resident_mb": record.resident("VmHWM"), "acc": accuracy}
-
-
 def seconds(model: Any, x: Any) -> float:
     began = time.perf_counter()
     model.fit(x)
     return time.perf_counter() - began
-
-
-def until(model: Any, rounds: int) -> float:
-    """Seconds from the end of the start until so many rounds of a fit were done."""
-    ends = [entry["seconds"] for entry in model.history_ if entry["stage"] == "fit"]
-    before = max((e["seconds"] for e in model.history_ if e["stage"] != "fit"), default=0.0)
-    return ends[min(rounds, len(ends)) - 1] - before
 
 
 def later(model: Any) -> float:
@@ -291,7 +257,7 @@ def random_bases(k: int, d: int, p: int, seed: int = 0) -> NDArray:
 
 
 PARTS = {part.__name__: part for part in (iteration, growth, images, processes)}
-CHILDREN = {"grown": grown, "k-subspaces": images_k_subspaces, "kscn": images_kscn, "work": work}
+CHILDREN = {"grown": grown, "kscn": images_kscn, "work": work}
 
 
 def main(arguments: list[str] | None = None) -> None:
