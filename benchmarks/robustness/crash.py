@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for `record`
 import record
 
 KILLS_PER_RUN = 4
-DEEP = "--pretrain-epochs 2 --epochs 3 --n-init 1 --batch-size 256 --checkpoint-minutes 0.001"
+DEEP = "--pretrain-epochs 4 --epochs 6 --n-init 1 --batch-size 256"
 FITS = {
     "kscn-s": DEEP,
     "kscn-g": DEEP,
@@ -97,10 +98,11 @@ class Crash:
         for number in range(KILLS_PER_RUN + 1):
             last = number == KILLS_PER_RUN
             wait = None if last else self.rng.uniform(0, 0.6 * self.seconds[method])
-            code = self.run(["fit", "--resume", str(run)], wait) if number else 2
+            resumable = number and self.method_of(run) == method
+            code = self.run(["fit", "--resume", str(run)], wait) if resumable else 2
             if code == 2:  # nothing to resume: from the beginning
                 code = self.run([*self.fit(method, run), "--overwrite"], wait)
-            elif number:
+            else:
                 self.seen["resumed"] += 1
             kills += code == -signal.SIGKILL
             self.look_through(run, method)
@@ -111,6 +113,12 @@ class Crash:
         assert labels == self.reference[method], f"{method}: other labels after {kills} kills"
         self.seen["same labels"] += 1
         return kills
+
+    def method_of(self, run: Path) -> str | None:
+        """What the configuration says, which is there from the beginning of a run."""
+        if not (run / "config.toml").exists():
+            return None
+        return str(tomllib.loads((run / "config.toml").read_text())["run"]["method"])
 
     def look_through(self, run: Path, method: str) -> None:
         """Nothing half under a final name; `info` reads the run or refuses it in one sentence."""
