@@ -124,6 +124,7 @@ def clear() -> int:
     if freed:
         with _lock():
             place().unlink()
+            place().with_suffix(".damaged").unlink(missing_ok=True)
     return freed
 
 
