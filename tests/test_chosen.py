@@ -56,10 +56,10 @@ def test_a_choice_that_is_not_the_highest_says_so():
     assert chosen.told(result(rival=None))["because"] == "self-consistency 0.900"
 
 
-@pytest.mark.parametrize("old", [{}, {"chosen": None}])
-def test_of_older_runs_nothing_is_told(old):
-    assert chosen.told(old) == {}
-    assert chosen.confidence(old) == ""
+@pytest.mark.parametrize("result", [{}, {"chosen": None}])
+def test_of_methods_that_do_not_choose_nothing_is_told(result):
+    assert chosen.told(result) == {}
+    assert chosen.confidence(result) == ""
 
 
 def test_flat_clusters_are_named_as_the_reason():

@@ -13,7 +13,6 @@ from kscn.model import SubspaceModel
 from kscn.subspaces import Subspaces
 
 pytestmark = [
-    pytest.mark.usefixtures("short_choice"),
     pytest.mark.filterwarnings("ignore:.*clusters ended up empty"),
 ]
 IMAGES = load_digits().images[:90].astype(np.float32)

@@ -2,11 +2,9 @@
 
 A choice is plain values, as the result of a run holds them: `method` and `space` of the clustering
 that was taken and its `consistency`; how many `candidates` were tried in how many `spaces`, and the
-best of them, `tried`; the `rival`, the best of another kind; whether it was `refined`. All of it
-may be missing in the result of an older run or of another method.
+best of them, `tried`; the `rival`, the best of another kind; whether it was `refined`. Methods that
+make no such choice leave it out.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any

@@ -204,7 +204,8 @@ def _cost(figures: Mapping[str, Any]) -> Iterator[str]:
     busiest = max(fit["busy_elsewhere"] for fit in fits.values())
     load = "nothing else" if busiest < QUIET else f"other work on up to {busiest:.1f} cores"
     yield (
-        "\nMeasured by `python benchmarks/paper/claims.py`, one after another on one machine, each "
+        "\nMeasured by `python benchmarks/paper/claims.py` (`results/paper/claims.json`), "
+        "one after another on one machine, each "
         f"in a process of its own, with {load} running beside it. End to end is "
         "from the images to the clusters, pretraining counted: ours, and that of the CAE on whose "
         "latents SSC, LRR and KSSC work. The paper says less than 8 minutes for its method, at "

@@ -315,15 +315,12 @@ def test_a_directory_that_cannot_be_written_gets_one_sentence(kscn, fits, one_se
 
 
 def test_a_few_kills_at_random_moments_cost_nothing(fits):
-    """The small version of `benchmarks/crash.py`, which runs this hundreds of times."""
-    benchmarks = Path(__file__).parents[2] / "benchmarks"
-    (script,) = benchmarks.rglob("crash.py")
-    small = f"import sys; sys.path[:0] = [{str(benchmarks)!r}, {str(script.parent)!r}]; "
-    small += "import crash as c; "
-    few = str(fits["best"][1])
-    small += f"c.DATA, c.SAMPLES, c.CLUSTERS, c.KILLS_PER_RUN = {few!r}, 100, 3, 1; "
-    small += "c.FITS.pop('kscn-g'); c.main()"
-    process = warm.Started(os.devnull, ["--kills", "4", "--dry"], before=small)
+    """The small version of `benchmarks/robustness/crash.py`, which runs this hundreds of times."""
+    scripts = Path(__file__).parents[2] / "benchmarks" / "robustness"
+    small = f"import sys; sys.path.insert(0, {str(scripts)!r}); import crash; crash.main()"
+    words = ["--kills", "4", "--dry", "--data", str(fits["best"][1]), "-k", "3"]
+    words += ["--methods", "kscn-s", "k-subspaces", "best"]
+    process = warm.Started(os.devnull, words, before=small)
     output, errors = process.communicate()
     assert process.returncode == 0, errors
     for what in ("same labels", "labels whole", "model"):  # fits, predictions, saves

@@ -1,6 +1,6 @@
 """Some hundred mutated files of every kind: read, or refused in one sentence of our own.
 
-`benchmarks/fuzz.py` runs the same cases without end, under limits of time and memory.
+`benchmarks/robustness/fuzz.py` runs the same cases without end, under limits of time and memory.
 """
 
 import importlib.util
@@ -11,14 +11,14 @@ import pytest
 for package in ("PIL", "pyarrow", "h5py"):
     pytest.importorskip(package)
 
-_PATH = Path(__file__).resolve().parents[2] / "benchmarks" / "fuzz.py"
+_PATH = Path(__file__).resolve().parents[2] / "benchmarks" / "robustness" / "fuzz.py"
 _SPEC = importlib.util.spec_from_file_location("kscn_fuzz", _PATH)
 fuzz = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(fuzz)
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("part", "cases"), [("readers", 300), ("model", 80)])
+@pytest.mark.parametrize(("part", "cases"), [("files", 300), ("models", 80)])
 def test_mutated_files_are_read_or_refused(tmp_path, monkeypatch, part, cases):
     monkeypatch.setenv("KSCN_MAX_BYTES", str(fuzz.KSCN_MAX_BYTES))
     outcomes = [fuzz.run_case(part, 0, number, tmp_path) for number in range(cases)]

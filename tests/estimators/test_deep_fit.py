@@ -153,19 +153,6 @@ def test_the_network_fits_the_samples(shape, kind):
     np.testing.assert_array_equal(model.predict(X), model.labels_)
 
 
-def test_images_can_go_through_a_dense_network_and_vectors_in_any_shape():
-    X = digits()
-    model = dense(autoencoder="sae").fit(X)
-    assert isinstance(model.autoencoder_, DenseAutoencoder)
-    np.testing.assert_array_equal(model.predict(X.reshape(N, 64)), model.labels_)
-    assert model.reconstruct(X).shape == X.shape
-    model = dense().fit(X.reshape(N, 64))
-    np.testing.assert_array_equal(model.predict(X), model.labels_)
-    assert model.reconstruct(X).shape == X.shape
-    solid = X.reshape(N, 2, 2, 4, 4)  # neither an image nor a vector
-    np.testing.assert_array_equal(dense().fit(solid).labels_, model.labels_)
-
-
 def test_weight_pulls_latents_to_their_subspaces():
     X = digits()
     ends = [
@@ -259,12 +246,6 @@ def test_a_start_of_labels_is_taken_as_it_is_given():
         )
         assert float(angle.max()) < 1e-3
     assert model.n_iter_ == 0
-
-
-def test_a_cluster_that_nobody_starts_in_is_possible():
-    X = digits()
-    model = quick(init=np.zeros(N, dtype=int), epochs=2).fit(X)
-    assert len(np.unique(model.labels_)) == 3  # the empty ones were given new places
 
 
 # History and callbacks ----------------------------------------------------------------------------
@@ -374,18 +355,6 @@ def test_batch_norm_survives_a_last_sample_alone(n):
     X = digits(n)
     model = quick(autoencoder=own(), autoencoder_params=None).fit(X)
     np.testing.assert_array_equal(model.predict(X), model.labels_)
-
-
-def test_batch_norm_does_not_let_samples_depend_on_their_company():
-    X = digits()
-    for params in (
-        {"autoencoder": own(), "autoencoder_params": None},
-        {"autoencoder_params": {"channels": [6, 4], "kernels": [3, 3], "batch_norm": True}},
-    ):
-        model = quick(**params).fit(X)
-        whole = model.transform(X)
-        np.testing.assert_array_equal(model.transform(X[5:6]), whole[5:6])
-        np.testing.assert_array_equal(model.transform(X[::-1]), whole[::-1])
 
 
 # Warm start ---------------------------------------------------------------------------------------

@@ -73,16 +73,6 @@ def test_answers_do_not_depend_on_the_company_of_a_sample(case, method):
         np.testing.assert_array_equal(call(X[rows]), whole[rows])
 
 
-def test_the_batch_size_does_not_matter(case):
-    model, X = case
-    before = model.batch_size
-    expected = model.transform(X)
-    try:
-        np.testing.assert_array_equal(model.set_params(batch_size=1).transform(X), expected)
-    finally:
-        model.set_params(batch_size=before)
-
-
 def test_posteriors_are_distributions_whose_mode_is_the_prediction(case):
     model, X = case
     posterior = model.predict_proba(X)
@@ -110,26 +100,6 @@ def test_reconstructions_have_the_shape_and_the_units_of_the_samples(case):
         mean = X.mean(axis=0)
         expected = expected.numpy() * np.sqrt(((X - mean) ** 2).mean()) + mean
     np.testing.assert_allclose(restored, expected, rtol=1e-4, atol=1e-3)
-
-
-def test_latents_are_float32_and_have_names(case):
-    model, X = case
-    z = model.transform(X)
-    assert z.dtype == np.float32
-    d = z.shape[1]
-    assert model.get_feature_names_out().tolist() == [f"kscn{i}" for i in range(d)]
-
-
-def test_using_a_model_does_not_change_it(case):
-    model, X = case
-    before = {name: value.clone() for name, value in model.autoencoder_.state_dict().items()}
-    samples = X.copy()
-    for method in METHODS:
-        getattr(model, method)(X)
-    assert not model.autoencoder_.training
-    for name, value in model.autoencoder_.state_dict().items():
-        assert torch.equal(value, before[name])
-    np.testing.assert_array_equal(X, samples)
 
 
 # Input --------------------------------------------------------------------------------------------

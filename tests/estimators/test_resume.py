@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from kscn import KSCN, KSCNPlus, KSubspaces, data, load_model
-from kscn.errors import InputError, ModelFileError
+from kscn.errors import ModelFileError
 from kscn.estimators.defaults import OPEN
 from kscn.runtime import checkpoint
 
@@ -232,12 +232,6 @@ def test_a_fit_with_other_settings_or_data_is_refused(digits, tmp_path):
         deep(checkpoint_dir=tmp_path).fit(digits[:150])
     with pytest.raises(ModelFileError, match="another fit: first samples"):
         deep(checkpoint_dir=tmp_path).fit(digits[::-1])
-
-
-@pytest.mark.parametrize("model", [deep, plus, lambda **s: KSubspaces(3, subspace_dim=2, **s)])
-def test_checkpoint_arguments_that_make_no_sense_are_refused(digits, model):
-    with pytest.raises(InputError, match="checkpoint_dir=3 must be None, a string or a path"):
-        model(checkpoint_dir=3).fit(digits)
 
 
 def test_a_directory_that_cannot_be_made_is_refused_before_the_fit(digits, tmp_path):

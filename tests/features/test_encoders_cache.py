@@ -100,7 +100,7 @@ def test_a_kill_costs_no_more_than_a_batch(encoder, counted, tmp_path):
 def test_several_threads_and_connections_write_at_once():
     def write(part):
         for number in range(5):
-            Cache(ABOUT, 8).write(vectors([f"{part} {number} {i}" for i in range(10)]))
+            Cache(ABOUT).write(vectors([f"{part} {number} {i}" for i in range(10)]))
 
     threads = [threading.Thread(target=write, args=(part,)) for part in range(4)]
     for thread in threads:
@@ -110,7 +110,7 @@ def test_several_threads_and_connections_write_at_once():
     assert [images for _, _, images, _ in cache.entries()] == [200]
 
 
-@pytest.mark.parametrize("damage", ["cut", "header", "middle", "empty", "text"])
+@pytest.mark.parametrize("damage", ["cut", "header", "middle", "names", "empty", "text"])
 def test_a_damaged_database_is_put_aside_and_begun_anew(encoder, counted, damage):
     expected = encoder.embed(IMAGES)
     content = bytearray(cache.place().read_bytes())
@@ -118,6 +118,8 @@ def test_a_damaged_database_is_put_aside_and_begun_anew(encoder, counted, damage
         content[0] ^= 0xFF
     elif damage == "middle":
         content[16_384:] = bytes(len(content) - 16_384)
+    elif damage == "names":  # of columns, which are no text any more
+        content = content.replace(b"vector BLOB", b"vect\xe8r BLOB")
     content = {"cut": content[:20_000], "empty": b"", "text": b"notes " * 100}.get(damage, content)
     cache.place().write_bytes(content)
     del counted[:]
@@ -132,17 +134,18 @@ def test_a_damaged_database_is_put_aside_and_begun_anew(encoder, counted, damage
     assert (encoder.embed(IMAGES) == expected).all() and sum(counted) == 40
 
 
-def test_an_embedding_of_another_length_is_computed_again(encoder, counted):
+def test_embeddings_of_which_bytes_changed_are_computed_again(encoder, counted):
     expected = encoder.embed(IMAGES)
     with closing(sqlite3.connect(cache.place())) as database, database:
-        database.execute("UPDATE embeddings SET vector = x'00' WHERE rowid = 1")
+        for row, content in ((1, "x'00'"), (2, "NULL"), (3, "vector || x'00'")):
+            database.execute(f"UPDATE embeddings SET vector = {content} WHERE rowid = {row}")
     del counted[:]
-    assert (encoder.embed(IMAGES) == expected).all() and sum(counted) == 1
+    assert (encoder.embed(IMAGES) == expected).all() and sum(counted) == 3
 
 
 def test_the_cache_has_a_limit_and_drops_what_was_not_used_for_longest(monkeypatch):
     monkeypatch.setenv("KSCN_EMBEDDING_BYTES", "1000000")
-    kept, dim = Cache(ABOUT, 4000), 4000
+    kept, dim = Cache(ABOUT), 4000
     old, used = (vectors([f"{kind} {i}" for i in range(50)], dim) for kind in ("old", "used"))
     kept.write(old)
     kept.write(used)
@@ -173,6 +176,6 @@ def test_a_cache_that_cannot_be_written_costs_a_warning_only(encoder, tmp_path, 
 def test_it_can_be_listed_and_cleared(encoder):
     assert cache.entries() == [] and cache.clear() == 0
     encoder.embed(IMAGES)
-    size = 40 * encoder.dim * 2
+    size = 40 * (encoder.dim * 2 + 4)
     assert cache.entries() == [(encoder.name, encoder.sha256, 40, size)]
     assert cache.clear() == size and cache.entries() == []

@@ -44,13 +44,6 @@ def test_the_basis_is_orthonormal_and_real(size):
     np.testing.assert_allclose(basis @ basis.T, np.eye(size), atol=1e-12)
 
 
-def test_the_basis_consists_of_cosines_then_sines():
-    basis = trigonometric_basis(8)
-    angle = 2 * np.pi * np.arange(8) / 8
-    np.testing.assert_allclose(basis[:, 2], np.cos(2 * angle) / 2, atol=1e-12)
-    np.testing.assert_allclose(basis[:, 7], np.sin(angle) / 2, atol=1e-12)
-
-
 @pytest.mark.parametrize(("shape", "factor"), [((8, 12), 1), ((8, 12), 2), ((16, 8), 4)])
 def test_a_filter_matrix_filters_and_subsamples_like_the_fft(shape, factor):
     x, spectrum = RNG.standard_normal(shape), RNG.standard_normal(shape)

@@ -19,11 +19,8 @@ def images(n, *shape, seed=0):
     ("shape", "J", "width"),
     [
         ((28, 28), 3, 217 * 16),  # as the field has it, in 32 x 32
-        ((32, 32), 3, 217 * 16),
         ((8, 8), 2, 81 * 4),
-        ((3, 8, 8), 2, 3 * 81 * 4),
         ((1, 16, 11), 2, 81 * 4 * 3),  # 16 x 12
-        ((4, 6), 1, 9 * 2 * 3),
         ((2, 2), 1, 9),
         ((64, 64), 4, 417 * 16),
         ((3, 64, 64), 5, 3 * 681 * 4),  # with 4 scales more than PCAFeatures takes
@@ -115,10 +112,3 @@ def test_normalised_features_do_not_depend_on_the_scale(factor, dtype):
     x = images(4, 8, 8).astype(dtype)
     features = ScatteringFeatures().fit(x)
     np.testing.assert_array_equal(features.transform(x * dtype(factor)), features.transform(x))
-
-
-def test_each_image_has_a_scale_of_its_own():
-    x = images(4, 8, 8).astype(np.float64)
-    features = ScatteringFeatures().fit(x)
-    scales = np.array([1e-300, 1e-30, 1e30, 1e300])[:, None, None]
-    np.testing.assert_allclose(features.transform(x * scales), features.transform(x), atol=1e-5)

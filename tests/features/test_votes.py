@@ -33,7 +33,7 @@ def test_features_have_unit_length_and_new_samples_get_the_label_of_their_neares
 
 
 def test_members_of_the_sample_keep_their_label():
-    features, z, y = voted(count=10)
+    z, y = groups()
     mixed = torch.from_numpy(np.random.default_rng(0).integers(0, 3, len(y)))
     features = VotedFeatures.of_sample(z, mixed, 3, 10)
     assert (features.transform(z.numpy()).argmax(axis=1) == mixed.numpy()).all()

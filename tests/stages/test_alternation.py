@@ -9,11 +9,10 @@ from kscn.data import as_source, make_union_of_subspaces
 from kscn.errors import TrainingError
 from kscn.metrics import clustering_accuracy
 from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling
-from kscn.runtime.blocks import Blocks
 from kscn.runtime.latents import LatentSource
 from kscn.runtime.minibatches import Minibatches
 from kscn.stages import alternation as module
-from kscn.stages.alternation import Alternation, assign
+from kscn.stages.alternation import Alternation
 from kscn.stages.losses import ResidualLoss
 from kscn.stages.pretrain import Trainer
 from kscn.subspaces import ScatterSums, Subspaces, principal_angles
@@ -117,15 +116,6 @@ def test_one_update_is_numpys_svd_of_the_kept_members(trim):
     )
 
 
-def test_labels_and_distances_are_those_of_the_updated_subspaces():
-    X, _ = union()
-    given = alternation(network(), X, start(6), learning_rate=1e-2)
-    run(given, 2)
-    labels, distance = given.subspaces.assign(torch.from_numpy(given.latents[:]))
-    assert torch.equal(given.labels, labels)
-    torch.testing.assert_close(given.distance, distance)
-
-
 @pytest.mark.parametrize("update", ["svd", "grassmann"])
 def test_with_the_network_held_the_objective_never_rises(update):
     X, _ = union(noise=0.3)
@@ -227,17 +217,6 @@ def test_records_tell_what_happened(update, loss):
     assert record.angle == pytest.approx(float(turned), rel=1e-3, abs=1e-3)
 
 
-def test_the_angle_of_subspaces_of_several_dimensions_ignores_missing_columns():
-    X, _ = union(noise=0.01)
-    begin = start()
-    bases = begin.bases.clone()
-    bases[0, :, 1:] = 0
-    given = alternation(Same(), X, Subspaces(bases))
-    records = run(given, 8)
-    assert given.subspaces.dims.tolist() == [1, 2, 2]
-    assert records[-1].angle < 1  # it has come to rest
-
-
 def test_the_run_ends_at_the_tolerance_and_when_told_to():
     X, _ = union()
     assert len(run(alternation(Same(), X), 20, tol=1.0)) == 1
@@ -304,16 +283,6 @@ def test_latents_that_are_not_kept_give_the_same_result(update, monkeypatch):
     assert torch.equal(ends[0][1], ends[1][1])
 
 
-def test_assignment_counts_what_it_says():
-    z = np.array([[2, 0, 0], [0, 0, 3], [0, 0, 0], [1, 0, 1]], dtype=np.float32)
-    lines = Subspaces(torch.eye(3)[[0, 2]][:, :, None])
-    found = assign(Blocks(as_source(z), torch.float32, CPU, batch_size=3), lines)
-    assert found.labels.tolist() == [0, 1, 0, 0]  # ties go to the first
-    assert found.distance.tolist() == [0, 0, 0, 1]
-    assert found.relative == pytest.approx(1 / 15)
-    assert found.zeros == 0.25
-
-
 # Breakdown ----------------------------------------------------------------------------------------
 
 
@@ -341,19 +310,3 @@ def test_a_latent_that_collapses_to_zero_ends_the_fit(update):
     words = "the latent collapsed by epoch 2 of the alternation: 100% of the samples"
     with pytest.raises(TrainingError, match=words):
         given.run(5, -1.0, breaking(0.0, at=1)(given))
-
-
-@pytest.mark.parametrize("update", ["svd", "grassmann"])
-def test_weights_that_are_no_numbers_are_named_by_step_and_epoch(update):
-    given = alternation(Same(), union()[0], update=update)
-    with pytest.raises(TrainingError, match="became nan in step 1 of epoch 3 of the alternation"):
-        given.run(5, -1.0, breaking(float("nan"), at=2)(given))
-
-
-@pytest.mark.parametrize("update", ["svd", "grassmann"])
-def test_a_last_step_that_goes_too_far_is_noticed_as_well(update):
-    given = alternation(network(), union()[0], start(6), update=update, batch_size=N)
-    for group in given.trainer.optimizer.param_groups:
-        group["lr"] = 1e30
-    with pytest.raises(TrainingError, match="no longer finite after epoch 1 of the alternation"):
-        run(given)

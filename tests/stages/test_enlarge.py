@@ -1,12 +1,10 @@
 """Clusters of more samples than candidates are made from."""
 
 import numpy as np
-import pytest
 import short
 import torch
 from sklearn.datasets import make_blobs
 
-from kscn import KSCNPlus, load_model
 from kscn.metrics import clustering_accuracy
 from kscn.stages import enlarge
 
@@ -33,17 +31,3 @@ def test_votes_stay_where_they_are_clearly_more_consistent(monkeypatch):
     chance = np.random.default_rng(1).integers(K, size=1200)
     monkeypatch.setattr(enlarge, "layout_clusters", lambda *_: [chance])
     assert enlarge.enlarged(tensors(x), known, y[known], K, 0) is None
-
-
-def test_best_lays_out_more_samples_and_votes_for_the_rest(tmp_path, monkeypatch):
-    short.samples(monkeypatch.setattr)
-    short.choices(monkeypatch.setattr)
-    x, _ = short.moons(351)
-    model = KSCNPlus(K, starts=1, random_state=0).fit(x)
-    assert model.chosen_ == "layout, 300 samples (best spaces)"
-    assert model.tried_["method"] == "layout, 300 samples"
-    assert model.confidence_ == pytest.approx(model.tried_["consistency"], abs=1e-4)
-    assert len(model.selection_.rows) == len(model.selection_.labels) == 200
-    np.testing.assert_array_equal(model.predict(x), model.labels_)
-    model.save(tmp_path / "model")
-    np.testing.assert_array_equal(load_model(tmp_path / "model").predict(x), model.labels_)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kscn import metrics
 from kscn.data import as_source
 from kscn.runtime.blocks import Blocks
-from kscn.runtime.group import ALONE, Group
+from kscn.runtime.group import ALONE
 from kscn.stages.grow import GROWTH, dimensions, fold_of, grow, residuals_across
 from kscn.subspaces import Subspaces
 
@@ -24,10 +24,6 @@ def test_dimensions_rise_and_leave_room(first, members, ambient):
     assert all(first < dim <= last for dim in found)
     assert all(after <= 2 * before for before, after in zip([first, *found], found, strict=False))
     assert (found[-1] == last) if first < last else not found
-
-
-def test_dimensions_of_mnist():
-    assert dimensions(15, 7000, 300) == [30, 60, 100]
 
 
 def clusters(n=1200, k=3, d=24, p=6, seed=0):
@@ -77,26 +73,12 @@ def test_a_sample_is_judged_by_others_than_itself():
     torch.testing.assert_close(everywhere(z, before), expected)
 
 
-def test_rows_of_a_later_part_keep_their_fold():
-    z, labels = clusters()
-    grown = grow(z, folds(z), labels, 3, [6])
-    last = everywhere(z, grown, Group(rank=1, size=2))
-    torch.testing.assert_close(last, everywhere(z, grown)[len(z) // 2 :])
-
-
 def test_a_cluster_without_members_and_a_single_one():
     z, labels = clusters(n=300)
     grown = grow(z, folds(z), labels, 4, [3, 6])
     assert all(part.bases.isfinite().all() for part in [grown.whole, *grown.without])
     alone = grow(z, folds(z), torch.zeros_like(labels), 1, [3])
     assert everywhere(z, alone).shape == (len(z), 1)
-
-
-def test_progress_is_told():
-    z, labels = clusters(n=300)
-    told = []
-    grow(z, folds(z), labels, 3, [2, 4], lambda *facts: told.append(facts))
-    assert told == [(1, 2), (2, 2)]
 
 
 def test_samples_leave_clusters_that_they_shaped():

@@ -1,7 +1,5 @@
 """The loop against a plain one of numpy: it takes the same path, descends, and ends."""
 
-from functools import cache
-
 import numpy as np
 import pytest
 import torch
@@ -121,39 +119,6 @@ def test_the_loop_takes_the_path_of_a_plain_one(variant):
     assert [i.changed for i in found] == [changed for changed, _ in history]
     objectives = [objective for _, objective in history]
     np.testing.assert_allclose([i.objective for i in found], objectives, rtol=1e-6)
-
-
-@cache
-def plain_run(variant):
-    """The start of a run, and what came of it."""
-    X, start, options = prepared(variant)
-    return start, run(loop_over(X, start, **options))
-
-
-@pytest.mark.parametrize("variant", [name for name in VARIANTS if "trim" not in name])
-def test_the_objective_never_rises(variant):
-    _, result = plain_run(variant)
-    objective = np.array([i.objective for i in result.iterations])
-    assert (np.diff(objective) <= 1e-12 * objective[0]).all()
-    assert objective[-1] < 0.9 * objective[0]
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_subspaces_stay_orthonormal(variant):
-    start, result = plain_run(variant)
-    assert result.subspaces.fault(1e-5) is None
-    assert result.subspaces.dims.tolist() == start.dims.tolist()
-
-
-@pytest.mark.parametrize("variant", ["linear", "affine", "weights"])
-def test_the_objective_is_that_of_the_labels_and_the_updated_subspaces(variant):
-    X, start, options = prepared(variant)
-    loop = loop_over(X, start, **options)
-    result = run(loop, max_iter=3)
-    residual = result.subspaces.to(torch.float64).residuals(torch.tensor(X).double())
-    own = residual[torch.arange(len(X)), loop.labels.long()].numpy()
-    weights = np.ones(len(X)) if options["weights"] is None else options["weights"]
-    assert result.iterations[-1].objective == pytest.approx((own * weights).sum(), rel=1e-4)
 
 
 def test_the_loop_ends_when_no_label_changes():

@@ -77,14 +77,6 @@ def test_samples_without_a_label_teach_nothing():
     assert (gradient[kept].abs().sum(dim=1) > 0).all()
 
 
-def test_a_batch_of_samples_without_labels_costs_nothing():
-    z = unit().requires_grad_()
-    loss = SeparationLoss(subspaces(), torch.full((20,), -1), 0.1, 0.0)(z, torch.arange(20))
-    assert loss.item() == 0
-    (gradient,) = torch.autograd.grad(loss, z)
-    assert torch.equal(gradient, torch.zeros_like(gradient))
-
-
 def test_balance_prefers_equal_clusters():
     bases = torch.eye(4, dtype=torch.float64).reshape(4, 4, 1)
     found = Subspaces(bases)
@@ -107,16 +99,3 @@ def test_balance_prefers_the_shares_that_are_known():
     assert float(loss(uneven, torch.arange(8))) == pytest.approx(0, abs=1e-6)
     expected = 2 * float((0.25 * (0.25 / shares).log()).sum())
     assert float(loss(spread, torch.arange(8))) == pytest.approx(expected)
-
-
-def test_descending_the_separation_loss_parts_the_clusters():
-    found = subspaces(d=5, p=1)
-    labels = torch.arange(30) % 3
-    z = randn(30, 5, seed=2).requires_grad_()
-    loss = SeparationLoss(found, labels, 0.1, 0.0)
-    for _ in range(200):
-        direction = torch.nn.functional.normalize(z, dim=1)
-        (gradient,) = torch.autograd.grad(loss(direction, torch.arange(30)), z)
-        with torch.no_grad():
-            z -= 2 * gradient
-    assert torch.equal(found.assign(z.detach())[0], labels)

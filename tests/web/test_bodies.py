@@ -45,7 +45,7 @@ def test_json_bombs_are_refused_in_bounded_memory(bomb):
     tracemalloc.start()
     try:
         assert refused(BOMBS[bomb]) == 422
-        assert tracemalloc.get_traced_memory()[1] < 60 * SIZE
+        assert tracemalloc.get_traced_memory()[1] < 30 * SIZE
     finally:
         tracemalloc.stop()
 

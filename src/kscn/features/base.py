@@ -73,8 +73,6 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """The fitted map that `state` described, or one sentence on why it describes none."""
         try:
             return cls._of_state(config, arrays)
-        except ModelFileError:  # a step of a chain has said what is wrong with it
-            raise
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise ModelFileError(
                 f"The model file does not describe a {cls.__name__} ({reason(error)}); save the "

@@ -80,7 +80,7 @@ class FeatureChain(FeatureMap):
         for number, own in enumerate(config["steps"]):
             mine = f"{number}."
             parts = {k.removeprefix(mine): a for k, a in arrays.items() if k.startswith(mine)}
-            steps.append(KINDS[own["kind"]].from_state(own, parts))
+            steps.append(KINDS[own["kind"]]._of_state(own, parts))
             takes, gets = steps[-1].sample_shape_, steps[max(number - 1, 0)]._n_features_out
             if number and takes != (gets,):
                 raise ValueError(f"step {number} takes {takes}, but gets {gets} numbers")

@@ -40,7 +40,7 @@ from kscn.subspaces.seeding import (
 
 @dataclass(frozen=True)
 class Rules:
-    """The numbers of the search, some of them compared on digits (results/LOG.md)."""
+    """The numbers of the search, some of them compared on digits."""
 
     racers: int = 10  # starts in a race, and sweeps until one wins
     race_sweeps: int = 15

