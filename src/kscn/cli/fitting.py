@@ -116,27 +116,24 @@ def fit_run(
 
 def assist(loaded: Any, model: Any, output: Path) -> None:
     """What every process but the first does: its part of the fit, in silence."""
-    from kscn.runtime.checkpoint import StoppedError
-
     model.set_params(checkpoint_dir=output / CHECKPOINTS)
     with interruptible() as interruption, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             model.fit(loaded.samples)
-        except (KeyboardInterrupt, StoppedError):
+        except KeyboardInterrupt:
             raise SystemExit(interruption.code) from None
 
 
 def _fit(model: Any, samples: Any, run: RunWriter, interruption: Interruption) -> None:
     """Fit with progress on the terminal and in the run; after a signal, say how to go on."""
     from kscn.cli.progress import FitProgress
-    from kscn.runtime.checkpoint import StoppedError
 
     with FitProgress() as progress:
         model.set_params(callbacks=(progress, run.listen))
         try:
             model.fit(samples)
-        except (KeyboardInterrupt, StoppedError):
+        except KeyboardInterrupt:
             advice = "nothing already on disk was lost"
             if run.learnt:
                 advice = f"go on with `kscn fit --resume {run.path}`"

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: stop at the next safe point, say how to go on, leave with 130 or 143."""
+"""Ctrl-C and SIGTERM end a fit; its last state is on disk, and what comes next is said."""
 
 import signal
 import threading
@@ -6,9 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
-
-# Seconds that a safe point is waited for. Slurm and torchrun kill after 30.
-GRACE = 20.0
 
 
 class Interruption:
@@ -25,29 +22,20 @@ class Interruption:
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """While the context is open, the first signal asks the fit to stop and the second ends it.
-
-    Ending it raises KeyboardInterrupt. That also happens where no safe point comes for a while.
-    """
+    """While the context is open, both signals raise KeyboardInterrupt."""
     interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():  # signals are the main one's
         yield interruption
         return
-    from kscn.runtime.checkpoint import STOP
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if interruption.signal is not None:
-            raise KeyboardInterrupt
         interruption.signal = number
-        STOP.make()
-        signal.setitimer(signal.ITIMER_REAL, GRACE)
+        raise KeyboardInterrupt
 
-    handled = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    handled = (signal.SIGINT, signal.SIGTERM)
     before: dict[int, Any] = {number: signal.signal(number, stop) for number in handled}
     try:
         yield interruption
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        STOP.withdraw()
         for number, handler in before.items():
             signal.signal(number, handler)

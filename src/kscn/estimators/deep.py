@@ -106,12 +106,11 @@ class KSCN(SubspaceClusterer):
         Torch device; "auto" takes a GPU when there is one.
     random_state : int, RandomState or None, default=None
         Seed of everything random. The one used is recorded in `random_state_`.
-    checkpoint_dir : path or CheckpointDirectory, optional
-        Where the state of a fit is written while it goes on: after every epoch (that takes more
-        than a second), and within longer ones. A fit that finds the state of the same fit there
-        (same settings, same data) goes on from it, to the same result. The last state stays;
-        remove the directory to begin anew.
-        `kscn.runtime.checkpoint.CheckpointDirectory(path, minutes=2)` asks for more states.
+    checkpoint_dir : path, optional
+        Where the state of a fit is written after every epoch (unless writing would take more than
+        a twentieth of the time). A fit that finds the state of the same fit there (same settings,
+        same data) goes on from it, to the same result. The last states stay; remove the directory
+        to begin anew.
     callbacks : sequence of callables, default=()
         Called as `callback(estimator, record)` with each history record; one that returns True
         ends the stage that it comes from.

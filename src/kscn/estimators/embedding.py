@@ -10,7 +10,6 @@ from kscn import checks as check
 from kscn.errors import InputError, ModelFileError, reason
 from kscn.features.encoders import Encoder, Preprocessing, load_encoder
 from kscn.features.encoders.pictures import EmbeddedSource, Pictures
-from kscn.runtime.checkpoint import STOP, StoppedError
 from kscn.runtime.group import Group, place
 
 # Records of progress at most, however many images there are.
@@ -26,10 +25,9 @@ def encoded_for_fit(estimator: Any, X: Any, group: Group) -> tuple[Any, Encoder]
             "it at 'auto'."
         )
     pictures = Pictures(X)
-    estimator._check_params(len(pictures))  # before the hours that it may take
+    estimator._check_params(len(pictures), 1)  # before the hours that it may take
     own = group.part(pictures.source)
     first, _ = place(own)
-    estimator.history_ = []
     halves = encoder.halves(
         pictures.source, range(first, first + len(own)), progress=_progress(estimator)
     )
@@ -37,13 +35,11 @@ def encoded_for_fit(estimator: Any, X: Any, group: Group) -> tuple[Any, Encoder]
 
 
 def _progress(estimator: Any) -> Any:
-    """Call the callbacks with how far it is, and stop where a signal asked for it."""
+    """Call the callbacks with how far it is."""
     told = -1
 
     def progress(done: int, total: int) -> None:
         nonlocal told
-        if STOP.made and estimator.checkpoint_dir is not None:
-            raise StoppedError("the fit was asked to stop; what was embedded is in the cache.")
         if done * _RECORDS // total > told:
             told = done * _RECORDS // total
             for callback in estimator.callbacks:

@@ -67,11 +67,10 @@ class KSubspaces(SubspaceClusterer):
         Torch device; "auto" takes a GPU when there is one.
     random_state : int, RandomState or None, default=None
         Seed of the search. The one used is recorded in `random_state_`.
-    checkpoint_dir : path or CheckpointDirectory, optional
+    checkpoint_dir : path, optional
         Where the state of a fit is written while it goes on. A fit that finds the state of the
         same fit there (same settings, same data) goes on from it, to the same result. The last
         state stays; remove the directory to begin anew.
-        `kscn.runtime.checkpoint.CheckpointDirectory(path, minutes=2)` asks for more states.
     callbacks : sequence of callables, default=()
         Called as `callback(estimator, record)` with each history record; one that returns True
         ends the fit after that iteration.

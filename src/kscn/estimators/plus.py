@@ -105,13 +105,10 @@ class KSCNPlus(SubspaceClusterer):
         Torch device; "auto" takes a GPU when there is one.
     random_state : int, RandomState or None, default=None
         Seed of everything random. The one used is recorded in `random_state_`.
-    checkpoint_dir : path or CheckpointDirectory, optional
-        Where the state of a fit is written while it goes on: when the start is found, after every
-        epoch of the refinement (that takes more than a second), and within longer ones. A fit that
-        finds the state of the same fit there (same settings, same data) goes on from it, to the
-        same result; the search for a start is begun anew if it was not done. The last state stays;
-        remove the directory to begin anew.
-        `kscn.runtime.checkpoint.CheckpointDirectory(path, minutes=2)` asks for more states.
+    checkpoint_dir : path, optional
+        Where the state of a fit is written when the start is found and after every epoch of the
+        refinement. A fit that finds the state of the same fit there (same settings, same data) goes
+        on from it, to the same result. The last states stay; remove the directory to begin anew.
     callbacks : sequence of callables, default=()
         Called as `callback(estimator, record)` with each history record; one that returns True
         during the refinement ends it.

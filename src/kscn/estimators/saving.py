@@ -32,8 +32,8 @@ from kscn.nn import (
     WhitenedLatent,
     network,
 )
-from kscn.runtime.checkpoint import OF_THE_RUN
 from kscn.subspaces import Subspaces
+from kscn.training.states import OF_THE_RUN
 
 # Samples enough for any parameters.
 MANY = 2**62
