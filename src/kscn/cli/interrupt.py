@@ -2,50 +2,44 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
+
+from kscn.cli.terminal import complain
 
 # Seconds that a safe point is waited for. Slurm and torchrun kill after 30.
 GRACE = 20.0
 
 
-class Interruption:
-    """Which signal came, if one did."""
-
-    def __init__(self) -> None:
-        self.signal: int | None = None
-
-    @property
-    def code(self) -> int:
-        """The exit code of a process that a signal ended."""
-        return 128 + (self.signal or signal.SIGINT)
-
-
 @contextmanager
-def interruptible() -> Iterator[Interruption]:
+def interruptible(advice: Callable[[], str] | None = None) -> Iterator[None]:
     """While the context is open, the first signal asks the fit to stop and the second ends it.
 
-    Ending it raises KeyboardInterrupt. That also happens where no safe point comes for a while.
+    It is also ended where no safe point comes for a while. Then the process says the `advice`, if
+    there is any, and leaves.
     """
-    interruption = Interruption()
-    if threading.current_thread() is not threading.main_thread():  # signals are the main one's
-        yield interruption
-        return
-    from kscn.runtime.checkpoint import STOP
+    from kscn.runtime.checkpoint import STOP, StoppedError
+
+    came: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if interruption.signal is not None:
+        if came:
             raise KeyboardInterrupt
-        interruption.signal = number
+        came.append(number)
         STOP.make()
         signal.setitimer(signal.ITIMER_REAL, GRACE)
 
-    handled = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    main = threading.current_thread() is threading.main_thread()  # signals are of that one
+    handled = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM) if main else ()
     before: dict[int, Any] = {number: signal.signal(number, stop) for number in handled}
     try:
-        yield interruption
+        yield
+    except (KeyboardInterrupt, StoppedError):
+        if advice is not None:
+            complain(f"interrupted; {advice()}")
+        raise SystemExit(128 + (came or [signal.SIGINT])[0]) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         STOP.withdraw()
