@@ -27,7 +27,7 @@ from kscn.runtime.blocks import Blocks
 from kscn.stages import validation as check
 from kscn.stages.losses import SubspaceLoss
 from kscn.stages.pretrain import Trainer
-from kscn.subspaces import ScatterSums, check_size
+from kscn.subspaces import ScatterSums
 from kscn.subspaces.bases import rows_times
 from kscn_paper.rivals.autoencoder import NetworkRival, train_alone
 from kscn_paper.rivals.base import largest_first, sharpened, subsample
@@ -161,7 +161,6 @@ class EDESC(NetworkRival):
     def _check(self, n_samples: int) -> None:
         super()._check(n_samples)
         check_value("latent_dim", self.latent_dim, [None, Integer(self.subspace_dim)])
-        check_size(self.n_clusters, self._latent_dim())
 
     def _latent_dim(self) -> int:
         given = self.latent_dim

@@ -16,9 +16,6 @@ from kscn.runtime.blocks import Blocks, check_finite
 from kscn.runtime.device import CPU
 from kscn_paper.rivals.base import Rival, all_samples, best_of, largest_first
 
-# Samples that are compared with the centres at a time.
-ROWS = 4096
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CentreRival(Rival):
@@ -83,7 +80,7 @@ def nearest_centre(features: Source, centres: NDArray) -> tuple[NDArray, NDArray
     k_centres = torch.from_numpy(centres).double().to(device)
     labels = np.empty(len(features), dtype=np.int32)
     distance = np.empty(len(features))
-    for start, z in Blocks(features, torch.float64, device, batch_size=ROWS):
+    for start, z in Blocks(features, torch.float64, device, batch_size=4096):
         check_finite(z.square().sum(dim=1), z, features.name)
         apart = torch.cdist(z, k_centres, compute_mode="donot_use_mm_for_euclid_dist")
         nearest, label = apart.min(dim=1)

@@ -62,6 +62,5 @@ class OnFeatures(AutoencoderRival):
         self.n_iter_ = self.clusterer_.n_iter_
 
     def _inside(self, seed: int | None) -> AffinityRival:
-        given = dict(self.method_params or {})
         shared = {"device": self.device, "random_state": seed}
-        return make(self.method, self.n_clusters, **shared, **given)
+        return make(self.method, self.n_clusters, **shared, **(self.method_params or {}))

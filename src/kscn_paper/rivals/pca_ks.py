@@ -80,7 +80,6 @@ class PCAKS(Rival):
             held = np.cumsum(self.pca_.explained_variance_ratio_)
             kept = max(2, int(np.searchsorted(held, SHARE)) + 1)
             self.pca_.components_ = self.pca_.components_[:kept]
-            self.pca_.explained_variance_ = self.pca_.explained_variance_[:kept]
         found = len(self.pca_.components_)
         dim = self.subspace_dim
         self.subspace_dim_ = round(found**0.5) if isinstance(dim, str) else dim
