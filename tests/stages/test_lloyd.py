@@ -215,7 +215,7 @@ def test_values_that_are_not_numbers_are_found_wherever_they_are(value, words):
 
 def wide(affine=False, **options):
     """A loop over samples of many columns, from a start that is far from the end."""
-    d = lloyd_module.RULES.narrow + 44
+    d = lloyd_module.NARROW + 44
     X, _, _ = make_union_of_subspaces(
         500, K, d, P, noise=0.1, affine=affine, random_state=0, dtype=np.float64
     )

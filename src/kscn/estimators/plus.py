@@ -25,23 +25,16 @@ from kscn.nn import ConvEncoder, network
 from kscn.runtime.group import Group, current_group, place
 from kscn.stages import validation as check
 from kscn.stages.choose import CHOICE, Choose
-from kscn.stages.refine import REFINEMENT, Refine
+from kscn.stages.refine import TEMPERATURE, Refine
 from kscn.stages.run import Fit
 
 if TYPE_CHECKING:
     from typing import Self
 
 
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the method that are of no single stage."""
-
-    # With fewer samples per cluster a network has too little to learn from.
-    refine_members: int = 100
-    least_members: int = 4  # in the sample on which clusters are chosen, on average
-
-
-RULES = Rules()
+# With fewer samples per cluster a network has too little to learn from.
+REFINE_MEMBERS = 100
+LEAST_MEMBERS = 4  # in the sample on which clusters are chosen, on average
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -190,7 +183,7 @@ class KSCNPlus(SubspaceClusterer):
 
     def stages(self, n_samples: int) -> list[Choose | Refine]:
         """The stages of a fit of so many samples, in order."""
-        many = n_samples >= RULES.refine_members * self.n_clusters
+        many = n_samples >= REFINE_MEMBERS * self.n_clusters
         wanted = self._refines or (self.refine == "auto" and self._takes_images and many)
         wanted &= self.n_clusters > 1  # or there is nothing to tell apart
         choose = Choose(self, refined=wanted)
@@ -229,7 +222,7 @@ class KSCNPlus(SubspaceClusterer):
     def _temperature(self) -> float:
         if self.encoder_ is None:
             return super()._temperature()
-        return REFINEMENT.temperature
+        return TEMPERATURE
 
     def _opened(self, X: Any) -> tuple[SubspaceModel, Source]:
         check_is_fitted(self, "subspaces_")
@@ -237,10 +230,10 @@ class KSCNPlus(SubspaceClusterer):
 
     def _check_params(self, n_samples: int) -> None:
         check.parameters(self, n_samples, least=2)
-        if self.n_clusters > CHOICE.most // RULES.least_members:
+        if self.n_clusters > CHOICE.most // LEAST_MEMBERS:
             raise InputError(
                 f"n_clusters={self.n_clusters} is too many: clusters are chosen on a sample of at "
-                f"most {CHOICE.most}, with at least {RULES.least_members} for each; use KSubspaces."
+                f"most {CHOICE.most}, with at least {LEAST_MEMBERS} for each; use KSubspaces."
             )
         if self._refines and "model_" in vars(self) and not self._takes_images:
             raise InputError(

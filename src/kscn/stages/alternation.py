@@ -35,26 +35,18 @@ from kscn.subspaces import ScatterSums, Subspaces, largest_turn
 from kscn.subspaces.grassmann import descend
 from kscn.subspaces.seeding import rescue_empty
 
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the alternation."""
-
-    # Samples (about as many) kept at hand for a cluster that has lost all of its own.
-    pool: int = 4096
-    # Latents gathered for the gradient before their products are taken: large products cost less.
-    together: int = 4096
-    # Times as many on another device than the CPU, which has to wait for their clusters.
-    on_device: int = 16
-    # Share of latents that may be zero: ReLU leaves a few, a collapsed network nearly all.
-    zeros: float = 0.5
-    # Share of the epochs in which clusters that were found elsewhere than in the latent are kept:
-    # the network learns them first. On MNIST's test images 0, 0.34, 0.75 and 0.85 had 94.8, 95.3,
-    # 95.7 and 96.2, the last in 15 epochs instead of 10.
-    held: float = 0.8
-
-
-ALTERNATION = Rules()
+# Samples (about as many) kept at hand for a cluster that has lost all of its own.
+POOL = 4096
+# Latents gathered for the gradient before their products are taken: large products cost less.
+TOGETHER = 4096
+# Times as many on another device than the CPU, which has to wait for their clusters.
+ON_DEVICE = 16
+# Share of latents that may be zero: ReLU leaves a few, a collapsed network nearly all.
+ZEROS = 0.5
+# Share of the epochs in which clusters that were found elsewhere than in the latent are kept:
+# the network learns them first. On MNIST's test images 0, 0.34, 0.75 and 0.85 had 94.8, 95.3,
+# 95.7 and 96.2, the last in 15 epochs instead of 10.
+HELD = 0.8
 
 
 @dataclass
@@ -100,7 +92,7 @@ class Alternation:
         self.queue: list[Tensor] = []
         self.gather_seconds = 0.0
         on_cpu = self.trainer.batches.device.type == "cpu"
-        self.together = ALTERNATION.together * (1 if on_cpu else ALTERNATION.on_device)
+        self.together = TOGETHER * (1 if on_cpu else ON_DEVICE)
         self.finished = False
         if self.found is not None:
             self.found = self._own(self.found)
@@ -193,7 +185,7 @@ class Alternation:
 
     def _kept(self) -> Tensor | None:
         """The clusters that the next epoch keeps to, if it does."""
-        early = self.trainer.epochs_done < ALTERNATION.held * self.trainer.epochs
+        early = self.trainer.epochs_done < HELD * self.trainer.epochs
         return self.found if early else None
 
     @contextmanager
@@ -209,7 +201,7 @@ class Alternation:
 
     def _assign(self) -> None:
         found = assign(self._blocks(), self.subspaces, self.group)
-        if found.zeros > ALTERNATION.zeros:
+        if found.zeros > ZEROS:
             raise TrainingError(
                 f"the latent collapsed by epoch {self.trainer.epochs_done} of "
                 f"{self.trainer.stage}: {found.zeros:.0%} of the samples have a latent of zero, "
@@ -247,7 +239,7 @@ class Alternation:
         """Latents from which a cluster without members gets a new subspace."""
         first, n = place(self.trainer.batches.source)
         seed = self.group.agree_int(self.trainer.generator.initial_seed())
-        some = drawn(torch.arange(first, first + len(self.latents)), seed, ALTERNATION.pool, n)
+        some = drawn(torch.arange(first, first + len(self.latents)), seed, POOL, n)
         own = self._blocks().take(some.nonzero().flatten().numpy())
         return self.group.gather(own)
 
@@ -311,7 +303,7 @@ class Alternation:
         z = torch.cat(self.queue)
         self.queue.clear()
         labels = self.subspaces.assign(z)[0].cpu()
-        pieces = (rows.split(ALTERNATION.together) for rows in (z, labels))
+        pieces = (rows.split(TOGETHER) for rows in (z, labels))
         for piece, own in zip(*pieces, strict=True):
             self.sums.add(piece, own)
 

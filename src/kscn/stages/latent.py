@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,23 +33,16 @@ from kscn.subspaces import Subspaces, check_size
 Start = Callable[[Tensor, int, int], NDArray]
 
 
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the start."""
-
-    # A random subset of this size is what a function of the user's clusters.
-    drawn_samples: int = 2000
-    # Of mini-batch k-means.
-    kmeans_batch: int = 4096
-    # Iterations of k-subspaces over all latents at most: as by default in `KSubspaces`.
-    iterations: int = 100
-    # Whitened directions of scattering coefficients that a start is searched in, found on so many
-    # images: 80 had the highest and steadiest scores on Fashion-MNIST of 30, 40, 60 and 80.
-    components: int = 80
-    described: int = 10_000
-
-
-START = Rules()
+# A random subset of this size is what a function of the user's clusters.
+DRAWN_SAMPLES = 2000
+# Of mini-batch k-means.
+KMEANS_BATCH = 4096
+# Iterations of k-subspaces over all latents at most: as by default in `KSubspaces`.
+ITERATIONS = 100
+# Whitened directions of scattering coefficients that a start is searched in, found on so many
+# images: 80 had the highest and steadiest scores on Fashion-MNIST of 30, 40, 60 and 80.
+COMPONENTS = 80
+DESCRIBED = 10_000
 
 
 class FindStart(NetworkStage):
@@ -172,7 +164,7 @@ class FindStart(NetworkStage):
             seed=fit.seed,
             group=fit.group,
         )
-        most = 1 if streamed else START.iterations
+        most = 1 if streamed else ITERATIONS
         self.search = SubspaceStage(search, source, max_iter=most, records="start")
         if self.loaded is not None and "search" in self.loaded.facts:
             inside = State(self.loaded.facts["search"], self.loaded.part("search"))
@@ -220,10 +212,10 @@ def _scattered(fit: Fit, dim: int) -> Source:
 
     They have more directions than subspaces of `dim` dimensions fill.
     """
-    _, some = raw_sample(fit.source, START.described, fit.seed, fit.group)
+    _, some = raw_sample(fit.source, DESCRIBED, fit.seed, fit.group)
     scattering = _scattering_of(some).to(fit.device)
     described = scattering.transform(some)
-    wanted = min(max(START.components, dim + 1), *(length - 1 for length in described.shape))
+    wanted = min(max(COMPONENTS, dim + 1), *(length - 1 for length in described.shape))
     whitened = PCAFeatures(wanted, whiten=True).to(fit.device).fit(described)
     chain = FeatureChain.of_fitted([scattering, whitened])
     return held_features(chain, fit.source, fit.group)
@@ -232,7 +224,7 @@ def _scattered(fit: Fit, dim: int) -> Source:
 def _k_means(latents: Source, n_clusters: int, n_init: int, seed: int, group: Group) -> NDArray:
     from sklearn.cluster import MiniBatchKMeans
 
-    size = START.kmeans_batch
+    size = KMEANS_BATCH
     means = MiniBatchKMeans(n_clusters, batch_size=size, n_init=n_init, random_state=seed % 2**31)
     everyone = group.gather(torch.from_numpy(np.asarray(latents))).numpy()
     labels = means.fit_predict(everyone).astype(np.int64)
@@ -245,7 +237,7 @@ def _of_drawn(
     """A function of the user's clusters a random subset; its subspaces take in the rest."""
     seed, device, group = fit.seed, fit.device, fit.group
     rng = np.random.default_rng(seed)
-    picked = np.sort(rng.permutation(place(latents)[1])[: START.drawn_samples])
+    picked = np.sort(rng.permutation(place(latents)[1])[:DRAWN_SAMPLES])
     subset = group.gather(torch.from_numpy(latents.take(own_rows(latents, picked))))
     labels = np.asarray(start(subset, k, seed))
     check.given_labels(labels, len(subset), k)

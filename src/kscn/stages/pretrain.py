@@ -25,15 +25,7 @@ from kscn.runtime.minibatches import Minibatches
 from kscn.stages.losses import SubspaceLoss
 from kscn.stages.run import Fit, Stage
 
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of training."""
-
-    look: int = 64  # steps between two looks at the loss on another device than the CPU
-
-
-RULES = Rules()
+LOOK = 64  # steps between two looks at the loss on another device than the CPU
 
 
 @dataclass
@@ -187,12 +179,12 @@ class Trainer:
         """Refuse to go on with a loss that is no number.
 
         Elsewhere than on the CPU a look makes the device wait, so there is one now and then
-        (`RULES.look`), at the end of an epoch, and `now`. In between nothing is lost: such a loss
+        (`LOOK`), at the end of an epoch, and `now`. In between nothing is lost: such a loss
         does not get well.
         """
         step = self.steps_done + 1
         last = step == self.batches.per_epoch
-        looks = loss.device.type == "cpu" or step % RULES.look == 0 or last
+        looks = loss.device.type == "cpu" or step % LOOK == 0 or last
         if (now or looks) and not math.isfinite(value := float(loss)):
             raise TrainingError(
                 f"the loss became {value} in step {step} of epoch {self.epochs_done + 1} of "

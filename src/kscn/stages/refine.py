@@ -54,39 +54,31 @@ from kscn.stages.pretrain import Trainer
 from kscn.stages.run import Fit, Stage
 from kscn.subspaces import Subspaces
 
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the refinement."""
-
-    # Where `epochs` is "auto": about so many steps, within these numbers of epochs.
-    steps: int = 8200
-    fewest_epochs: int = 12
-    most_epochs: int = 60
-    # Share of each cluster of the start, its least clear samples, that does not teach; and the
-    # share of that once encoder and features settle the clusters together: the hard samples are
-    # there to be learnt, and then they are mostly right.
-    trim: float = 0.1
-    of_combined: float = 0.2
-    temperature: float = 0.1  # of the energies as logits
-    balance: float = 0.5  # how much clusters are held to the sizes that they had at the start
-    hold: float = 0.3  # share of the epochs in which the network learns the clusters of the start
-    look_every: int = 2  # epochs between two looks at the subspaces of the features, after that
-    average: float = 0.99  # of the average of the weights, per step
-    # The clusters of the start come from the very features that judge and are favoured by them:
-    # true labels of handwritten digits measure up to this much less.
-    bias: float = 0.02
-    # Latent dimensions shared out between the subspaces of the encoder, and at most per one.
-    latent_dim: int = 80
-    most_dim: int = 8
-    # Samples of all processes that a temperature is found on, halvings of the range that it is
-    # sought in, and this range around the usual gap between first and second.
-    calibrated: int = 20_000
-    halvings: int = 24
-    range: float = 1e3
-
-
-REFINEMENT = Rules()
+# Where `epochs` is "auto": about so many steps, within these numbers of epochs.
+STEPS = 8200
+FEWEST_EPOCHS = 12
+MOST_EPOCHS = 60
+# Share of each cluster of the start, its least clear samples, that does not teach; and the
+# share of that once encoder and features settle the clusters together: the hard samples are
+# there to be learnt, and then they are mostly right.
+TRIM = 0.1
+OF_COMBINED = 0.2
+TEMPERATURE = 0.1  # of the energies as logits
+BALANCE = 0.5  # how much clusters are held to the sizes that they had at the start
+HOLD = 0.3  # share of the epochs in which the network learns the clusters of the start
+LOOK_EVERY = 2  # epochs between two looks at the subspaces of the features, after that
+AVERAGE = 0.99  # of the average of the weights, per step
+# The clusters of the start come from the very features that judge and are favoured by them:
+# true labels of handwritten digits measure up to this much less.
+BIAS = 0.02
+# Latent dimensions shared out between the subspaces of the encoder, and at most per one.
+LATENT_DIM = 80
+MOST_DIM = 8
+# Samples of all processes that a temperature is found on, halvings of the range that it is
+# sought in, and this range around the usual gap between first and second.
+CALIBRATED = 20_000
+HALVINGS = 24
+RANGE = 1e3
 
 
 class Refine(Stage):
@@ -161,8 +153,8 @@ class Refine(Stage):
         estimator, (start, wide) = self.estimator, self._start
         model, source, group, device = estimator.model_, fit.source, fit.group, fit.device
         assert start.doubt is not None
-        k, use = estimator.n_clusters, REFINEMENT
-        p = max(2, min(use.most_dim, use.latent_dim // k))
+        k = estimator.n_clusters
+        p = max(2, min(MOST_DIM, LATENT_DIM // k))
         # Not torch's global generator: the user's own random numbers stay as they were.
         with seeded(fit.seed):
             encoder = ConvEncoder(model.shape, k * p)
@@ -180,7 +172,7 @@ class Refine(Stage):
             generator=fit.generator,
             stage="the refinement",
             reconstruct=False,
-            average=use.average,
+            average=AVERAGE,
             group=group,
             safe_points=fit.safe_points,
         )
@@ -194,12 +186,12 @@ class Refine(Stage):
             torch.from_numpy(start.labels)[own],
             start.doubt[own],
             lambda: feature_view(held_features(wide.to(device), source, group), k, fit),
-            hold=max(1, round(use.hold * epochs)),
+            hold=max(1, round(HOLD * epochs)),
             # Once only where features have to be computed for it.
-            every=use.look_every if in_memory(n, wide._n_features_out, group) else epochs,
-            trim=use.trim,
-            temperature=use.temperature,
-            balance=use.balance,
+            every=LOOK_EVERY if in_memory(n, wide._n_features_out, group) else epochs,
+            trim=TRIM,
+            temperature=TEMPERATURE,
+            balance=BALANCE,
             shares=torch.from_numpy((sizes + 1) / (n + k)).float(),  # none has nothing
         )
 
@@ -207,8 +199,8 @@ class Refine(Stage):
         given = self.estimator.epochs
         if not isinstance(given, str):
             return int(given)
-        enough = -(-REFINEMENT.steps * self.estimator.batch_size // n)
-        return max(REFINEMENT.fewest_epochs, min(REFINEMENT.most_epochs, enough))
+        enough = -(-STEPS * self.estimator.batch_size // n)
+        return max(FEWEST_EPOCHS, min(MOST_EPOCHS, enough))
 
 
 def better(features: Source, new: NDArray, old: NDArray, k: int, fit: Fit) -> bool:
@@ -220,7 +212,7 @@ def better(features: Source, new: NDArray, old: NDArray, k: int, fit: Fit) -> bo
         self_consistency([view], torch.from_numpy(labels[rows]).long().to(z.device), k, fit.seed)
         for labels in (new, old)
     )
-    return bool(fit.group.agree_int(after.value >= before.value - REFINEMENT.bias))
+    return bool(fit.group.agree_int(after.value >= before.value - BIAS))
 
 
 # Co-training --------------------------------------------------------------------------------------
@@ -299,7 +291,7 @@ class Refinement(Alternation):
         labels, doubt, trim = self.given, self.doubt, self.trim
         if since >= 0:
             labels, doubt = self.view.combined(self._distances())
-            trim = REFINEMENT.of_combined * self.trim
+            trim = OF_COMBINED * self.trim
         keep = self.group.keep_nearest(doubt, labels, trim, self.subspaces.n_clusters)
         return labels.where(keep, -1)
 
@@ -366,7 +358,7 @@ def combined(
     """
     rows = torch.arange(first, first + len(one), device=one.device)
     (count,) = group.add(len(one))
-    some = drawn(rows, seed, REFINEMENT.calibrated, int(count)).nonzero().flatten()
+    some = drawn(rows, seed, CALIBRATED, int(count)).nonzero().flatten()
     total = torch.zeros_like(one)
     for scores, labels in ((one, other.argmax(dim=1)), (other, one.argmax(dim=1))):
         temperature = calibrated_temperature(scores[some], labels[some], group)
@@ -387,8 +379,8 @@ def calibrated_temperature(scores: Tensor, labels: Tensor, group: Group = ALONE)
     (count,) = group.add(len(scores))
     held = group.sum(scores.gather(1, labels[:, None]).sum())
     usual = (group.sum((two[:, 0] - two[:, -1]).sum()) / count).clamp(min=1e-12)
-    low, high = 1 / (REFINEMENT.range * usual), REFINEMENT.range / usual
-    for _ in range(REFINEMENT.halvings):
+    low, high = 1 / (RANGE * usual), RANGE / usual
+    for _ in range(HALVINGS):
         middle = (low * high).sqrt()
         above = group.sum((torch.softmax(scores * middle, dim=1) * scores).sum()) > held
         low, high = torch.where(above, low, middle), torch.where(above, middle, high)

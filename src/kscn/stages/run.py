@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,15 +27,7 @@ from kscn.runtime.checkpoint import (
 from kscn.runtime.group import Group, place
 from kscn.stages import validation as check
 
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of a run."""
-
-    rank_seed: int = 1_000_003  # between the seeds of neighbouring processes
-
-
-RULES = Rules()
+RANK_SEED = 1_000_003  # between the seeds of neighbouring processes
 
 
 class Stage(ABC):
@@ -91,7 +82,7 @@ class Fit:
         estimator._began = time.perf_counter() - (history[-1]["seconds"] if history else 0.0)
         self.seed: int = estimator.random_state_
         # Processes shuffle and augment their own samples, each in its own way.
-        self.generator = torch.Generator().manual_seed(self.seed + group.rank * RULES.rank_seed)
+        self.generator = torch.Generator().manual_seed(self.seed + group.rank * RANK_SEED)
         if self.saved is not None:
             restore_generator(self.generator, self.saved.tensors["generator"], group)
         self.stages: Sequence[Stage] = ()
