@@ -91,6 +91,8 @@ def test_defaults_are_allowed_and_all_but_the_number_of_clusters_are_given_by_na
 @pytest.mark.parametrize("name", [*baselines.NAMES, *baselines.COMPOSITES])
 def test_every_parameter_is_described(name):
     model = baselines.make(name, 3)
-    described = type(model).__doc__.partition("Attributes")[0]
+    described = "".join(
+        (base.__doc__ or "").partition("Attributes")[0] for base in type(model).__mro__
+    )
     for parameter_name in model.get_params():
         assert parameter_name in described

@@ -15,7 +15,7 @@ from kscn.errors import InputError
 from kscn.runtime.checkpoint import State
 from kscn.stages.losses import LOSSES, ClusterLoss, energies
 from kscn.stages.run import Stage
-from kscn_paper.rivals.base import Baseline
+from kscn_paper.rivals.base import Rival
 
 
 @pytest.fixture
@@ -25,9 +25,9 @@ def planes():
     return samples, labels
 
 
-def test_a_baseline_is_a_subclass_with_one_method(planes):
+def test_a_rival_is_a_subclass_with_one_method(planes):
     @dataclass(eq=False, repr=False)
-    class BySign(Baseline):
+    class BySign(Rival):
         """Two clusters, by the sign of the first number."""
 
         def _fit(self, source):

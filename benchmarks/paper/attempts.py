@@ -2,7 +2,6 @@
 
     python benchmarks/paper/attempts.py mnist/dcn-cae --seeds 1
     python benchmarks/paper/attempts.py mnist/cae-km fashion-mnist/dcn --seeds 3
-    python benchmarks/paper/attempts.py --list
 
 DCN's own settings (weight 1, 50 epochs, learning rate 1e-4) are for its SAE, whose latent has ten
 numbers. The 80 numbers of the CAE lie hundreds of units from their centres where the error of
@@ -50,7 +49,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("rows", nargs="*", help=", ".join(ATTEMPTS))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--list", action="store_true", help="only say what would be run")
     parser.add_argument("--out", type=Path, default=record.RESULTS / "paper")
     options = parser.parse_args(arguments)
     cells = record.figures("attempts", options.out).get("cells", {})
@@ -58,8 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
         for settings in ATTEMPTS[row]:
             for seed in range(options.seeds):
                 name = f"{row} {json.dumps(settings, sort_keys=True)} seed={seed}"
-                if name in cells or options.list:
-                    print(name, cells.get(name, "to be measured"))
+                if name in cells:
                     continue
                 cells[name] = attempt(*row.split("/"), settings, seed)
                 print(name, json.dumps(cells[name]), flush=True)

@@ -57,9 +57,14 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             part.unlink(missing_ok=True)
 
 
+def is_stdout(path: Path) -> bool:
+    """Whether a path stands for stdout."""
+    return str(path) in _STDOUT
+
+
 def _stream(path: Path) -> BinaryIO | None:
     """Stdout, or the pipe or device of that name, to be written through; None for other names."""
-    if str(path) in _STDOUT:
+    if is_stdout(path):
         return os.fdopen(os.dup(1), "wb")
     try:
         regular = stat.S_ISREG(path.stat().st_mode)

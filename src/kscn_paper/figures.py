@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from kscn import KSCN, data, extras, metrics
 from kscn.errors import InputError
-from kscn.nn import IdentityLatent, WhitenedLatent
-from kscn.runtime.latents import Encoder, encode, evaluating
+from kscn.nn import IdentityLatent
+from kscn.report.spaces import space_of
+from kscn.runtime.latents import Encoder, encode
 from kscn_paper import methods
 
 if TYPE_CHECKING:
@@ -32,17 +33,6 @@ COLOURS = (
     "#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6",
     "#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd",
 )  # fmt: skip
-
-
-class KeepPretrained:
-    """Callback of `KSCN` that keeps a copy of the network at the end of its pretraining."""
-
-    autoencoder: nn.Module
-
-    def __call__(self, estimator: Any, record: dict[str, Any]) -> None:
-        """Copy after every epoch of pretraining, any of which may be the last."""
-        if record["stage"] == "pretrain":
-            self.autoencoder = copy.deepcopy(estimator.autoencoder_)
 
 
 def draw(dataset: str, folder: Path, seed: int = 0, **parameters: Any) -> dict[str, float]:
@@ -61,12 +51,18 @@ def draw(dataset: str, folder: Path, seed: int = 0, **parameters: Any) -> dict[s
     classes, truth = np.unique(np.asarray(loaded.labels), return_inverse=True)
     words = loaded.label_names
     names = [str(number) if words is None else words[number] for number in classes]
-    keep = KeepPretrained()
+    pretrained: dict[str, nn.Module] = {}
+
+    def keep(estimator: Any, record: dict[str, Any]) -> None:
+        if record["stage"] == "pretrain":  # after every epoch, any of which may be the last
+            pretrained["network"] = copy.deepcopy(estimator.autoencoder_)
+
     settings: dict[str, Any] = {"random_state": seed, "callbacks": [keep], **parameters}
     model = methods.make("kscn-s", len(classes), dataset=dataset, **settings).fit(images)
     accuracy = 100 * metrics.clustering_accuracy(truth, model.labels_)
+    before = Encoder(pretrained["network"], IdentityLatent())
     latents = {
-        "pretrained autoencoder": _codes(model, keep.autoencoder, images),
+        "pretrained autoencoder": np.asarray(encode(model._network_inputs(images), before)),
         f"after clustering by kscn-s (ACC {accuracy:.1f} %)": model.transform(images),
     }
     places = {title: _embedded(points) for title, points in latents.items()}
@@ -98,12 +94,6 @@ def _save(figure: Figure, path: Path) -> None:
 
 
 # The latent -------------------------------------------------------------------------------------
-
-
-def _codes(model: KSCN, autoencoder: nn.Module, images: NDArray) -> NDArray:
-    """What an autoencoder makes of images, (n, c), before any map onto a latent."""
-    batches = model._network_inputs(images)
-    return np.asarray(encode(batches, Encoder(autoencoder, IdentityLatent())))
 
 
 def _embedded(points: NDArray) -> NDArray:
@@ -146,60 +136,31 @@ def portraits(model: KSCN, images: NDArray) -> dict[str, NDArray]:
     subspace along which members vary most; members nearest to the subspace and farthest from it,
     relative to the length of the latent: a faint image is not a typical one.
     """
-    residuals = model.residuals(images)
+    space = space_of(model, images.shape[1:])
+    residuals, latents = model.residuals(images), space.points(images)
     labels = residuals.argmin(axis=1)
-    latents, codes = model.transform(images), _codes(model, model.autoencoder_, images)
-    energy = np.maximum(np.square(latents).sum(axis=1), np.finfo(np.float32).tiny)
+    space.add(latents, torch.from_numpy(labels))
+    energy = latents.square().sum(dim=1).clamp(min=1e-30).numpy()
     distance = residuals[np.arange(len(labels)), labels] / energy
     count = min(DIRECTIONS, *model.subspace_dims_)
     rows: list[list[NDArray]] = []
-    for cluster, dim in enumerate(model.subspace_dims_):
+    for cluster in range(model.n_clusters):
         members = np.flatnonzero(labels == cluster)
-        if len(members) < 2:
-            raise InputError(f"subspace {cluster} has {len(members)} members; too few to draw.")
-        basis = model.subspaces_[cluster, :, :dim]
-        values, turn = np.linalg.eigh(np.atleast_2d(np.cov((latents[members] @ basis).T)))
-        axes = (basis @ turn[:, ::-1])[:, :count]  # of falling spread
-        spread = np.sqrt(values[::-1].clip(min=0))[:count]
-        steps = STEP * _in_code(model, codes[members], axes * spread)  # (count, c)
-        mean = codes[members].mean(axis=0)
-        moved = np.stack([mean - steps, mean + steps], axis=1).reshape(-1, len(mean))
-        decoded = _decoded(model, np.concatenate([mean[None], moved]), images.shape[1:])
+        if not len(members):
+            raise InputError(f"subspace {cluster} has no members to draw.")
+        axes, spread = space.directions(cluster)
+        steps = STEP * (axes * spread)[:, :count].mT  # (count, d)
+        ends = torch.stack([-steps, steps], dim=1).flatten(0, 1)
+        moved = torch.cat([torch.zeros_like(ends[:1]), ends])
+        decoded = space.samples(cluster, moved, images[members])
         order = members[np.argsort(distance[members], kind="stable")]
-        near = _filled(images[order[:NEAREST]], NEAREST)
-        far = _filled(images[order[::-1][:FARTHEST]], FARTHEST)
+        # Of so few members that there are not enough, some are shown again.
+        near = images[np.resize(order[:NEAREST], NEAREST)]
+        far = images[np.resize(order[::-1][:FARTHEST], FARTHEST)]
         rows.append([decoded[:1], *np.split(decoded[1:], count), near, far])
     heads = ["mean", *(f"direction {i + 1}: −, +" for i in range(count))]
     heads += ["nearest members", "farthest"]
     return {head: np.stack(part) for head, part in zip(heads, zip(*rows, strict=True), strict=True)}
-
-
-def _filled(images: NDArray, count: int) -> NDArray:
-    """So many images, black ones in place of those that there are not."""
-    return np.pad(images, [(0, count - len(images)), (0, 0), (0, 0)])
-
-
-def _in_code(model: KSCN, codes: NDArray, steps: NDArray) -> NDArray:
-    """Steps of the code (m, c) that give steps in the latent, the columns of `steps` (d, m).
-
-    Whitened latents are unit vectors, normalize(W c + b) of codes c. Near the mean code of a
-    cluster a step in the latent is, to first order, a step r W^+ of the code, r being the mean
-    length of W c + b.
-    """
-    latent = model.latent_
-    if not isinstance(latent, WhitenedLatent):
-        return steps.T
-    with torch.inference_mode():
-        length = latent.linear(torch.from_numpy(codes)).norm(dim=1).mean().item()
-    return length * steps.T @ np.linalg.pinv(latent.linear.weight.detach().numpy()).T
-
-
-def _decoded(model: KSCN, codes: NDArray, shape: tuple[int, ...]) -> NDArray:
-    """Images (m, *shape), in the units of the samples, of codes (m, c)."""
-    network: Any = model.autoencoder_
-    with evaluating(network), torch.inference_mode():
-        restored: Tensor = network.decode(torch.from_numpy(codes).float())
-        return model.scaling_.inverse(restored.reshape(-1, *shape)).numpy()
 
 
 def subspace_figure(figure: Figure, parts: dict[str, NDArray], titles: Sequence[str]) -> None:

@@ -3,11 +3,8 @@
 `benchmarks/paper/readings.py` makes the runs; `page` writes what they say.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -102,12 +99,6 @@ def _reading(number: int) -> Reading:
     return found
 
 
-def everything() -> list[Reading]:
-    """All combinations of levels."""
-    names, levels = list(FACTORS), [list(factor.levels) for factor in FACTORS.values()]
-    return [dict(zip(names, values, strict=True)) for values in product(*levels)]
-
-
 def honest(reading: Reading) -> bool:
     """Whether a reading contradicts nothing that the paper states."""
     return all(
@@ -191,25 +182,6 @@ def _coded(reading: Reading) -> NDArray:
     return np.array(row)
 
 
-def candidates(found: Sequence[tuple[Reading, float]], best: int) -> list[Reading]:
-    """The readings worth several seeds: the best predicted, the best measured, the preset's.
-
-    Parameters
-    ----------
-    found : sequence of (reading, score)
-        The cells of the design; the score is a mean over all sets, because the paper has one
-        method for both.
-    best : int
-        How many of the measured ones.
-    """
-    ordered = sorted(found, key=lambda pair: -pair[1])
-    fitted = effects(*zip(*found, strict=True))
-    pool = everything()
-    chosen = [max(filter(honest, pool), key=fitted.predicted), max(pool, key=fitted.predicted)]
-    chosen += [*(reading for reading, _ in ordered[:best]), design()[0]]
-    return [reading for i, reading in enumerate(chosen) if reading not in chosen[:i]]
-
-
 # The page ---------------------------------------------------------------------------------------
 
 TITLES = {"mnist-test": "MNIST", "fashion-mnist-test": "Fashion-MNIST"}
@@ -276,15 +248,11 @@ def page(cells: Cells) -> str:
     DataError
         When a run of the design is missing.
     """
-    runs = {
-        (dataset, number): cells.get(key(dataset, reading, 0))
-        for dataset in PAPER
-        for number, reading in enumerate(design())
-    }
-    missing = [where for where, run in runs.items() if run is None]
+    wanted = {key(dataset, reading, 0) for dataset in PAPER for reading in design()}
+    missing = wanted - {*cells}
     if missing:
         raise DataError(
-            f"{len(missing)} of {len(runs)} runs of the design are missing; "
+            f"{len(missing)} of {len(wanted)} runs of the design are missing; "
             "`python benchmarks/paper/readings.py` makes them."
         )
     told = [f"{acc:.2f} / {nmi:.2f} on {TITLES[name]}" for name, (acc, nmi) in PAPER.items()]
@@ -292,8 +260,8 @@ def page(cells: Cells) -> str:
     lines += [*_effects(cells), "", BEST, *_best(cells), ""]
     lines += ["## Every run of the design", "", "ACC / NMI with seed 0, and of the start.", ""]
     rows = [
-        [departures(reading), *(_cell(runs[name, number]) for name in PAPER)]
-        for number, reading in enumerate(design())
+        [departures(reading), *(_cell(cells[key(name, reading, 0)]) for name in PAPER)]
+        for reading in design()
     ]
     return "\n".join([*lines, *table(["reading", *TITLES.values()], rows)]) + "\n"
 
@@ -362,7 +330,7 @@ def _best(cells: Cells) -> list[str]:
     for name, runs in sorted(several.items(), key=lambda pair: distance(pair[1])):
         faithful = honest(next(iter(runs.values()))[0]["reading"])
         nearest = nearest or (name if faithful else None)
-        spreads = [_spread(runs.get(dataset, [])) for dataset in PAPER]
+        spreads = [_spread(runs[dataset]) for dataset in PAPER]
         rows.append([name, "yes" if faithful else "no", *spreads, tenths(distance(runs))])
     head = ["reading, as it differs from the preset", "honest", *TITLES.values(), "below the paper"]
     own = nearest == "as the preset"
@@ -376,21 +344,18 @@ def distance(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> float:
     return fmean(
         max(0.0, paper - fmean(run[score] for run in runs[name]))
         for name, figures in PAPER.items()
-        if name in runs
         for score, paper in zip(SCORES, figures, strict=True)
     )
 
 
 def _spread(runs: Sequence[Mapping[str, Any]]) -> str:
-    if not runs:
-        return "-"
     scores = [[run[score] for run in runs] for score in SCORES]
     told = [f"{tenths(fmean(values))} ± {tenths(pstdev(values))}" for values in scores]
     return f"{' / '.join(told)} ({len(runs)})"
 
 
-def _cell(run: Mapping[str, Any] | None) -> str:
-    if run is None or "failed" in run:
-        return "failed: " + str((run or {}).get("failed")).split(";")[0].replace("|", "/")
+def _cell(run: Mapping[str, Any]) -> str:
+    if "failed" in run:
+        return "failed: " + str(run["failed"]).split(";")[0].replace("|", "/")
     start = run["start"]
     return f"{run['acc']:.1f} / {run['nmi']:.1f} from {start['acc']:.1f} / {start['nmi']:.1f}"

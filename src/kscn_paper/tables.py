@@ -103,7 +103,10 @@ def rows(name: str, dataset: str, runs: Iterable[Run]) -> list[Row]:
             groups.setdefault((config["method"], config.get("preset")), []).append(run)
     order = [*theirs]
     if table.get("extras", True):
-        order += sorted({method for method, _ in groups} - {*theirs}, key=_place)
+        # Known methods come first, in their own order.
+        known = {method: place for place, method in enumerate(methods.NAMES)}
+        others = {method for method, _ in groups} - {*theirs}
+        order += sorted(others, key=lambda method: (known.get(method, len(known)), method))
     found = []
     for method in order:
         presets = sorted({p for m, p in groups if m == method}, key=lambda p: (p != "tuned", p))
@@ -134,12 +137,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], align: str = "--:"
 
 def _packaged(file: str) -> dict[str, Any]:
     return tomllib.loads((files(__package__) / file).read_text(encoding="utf-8"))
-
-
-def _place(method: str) -> tuple[int, str]:
-    """Known methods come first, in their own order."""
-    known = methods.NAMES
-    return known.index(method) if method in known else len(known), method
 
 
 def _table(shown: Sequence[Row]) -> list[str]:

@@ -14,22 +14,18 @@ from kscn.cli import cli
 # Debian calls it chromium; other systems have other names.
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
-TINY = """
-[common]
-n_init = 1
-tol = 0.0
-pretrain_epochs = 30
-epochs = 4
-batch_size = 64
-learning_rate = 5e-3
-[images]
-latent = "whitened"
-latent_dim = 12
-loss = "separation"
-weight = 5.0
-subspace_dim = 3
-autoencoder_params = { channels = [8, 8], kernels = [3, 3], batch_norm = true }
-"""
+SHORT = (
+    "--subspace-dim",
+    3,
+    "--pretrain-epochs",
+    30,
+    "--epochs",
+    4,
+    "--batch-size",
+    64,
+    "--n-init",
+    1,
+)
 
 
 @pytest.fixture(scope="session")
@@ -78,14 +74,9 @@ def reports(tmp_path_factory):
     names = ["height", "width", "depth", "weight", "<b>bold</b>", "a name that goes on " * 4]
     body = "\n".join(",".join(f"{value:.4f}" for value in row) for row in rng.permutation(planes))
     (directory / "vectors.csv").write_text(",".join(names) + "\n" + body + "\n")
-    (directory / "tiny.toml").write_text(TINY)
     pages = {}
     for kind, file, options in (
-        (
-            "labelled",
-            "labelled.npz",
-            ("-k", 10, "--method", "kscn-s", "--preset", directory / "tiny.toml"),
-        ),
+        ("labelled", "labelled.npz", ("-k", 10, "--method", "kscn-s", *SHORT)),
         ("unlabelled", "unlabelled.npy", ("-k", 4, "--method", "k-subspaces", "--n-init", 1)),
         ("refined", "unlabelled.npy", ("-k", 4, "--epochs", 2)),
         ("vectors", "vectors.csv", ("-k", 3, "--method", "k-subspaces", "--subspace-dim", 2)),

@@ -33,23 +33,6 @@ def test_a_run_holds_config_history_labels_and_model(finished, planes):
     assert model.predict(samples).tolist() == true.tolist()
 
 
-@pytest.mark.parametrize(("empty", "words"), [(0, None), (1, "1 of 3 clusters has no samples"),
-                                             (2, "2 of 3 clusters have no samples")])  # fmt: skip
-def test_empty_clusters_are_counted(kscn, files, tmp_path, monkeypatch, empty, words):
-    fit = package.KSubspaces.fit
-
-    def fit_and_empty(self, *args):
-        fit(self, *args)
-        self.labels_ = np.minimum(self.labels_, 2 - empty)
-        return self
-
-    monkeypatch.setattr(package.KSubspaces, "fit", fit_and_empty)
-    told = kscn("fit", files / "x.npy", "-k", 3, "-o", tmp_path / "run", *QUICK)
-    assert told.exit_code == 0, told.output
-    for output in (told.output, kscn("info", tmp_path / "run").output):
-        assert words in output if words else "no samples" not in output
-
-
 def test_config_says_how_to_repeat_the_run(finished, files):
     config = tomllib.loads((finished / "config.toml").read_text())
     assert config["run"]["method"] == "k-subspaces"

@@ -181,7 +181,7 @@ def test_resume_says_what_is_wrong_with_a_directory(kscn, one_sentence, finished
     assert "does not exist" in one_sentence(kscn("fit", "--resume", tmp_path / "nothing"))
     run = unfinished(tmp_path / "run", finished, files / "x.npy")
     np.save(tmp_path / "x.npy", np.load(files / "x.npy")[:100])
-    assert "holds 100 samples" in one_sentence(kscn("fit", "--resume", run))
+    assert "has 100 samples" in one_sentence(kscn("fit", "--resume", run))
     (run / "config.toml").write_text("[run")
     assert "config.toml is damaged" in one_sentence(kscn("fit", "--resume", run))
 

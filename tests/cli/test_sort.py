@@ -62,9 +62,10 @@ def test_names_of_people_become_names_of_folders():
 
 
 def test_files_of_one_name_do_not_collide():
-    names = ["x/a.png", "y/a.png", "y/A.png", "x-a.png", "z/b.png", "y/b.png"]
-    placed = place(names, ["c", "c", "c", "c", "c", "d"])
-    assert placed == ["c/x-a.png", "c/y-a.png", "c/y-A-2.png", "c/x-a-2.png", "c/b.png", "d/b.png"]
+    names = ["x/a.png", "y/a.png", "y/A.png", "x-a.png", "b.png", "y/b.png", "z/y/b.png"]
+    placed = place(names, ["c", "c", "c", "c", "c", "d", "d"])
+    assert placed == ["c/x-a.png", "c/y-a.png", "c/y-A-2.png", "c/x-a-2.png", "c/b.png",
+                      "d/y-b.png", "d/z-y-b.png"]  # fmt: skip
 
 
 def test_what_cannot_be_sorted_is_refused(sized, finished, photos, kscn, one_sentence, tmp_path):

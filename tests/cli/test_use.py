@@ -109,7 +109,7 @@ def test_evaluate_refuses_what_does_not_fit(one_sentence, kscn, files, finished,
         (("--labels", tmp_path / "binary.txt"), "cannot read labels from"),
         (("--labels", tmp_path / "nothing.npy"), "does not exist"),
         (("--labels", tmp_path), "cannot read labels from"),
-        (("--data", "digits"), "digits has 1797 labels"),
+        (("--data", "digits"), "digits has 1,797 samples"),
         ((), "has no labels; give the true classes with --labels"),
     ):
         assert words in one_sentence(kscn(*evaluate, *options))

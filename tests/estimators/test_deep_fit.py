@@ -13,7 +13,7 @@ from torch import nn
 from kscn import KSCN
 from kscn.data import make_union_of_subspaces
 from kscn.metrics import clustering_accuracy
-from kscn.nn import ConvAutoencoder, DenseAutoencoder, RandomAffine
+from kscn.nn import ConvAutoencoder, DenseAutoencoder
 from kscn.runtime import latents
 from kscn.stages import alternation, latent
 from kscn.subspaces import principal_angles
@@ -171,22 +171,6 @@ def test_whitened_latents_have_unit_norm_and_at_most_the_asked_dimensions():
     assert quick(latent="whitened", latent_dim=99).fit(X).transform(X).shape[1] <= 16
 
 
-@pytest.mark.parametrize(
-    "augment",
-    [
-        "affine",
-        {"kind": "affine", "angle": 5.0},
-        {"shift": 0.1},
-        RandomAffine(flip=True),
-        "noise",
-        lambda batch, generator: batch,
-    ],
-)
-def test_every_way_to_say_the_augmentation(augment):
-    model = quick(augment=augment).fit(digits())
-    np.testing.assert_array_equal(model.predict(digits()), model.labels_)
-
-
 # Starts -------------------------------------------------------------------------------------------
 
 
@@ -272,23 +256,6 @@ def test_one_record_per_epoch_of_each_stage_with_what_was_promised():
     seconds = [record["seconds"] for record in model.history_]
     assert seconds == sorted(seconds)
     assert fitting[-1]["objective"] == pytest.approx(model.inertia_, rel=1e-5)
-
-
-def test_callbacks_hear_every_record_and_may_end_a_stage():
-    heard = []
-
-    def stop(model, record):
-        heard.append(record)
-        return record["stage"] == "pretrain" and record["epoch"] == 2
-
-    model = quick(pretrain_epochs=5, epochs=1, callbacks=[lambda *_: None, stop]).fit(digits())
-    assert heard == model.history_
-    assert stages(model).count("pretrain") == 2
-    assert stages(model).count("fit") == 1
-
-    model = quick(epochs=9, tol=0.0, callbacks=[lambda _, r: r["stage"] == "fit"]).fit(digits())
-    assert model.n_iter_ == 1
-    np.testing.assert_array_equal(model.predict(digits()), model.labels_)
 
 
 def test_the_fit_ends_when_no_more_than_the_tolerance_changes():

@@ -134,17 +134,6 @@ def test_vectors_do_not_go_through_a_convolution():
     assert "autoencoder='cae' needs images" in words
 
 
-def test_vectors_cannot_be_turned_and_sheared():
-    model = quick(autoencoder_params={"hidden": [9], "latent_dim": 4}, augment="affine")
-    assert "augment='affine' needs images" in refused(model, digits().reshape(N, 64))
-
-
-def test_vectors_too_large_to_be_squared_are_refused():
-    X = 1e200 * digits().reshape(N, 64).astype(np.float64)
-    model = quick(autoencoder_params={"hidden": [9], "latent_dim": 4})
-    assert "whose squares cannot be represented" in refused(model, X)
-
-
 def test_a_latent_whose_sums_would_not_fit_in_memory_is_refused():
     class Wide(nn.Module):
         def __init__(self):

@@ -73,19 +73,6 @@ def test_answers_do_not_depend_on_the_company_of_a_sample(case, method):
         np.testing.assert_array_equal(call(X[rows]), whole[rows])
 
 
-def test_posteriors_are_distributions_whose_mode_is_the_prediction(case):
-    model, X = case
-    posterior = model.predict_proba(X)
-    np.testing.assert_allclose(posterior.sum(axis=1), 1)
-    assert (posterior >= 0).all()
-    np.testing.assert_array_equal(posterior.argmax(axis=1), model.labels_)
-    used = model.settings_
-    noise = 2 * model.noise_variance_
-    scale = used["temperature"] if used["loss"] == "separation" else noise
-    odds = np.exp(-model.residuals(X).astype(np.float64) / scale)
-    np.testing.assert_allclose(posterior, odds / odds.sum(axis=1, keepdims=True), rtol=1e-6)
-
-
 def test_reconstructions_have_the_shape_and_the_units_of_the_samples(case):
     model, X = case
     restored = model.reconstruct(X)

@@ -68,32 +68,13 @@ def test_portraits_resemble_the_members(deep, images):
         np.testing.assert_array_equal(found["farthest"][cluster], images[order[::-1][:3]])
 
 
-def test_a_step_of_the_code_is_the_step_of_the_latent(deep, images):
-    """A small step from a mean code moves the latent by as much, to first order."""
-    codes = figures._codes(deep, deep.autoencoder_, images)[:1]
-    latent = deep.latent_
-
-    def at(code):
-        import torch
-
-        with torch.no_grad():
-            return latent(torch.from_numpy(code).float()).double().numpy()
-
-    basis = np.linalg.qr(np.random.default_rng(0).standard_normal((at(codes).shape[1], 1)))[0]
-    # Whitened latents are unit vectors: only what is orthogonal to one can be reached.
-    if deep.settings_["latent"] == "whitened":
-        basis -= at(codes).T * (at(codes) @ basis)
-    step = 1e-2 * basis
-    moved = at(codes + figures._in_code(deep, codes, step)) - at(codes)
-    np.testing.assert_allclose(moved.T, step, atol=1e-3)
-
-
-def test_a_subspace_of_few_members_is_drawn_and_of_one_refused(deep, images):
+def test_a_subspace_of_few_members_is_drawn_and_of_none_refused(deep, images):
     labels = deep.predict(images)
     found = figures.portraits(deep, np.delete(images, np.flatnonzero(labels == 0)[4:], axis=0))
-    assert (found["nearest members"][0, 4] == 0).all()  # there is no fifth one
-    with pytest.raises(InputError, match="subspace 0 has 1 members"):
-        figures.portraits(deep, np.delete(images, np.flatnonzero(labels == 0)[1:], axis=0))
+    near = found["nearest members"][0]
+    np.testing.assert_array_equal(near[4], near[0])  # there is no fifth one
+    with pytest.raises(InputError, match="subspace 0 has no members"):
+        figures.portraits(deep, images[labels != 0])
 
 
 def test_the_command_draws_both_and_says_what_it_measured(tmp_path, monkeypatch, images):
@@ -109,7 +90,7 @@ def test_the_command_draws_both_and_says_what_it_measured(tmp_path, monkeypatch,
 
     for kind in ("latent", "subspaces"):
         pixels = imread(tmp_path / "docs" / "_static" / f"{kind}-digits.png")[..., :3]
-        assert 0.02 < (pixels.mean(axis=2) < 0.7).mean() < 0.9  # not empty, not all black
+        assert 0.005 < (pixels.mean(axis=2) < 0.7).mean() < 0.9  # not empty, not all black
     assert not (docs / "figures.md").exists()  # which has both sets of the paper
 
 

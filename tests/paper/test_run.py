@@ -46,8 +46,8 @@ SHORT = {
     "dsc-net": {"pretrain_epochs": 1, "epochs": 1},
     "edesc": {"hidden": [20], "pretrain_epochs": 1, "epochs": 1, "n_init": 1},
     "k-fsc": {"subspace_dim": 3, "n_init": 1, "max_iter": 1},
-    **{f"{name}-sae": DENSE | own for name, own in AFFINITY.items()},
-    **{f"{name}-cae": CONVOLUTIONAL | own for name, own in AFFINITY.items()},
+    **{f"{name}-sae": DENSE | {"method_params": own} for name, own in AFFINITY.items()},
+    **{f"{name}-cae": CONVOLUTIONAL | {"method_params": own} for name, own in AFFINITY.items()},
 }
 
 RESULTS = Path(__file__).parents[2] / "results" / "paper"

@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 from kscn.data import as_source, make_union_of_subspaces
-from kscn.errors import TrainingError
 from kscn.metrics import clustering_accuracy
 from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling
 from kscn.runtime.latents import LatentSource
@@ -217,15 +216,6 @@ def test_records_tell_what_happened(update, loss):
     assert record.angle == pytest.approx(float(turned), rel=1e-3, abs=1e-3)
 
 
-def test_the_run_ends_at_the_tolerance_and_when_told_to():
-    X, _ = union()
-    assert len(run(alternation(Same(), X), 20, tol=1.0)) == 1
-    numbers = []
-    alternation(Same(), X).run(9, -1.0, lambda r: (numbers.append(r.number), r.number == 3)[1])
-    assert numbers == [1, 2, 3]
-    assert run(alternation(Same(), X), 0) == []
-
-
 def test_clusters_found_elsewhere_are_kept_for_most_epochs():
     X, _ = union()
     labels = torch.arange(len(X)) % K  # which no subspace describes
@@ -281,32 +271,3 @@ def test_latents_that_are_not_kept_give_the_same_result(update, monkeypatch):
         ends.append((given.subspaces.bases, given.labels))
     assert torch.equal(ends[0][0], ends[1][0])
     assert torch.equal(ends[0][1], ends[1][1])
-
-
-# Breakdown ----------------------------------------------------------------------------------------
-
-
-def breaking(value, at):
-    """A callback that sets the network's weight after epoch `at`."""
-
-    def callback(given):
-        def on_epoch(record):
-            if record.number == at:
-                with torch.no_grad():
-                    given.trainer.autoencoder.scale.fill_(value)
-
-        return on_epoch
-
-    return callback
-
-
-@pytest.mark.parametrize("update", ["svd", "grassmann"])
-def test_a_latent_that_collapses_to_zero_ends_the_fit(update):
-    class Dead(Same):
-        def decode(self, z):
-            return z + 0 * self.scale
-
-    given = alternation(Dead(), union()[0], update=update)
-    words = "the latent collapsed by epoch 2 of the alternation: 100% of the samples"
-    with pytest.raises(TrainingError, match=words):
-        given.run(5, -1.0, breaking(0.0, at=1)(given))

@@ -35,13 +35,6 @@ def test_two_views_are_right_more_often_than_either(noise):
     assert right(settled.labels) > max(right(one.argmax(1)), right(other.argmax(1)))
 
 
-def test_what_is_doubtful_is_what_is_wrong():
-    settled = combined(view(truth(), 0.5, 0), view(truth(), 0.5, 1))
-    wrong = settled.labels != truth()
-    assert settled.doubt[wrong].mean() > 1.5 * settled.doubt[~wrong].mean()
-    assert settled.doubt.min() > 0 and settled.doubt.max() <= 1
-
-
 @given(st.floats(0.2, 3.0), st.floats(1e-6, 1e6), st.integers(0, 100))
 def test_the_temperature_is_that_of_greatest_likelihood(noise, unit, seed):
     scores = view(truth(), noise, seed)

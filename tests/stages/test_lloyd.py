@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from kscn.data import as_source, make_union_of_subspaces
-from kscn.errors import InputError
 from kscn.runtime.blocks import Blocks, working_dtype
 from kscn.stages import lloyd as lloyd_module
 from kscn.stages.lloyd import Lloyd
@@ -131,14 +130,6 @@ def test_the_loop_ends_when_no_label_changes():
     assert torch.equal(again.labels, loop.labels)
 
 
-def test_the_loop_ends_when_the_objective_stands_still():
-    X, start, _ = prepared("linear")
-    patient, hasty = (run(loop_over(X, start), tol=tol).iterations for tol in (0.0, 1e-2))
-    assert len(hasty) < len(patient)
-    objective = [i.objective for i in hasty]
-    assert objective[-2] - objective[-1] < 1e-2 * objective[-2]
-
-
 def test_the_loop_ends_at_max_iter_and_when_told_to():
     X, start, _ = prepared("linear")
     assert len(run(loop_over(X, start), max_iter=3).iterations) == 3
@@ -202,20 +193,12 @@ def test_trimming_leaves_out_the_farthest_of_each_cluster():
         assert loop.distance[beyond].min() >= loop.distance[mine & ~beyond].max()
 
 
-@pytest.mark.parametrize(("value", "words"), [(np.nan, "NaN"), (np.inf, "infinity")])
-def test_values_that_are_not_numbers_are_found_wherever_they_are(value, words):
-    X, start, _ = prepared("linear")
-    X[-1, -1] = value
-    with pytest.raises(InputError, match=f"Input X contains {words}"):
-        run(loop_over(X, start))
-
-
 # Wide samples: rough updates first ---------------------------------------------------------------
 
 
 def wide(affine=False, **options):
     """A loop over samples of many columns, from a start that is far from the end."""
-    d = lloyd_module.RULES.narrow + 44
+    d = lloyd_module.NARROW + 44
     X, _, _ = make_union_of_subspaces(
         500, K, d, P, noise=0.1, affine=affine, random_state=0, dtype=np.float64
     )

@@ -152,26 +152,3 @@ def test_a_loss_that_is_no_number_stops_and_names_step_and_epoch(value):
     words = r"the loss became (nan|inf) in step 3 of epoch 2 of pretraining; lower learning_rate"
     with pytest.raises(TrainingError, match=words):
         given.epoch()
-
-
-def test_a_step_with_a_loss_that_is_no_number_is_not_taken_nor_shown():
-    network = Failing(2, float("nan"))
-    shown = []
-    with pytest.raises(TrainingError):
-        trainer(network).epoch(None, 0.0, shown.append)
-    assert weights(network).isfinite().all()
-    assert len(shown) == 1
-
-
-def test_pretraining_ends_when_told_to():
-    numbers = []
-
-    def stop(number, losses):
-        numbers.append(number)
-        return number == 2
-
-    network = small_network()
-    pretrain(trainer(network), 5, stop)
-    assert numbers == [1, 2]
-    pretrain(trainer(network), 0, stop)
-    assert numbers == [1, 2]

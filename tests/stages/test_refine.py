@@ -140,18 +140,3 @@ def test_what_was_settled_is_kept_until_the_next_question():
     assert asked == [2, 4]
     assert learnt[2] is learnt[3] and learnt[4] is learnt[5]
     torch.testing.assert_close(made.state_dict().tensors["targets"], learnt[5])
-
-
-def test_the_average_follows_the_weights_and_is_what_encodes():
-    _, y = images()
-    made = refinement(y, average=0.5)
-    averaged, current = made.encoder.autoencoder, made.trainer.autoencoder
-    assert averaged is not current
-    start = current.linear.weight.detach().clone()
-    torch.testing.assert_close(averaged.linear.weight, start)
-    made.run(2, 0.0, lambda _: None)
-    moved = (current.linear.weight - start).norm()
-    behind = (current.linear.weight - averaged.linear.weight).norm()
-    assert 0 < behind < moved
-    assert averaged.maps[1].running_mean.abs().sum() > 0
-    assert not averaged.linear.weight.requires_grad or averaged.linear.weight.grad is None

@@ -6,10 +6,10 @@ import click
 
 from kscn import chosen
 from kscn.cli import options
-from kscn.cli.loading import data_of, embedded
+from kscn.cli.loading import embedded, fetching
 from kscn.cli.serve import require_web
 from kscn.runs.directory import read_run
-from kscn.runs.opened import open_model
+from kscn.runs.opened import open_model, run_data
 
 
 @click.command("explore", short_help="Browse and correct the clusters of a run.")
@@ -37,7 +37,7 @@ def command(run: Path, data: str | None, port: int, encoder: str | None, show: b
     from kscn.web.explorer import Explorer
     from kscn.web.exploring import explorer_app, page_path
 
-    model, loaded = embedded(open_model(opened, encoder), data_of(opened, data))
+    model, loaded = embedded(open_model(opened, encoder), fetching(run_data, opened, data))
     with working(f"looking at {len(labels):,} samples"):
         sizes, note = opened.result["sizes"], chosen.confidence(opened.result)
         explorer = Explorer(opened.path, opened.config, labels, len(sizes), model, loaded, note)

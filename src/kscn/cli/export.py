@@ -8,11 +8,11 @@ import click
 
 from kscn.atomicfile import atomic_file
 from kscn.cli import options
-from kscn.cli.loading import data_of
+from kscn.cli.loading import fetching
 from kscn.cli.terminal import say
 from kscn.errors import DataError, InputError
 from kscn.runs.directory import Run, read_run
-from kscn.runs.opened import open_model
+from kscn.runs.opened import open_model, run_data
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,7 +55,7 @@ def command(run: Path, output: Path, data: str | None, encoder: str | None) -> N
                 shape = tuple(opened.config["data"]["shape"])
                 content = onnx_bytes(model, shape, dtype)
                 agreement = compare(content, model, samples)
-                takes = {"input": f"{INPUT} {_told(shape)}, {dtype}"}
+                takes = {"input": f"{INPUT} {_dimensions(shape)}, {dtype}"}
         file.write(content)
     ties = f" ({agreement.ties} of them ties)" if agreement.ties else ""
     say(
@@ -78,43 +78,37 @@ def _joined(model: Any, samples: "np.ndarray") -> "tuple[bytes, Agreement, dict[
     content = joined_bytes(inner, encoder)
     prepared = encoder.prepare(samples)
     embeddings = encoder.run(prepared).astype("float32")
-    steps = encoder.preprocessing
     agreement = compare(content, inner, embeddings, prepared)
     assert isinstance(encoder.network, OnnxNetwork)  # joined_bytes takes no other kind
-    name = encoder.network.input.name
-    return (
-        content,
-        agreement,
-        {
-            "input": f"{name} {_told(steps.shape)}, {steps.channels}, as the encoder takes them",
-            "pixels": f"(value / 255 - {list(steps.mean or ())}) / {list(steps.std or ())}",
-        },
-    )
+    name, steps = encoder.network.input.name, encoder.preprocessing
+    takes = {
+        "input": f"{name} {_dimensions(steps.shape)}, {steps.channels}, as the encoder takes them",
+        "pixels": f"(value / 255 - {list(steps.mean or ())}) / {list(steps.std or ())}",
+    }
+    return content, agreement, takes
 
 
-def _told(shape: Iterable[int]) -> str:
+def _dimensions(shape: Iterable[int]) -> str:
     return f"({', '.join(['n', *map(str, shape)])})"
 
 
-def _samples(run: Run, model: Any, data: str | None) -> "tuple[np.ndarray, Any, str]":
+def _samples(run: Run, model: Any, data: str | None) -> "tuple[np.ndarray, str, str]":
     """What to compare on, the type that holds it, and what it is called."""
     import numpy as np
 
     from kscn import KSubspaces
     from kscn.runtime.blocks import working_dtype
 
-    shape, count = tuple(run.config["data"]["shape"]), run.config["data"]["samples"]
-    linear = isinstance(model, KSubspaces)
-    own = str(model.subspaces_.dtype) if linear else "float32"
+    rng, shape = np.random.default_rng(0), tuple(run.config["data"]["shape"])
     try:
-        source = data_of(run, data).samples
+        source = fetching(run_data, run, data).samples
+        rows = rng.choice(len(source), min(len(source), _COMPARED), replace=False)
+        samples, which = source.take(rows), "samples"
     except DataError:
         if data is not None:
             raise
         few = max(1, min(64, _NUMBERS // int(np.prod(shape))))
-        drawn = np.random.default_rng(0).random((few, *shape))
-        return drawn.astype(own), own, "random samples"
-    if not linear:  # a network; k-subspaces knows the type it was fitted in
-        own = str(working_dtype(source.dtype)).removeprefix("torch.")
-    rows = np.random.default_rng(0).choice(count, min(count, _COMPARED), replace=False)
-    return source.take(rows), own, "samples"
+        samples, which = rng.random((few, *shape), dtype=np.float32), "random samples"
+    if isinstance(model, KSubspaces):  # which knows the type it was fitted in
+        return samples, str(model.subspaces_.dtype), which
+    return samples, str(working_dtype(samples.dtype)).removeprefix("torch."), which

@@ -1,8 +1,6 @@
 """`kscn fit`: cluster a data set and write a run directory."""
 
-import os
 import secrets
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,7 @@ from kscn.cli.summary import next_lines, run_summary
 from kscn.cli.terminal import say
 from kscn.errors import InputError, ModelFileError, reason
 from kscn.runs.directory import CONFIG, read_unfinished
-from kscn.runs.opened import load_like, resumed_encoder
+from kscn.runs.opened import check_data, load_like, resumed_encoder
 
 if TYPE_CHECKING:
     from kscn.runtime.group import Group
@@ -125,7 +123,7 @@ def command(resume: Path | None, **values: Any) -> None:
         if resume is None:
             loaded, model, config = _new(group, given)
         else:
-            loaded, model, config = _resumed(group, resume, given)
+            loaded, model, config = _resumed(resume, given)
         if group.rank > 0:
             assist(loaded, model, output)
             return
@@ -150,7 +148,7 @@ def _new(group: "Group", given: dict[str, Any]) -> Job:
         given["encoder"] = load_encoder(given["encoder"])
     # A seed of our own, so that config.toml can repeat the run even when none was given.
     given["random_state"] = group.agree_int(given.pop("seed", secrets.randbelow(2**31)))
-    loaded = _load(group, lambda: load_data(data, **images))
+    loaded = load_data(data, **images)
     model = new_model(loaded, clusters, method, given)
     if group.rank == 0:
         say_left_out(loaded)
@@ -159,7 +157,7 @@ def _new(group: "Group", given: dict[str, Any]) -> Job:
     return loaded, model, new_config(loaded, data, model, method, given.get("preset"))
 
 
-def _resumed(group: "Group", path: Path, given: dict[str, Any]) -> Job:
+def _resumed(path: Path, given: dict[str, Any]) -> Job:
     """The data, the model and the config of a run that did not finish."""
     from kscn.estimators import methods
 
@@ -167,14 +165,8 @@ def _resumed(group: "Group", path: Path, given: dict[str, Any]) -> Job:
     described, method = run.config["data"], run.config["run"]["method"]
     encoder = resumed_encoder(run, given.pop("encoder", None))
     skip_broken = described.get("skip_broken", False)
-    loaded = _load(group, lambda: load_like(run, described["source"], skip_broken=skip_broken))
-    n_samples, shape = len(loaded.samples), list(loaded.samples.shape)
-    if (n_samples, shape) != (described["samples"], described["shape"]):
-        raise InputError(
-            f"{described['source']} holds {n_samples} samples of shape {shape} now, and had "
-            f"{described['samples']} of {described['shape']} when the run began; a run cannot go "
-            "on with other data."
-        )
+    loaded = load_like(run, described["source"], skip_broken=skip_broken)
+    check_data(run, loaded)
     try:
         model = methods.repeated(method, run.config["parameters"])
     except (KeyError, TypeError) as error:
@@ -185,11 +177,3 @@ def _resumed(group: "Group", path: Path, given: dict[str, Any]) -> Job:
     if encoder is not None:
         given["encoder"] = encoder
     return loaded, model.set_params(**given), run.config
-
-
-def _load(group: "Group", opened: Callable[[], Any]) -> Any:
-    """Open the data; where it has to be fetched first, one process of a machine does so."""
-    first = int(os.environ.get("LOCAL_RANK", "0")) == 0
-    loaded = opened() if first else None
-    group.any(False)  # the others come when it is there
-    return opened() if loaded is None else loaded

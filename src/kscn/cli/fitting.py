@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kscn import __version__
-from kscn.cli.interrupt import Interruption, interruptible
+from kscn.cli.interrupt import interruptible
 from kscn.cli.terminal import complain
 from kscn.errors import InputError
 from kscn.runs.directory import CHECKPOINTS, RunWriter
@@ -100,45 +100,29 @@ def fit_run(
 
     `config` is what config.toml is to hold: `new_config`, or that of the run to go on with.
     """
-    with interruptible() as interruption, RunWriter(output, config, overwrite, resume) as run:
-        model.set_params(checkpoint_dir=output / CHECKPOINTS)
+    from kscn.cli.progress import FitProgress
+
+    with RunWriter(output, config, overwrite, resume) as run, interruptible(run.advice):
         started = time.perf_counter()
-        _fit(model, loaded.samples, run, interruption)
+        with FitProgress() as progress:
+            model.set_params(checkpoint_dir=output / CHECKPOINTS, callbacks=(progress, run.listen))
+            model.fit(loaded.samples)
         seconds = time.perf_counter() - started
         if resume:
             seconds = max(record["seconds"] for record in model.history_)
         result = _result(model, seconds, loaded.labels)
         run.finish(model, loaded.samples, result)
-        if run.replaces:
-            complain(f"the run that was in {output} is gone")
+    if run.replaces:
+        complain(f"the run that was in {output} is gone")
     return result
 
 
 def assist(loaded: Any, model: Any, output: Path) -> None:
     """What every process but the first does: its part of the fit, in silence."""
     model.set_params(checkpoint_dir=output / CHECKPOINTS)
-    with interruptible() as interruption, warnings.catch_warnings():
+    with interruptible(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
-            model.fit(loaded.samples)
-        except KeyboardInterrupt:
-            raise SystemExit(interruption.code) from None
-
-
-def _fit(model: Any, samples: Any, run: RunWriter, interruption: Interruption) -> None:
-    """Fit with progress on the terminal and in the run; after a signal, say how to go on."""
-    from kscn.cli.progress import FitProgress
-
-    with FitProgress() as progress:
-        model.set_params(callbacks=(progress, run.listen))
-        try:
-            model.fit(samples)
-        except KeyboardInterrupt:
-            advice = "nothing already on disk was lost"
-            if run.learnt:
-                advice = f"go on with `kscn fit --resume {run.path}`"
-            complain(f"interrupted; {advice}")
-            raise SystemExit(interruption.code) from None
+        model.fit(loaded.samples)
 
 
 def _result(model: Any, seconds: float, labels: "np.ndarray | None") -> dict[str, Any]:

@@ -1,41 +1,37 @@
-"""Ctrl-C and SIGTERM end a fit; its last state is on disk, and what comes next is said."""
+"""Ctrl-C and SIGTERM end a fit: say how to go on, leave with 130 or 143."""
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-
-class Interruption:
-    """Which signal came, if one did."""
-
-    def __init__(self) -> None:
-        self.signal: int | None = None
-
-    @property
-    def code(self) -> int:
-        """The exit code of a process that a signal ended."""
-        return 128 + (self.signal or signal.SIGINT)
+from kscn.cli.terminal import complain
 
 
 @contextmanager
-def interruptible() -> Iterator[Interruption]:
-    """While the context is open, both signals raise KeyboardInterrupt."""
-    interruption = Interruption()
-    if threading.current_thread() is not threading.main_thread():  # signals are the main one's
-        yield interruption
-        return
+def interruptible(advice: Callable[[], str] | None = None) -> Iterator[None]:
+    """While the context is open, both signals end what is going on.
+
+    The state of the last epoch is on disk by then. The process says the `advice`, if there is any,
+    and leaves.
+    """
+    came: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
-        interruption.signal = number
+        came.append(number)
         raise KeyboardInterrupt
 
-    handled = (signal.SIGINT, signal.SIGTERM)
+    main = threading.current_thread() is threading.main_thread()  # signals are of that one
+    handled = (signal.SIGINT, signal.SIGTERM) if main else ()
     before: dict[int, Any] = {number: signal.signal(number, stop) for number in handled}
     try:
-        yield interruption
+        yield
+    except KeyboardInterrupt:
+        if advice is not None:
+            complain(f"interrupted; {advice()}")
+        raise SystemExit(128 + (came or [signal.SIGINT])[0]) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,10 +1,10 @@
 """Data for a command: opened with progress on the terminal, and what is to be said of it."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kscn.cli.terminal import complain
 from kscn.runs import opened
-from kscn.runs.directory import Run
 
 if TYPE_CHECKING:
     from kscn.data import Dataset
@@ -16,32 +16,21 @@ _LOOKED_AT, _ALMOST_ALL = 1000, 0.9
 
 def load_data(data: str, **options: Any) -> "Dataset":
     """Open data (see `kscn.data.load`), with progress in case it is fetched or decoded first."""
-    from kscn.cli.progress import FetchProgress, working
+    from kscn.cli.progress import working
     from kscn.data import load
 
     if options.get("size") is None and not options.get("skip_broken"):
-        with FetchProgress() as progress:
-            return load(data, progress=progress, **options)
+        return fetching(load, data, **options)
     with working(f"decoding the images of {data}"):
         return load(data, **options)
 
 
-def data_of(run: Run, moved: str | None) -> "Dataset":
-    """The data of a run, from where it was `moved` if it was."""
+def fetching(open_data: Callable[..., "Dataset"], *args: Any, **options: Any) -> "Dataset":
+    """What a function opens, with progress in case it is fetched first."""
     from kscn.cli.progress import FetchProgress
 
     with FetchProgress() as progress:
-        return opened.run_data(run, moved, progress)
-
-
-def data_like(run: Run, data: str, skip_broken: bool) -> "Dataset":
-    """Other data than that of a run, prepared in the same way."""
-    from kscn.cli.progress import FetchProgress
-
-    with FetchProgress() as progress:
-        loaded = opened.new_data(run, data, skip_broken=skip_broken, progress=progress)
-    say_left_out(loaded)
-    return loaded
+        return open_data(*args, progress=progress, **options)
 
 
 def embedded(model: Any, loaded: "Dataset") -> "tuple[Any, Dataset]":

@@ -6,12 +6,12 @@ import click
 
 from kscn.atomicfile import atomic_file
 from kscn.cli import options
-from kscn.cli.loading import data_like, embedded
+from kscn.cli.loading import embedded, fetching, say_left_out
 from kscn.cli.summary import size_table
 from kscn.cli.terminal import say
 from kscn.errors import InputError
 from kscn.runs.directory import read_run
-from kscn.runs.opened import open_model
+from kscn.runs.opened import new_data, open_model
 from kscn.runs.table import write_labels
 
 
@@ -44,7 +44,9 @@ def command(
         from kscn.cli.progress import working
 
         model = open_model(opened, encoder, device)
-        model, loaded = embedded(model, data_like(opened, data, skip_broken))
+        loaded = fetching(new_data, opened, data, skip_broken=skip_broken)
+        say_left_out(loaded)
+        model, loaded = embedded(model, loaded)
         samples = loaded.samples
         with working(f"assigning {len(samples):,} samples"):
             labels = model.predict(samples)

@@ -11,12 +11,10 @@ from rich.progress import (
     Progress,
     ProgressColumn,
     SpinnerColumn,
-    Task,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.text import Text
 
 from kscn.cli.terminal import styled
 
@@ -34,15 +32,6 @@ class _LiveBars(Progress):
             disable=not sys.stderr.isatty(),
             transient=True,
         )
-
-
-class _TimeLeftColumn(TimeRemainingColumn):
-    """The time to `max_iter`, said as what it is: most fits converge well before."""
-
-    def render(self, task: Task) -> Text:
-        if task.total is None or task.time_remaining is None:
-            return Text("")
-        return Text("up to ") + super().render(task) + Text(" left")
 
 
 # What a stage of the history is called on screen; a stage that is not here goes by its own name.
@@ -64,7 +53,7 @@ class FitProgress(_LiveBars):
 
     def __init__(self) -> None:
         note = TextColumn("{task.fields[note]}", markup=False)
-        super().__init__(note, _TimeLeftColumn(compact=True))
+        super().__init__(note, TimeRemainingColumn(compact=True))
         self._stage = "preparing"
         self._bar = self.add_task(self._stage, total=None, note="")
 
@@ -91,11 +80,8 @@ class FitProgress(_LiveBars):
 
 def _note(record: dict[str, Any]) -> str:
     """The figures of a record that tell whether the fit gets anywhere."""
-    parts = []
-    if "objective" in record:
-        parts.append(f"objective {record['objective']:.5g}")
-    elif "reconstruction" in record:
-        parts.append(f"error {record['reconstruction']:.5g}")
+    words = {"objective": "objective {:.5g}", "reconstruction": "error {:.5g}"}
+    parts = [text.format(record[name]) for name, text in words.items() if name in record][:1]
     if record.get("changed") is not None:
         parts.append(f"{record['changed']:.1%} moved")
     return "  ".join(parts)

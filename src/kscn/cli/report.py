@@ -1,6 +1,7 @@
 """`kscn report`: one page that shows what a run found."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,12 +9,12 @@ import click
 
 from kscn.atomicfile import atomic_file
 from kscn.cli import options
-from kscn.cli.loading import data_of, embedded
+from kscn.cli.loading import embedded, fetching
 from kscn.cli.terminal import say
 from kscn.errors import InputError
 from kscn.extras import require
 from kscn.runs.directory import Run, read_run
-from kscn.runs.opened import open_model
+from kscn.runs.opened import open_model, run_data
 from kscn.runs.table import read_labels
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def command(
         from kscn.report.contents import RunFacts, collect
         from kscn.report.page import render
 
-        model, loaded = embedded(open_model(opened, encoder), data_of(opened, data))
+        model, loaded = embedded(open_model(opened, encoder), fetching(run_data, opened, data))
         facts = RunFacts(opened.config, opened.history, labels, model, _versions(opened))
         true = _true(loaded, labels_path)
         with working(f"looking at {len(labels):,} samples"):
@@ -76,18 +77,14 @@ def _true(loaded: Any, labels_path: Path | None) -> "np.ndarray | None":
 
     from kscn import metrics
 
-    one_cluster = np.zeros(len(loaded.samples), dtype=int)
+    n_samples = len(loaded.samples)
     if labels_path is not None:
-        true = read_labels(labels_path, len(one_cluster))
-        metrics.scores(true, one_cluster)  # says what is wrong with them
-        return true
-    if loaded.labels is None:
-        return None
-    try:
-        metrics.scores(loaded.labels, one_cluster)
-    except InputError:  # all unlabelled, say: the page is about the clusters then
-        return None
-    return loaded.classes
+        return read_labels(labels_path, n_samples)
+    if loaded.labels is not None:
+        with suppress(InputError):  # all unlabelled, say: the page is about the clusters then
+            metrics.scores(loaded.labels, np.zeros(n_samples, dtype=int))
+            return loaded.classes
+    return None
 
 
 def _versions(run: Run) -> dict[str, str]:

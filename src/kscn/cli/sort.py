@@ -4,15 +4,17 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from itertools import chain, count
+from pathlib import Path
 
 import click
 
 from kscn.cli import options
-from kscn.cli.loading import data_of
+from kscn.cli.loading import fetching
 from kscn.cli.terminal import say, table
 from kscn.errors import InputError
 from kscn.runs.directory import Run, read_run
+from kscn.runs.opened import run_data
 
 # What some system does not allow in the name of a folder, and how many bytes all of them do.
 _FORBIDDEN = '<>:"/\\|?*'
@@ -47,15 +49,15 @@ def command(run: Path, output: Path, link: bool, data: str | None) -> None:
     with working(f"{'linking' if link else 'copying'} {len(files):,} files"):
         _write(dict(zip(placed, files.values(), strict=True)), output, link)
     folder_table = table("folder", "files")
-    for name, count in Counter(targets).most_common():
-        folder_table.add_row(name, f"{count:,}")
+    for name, files_in_it in Counter(targets).most_common():
+        folder_table.add_row(name, f"{files_in_it:,}")
     wrote = f"wrote {'links to' if link else 'copies of'} {len(files):,} files to {output}"
     say(folder_table, wrote)
 
 
 def _files(run: Run, data: str | None) -> dict[str, Path]:
     """The file of every sample by its name, or why there is none."""
-    samples = data_of(run, data).samples
+    samples = fetching(run_data, run, data).samples
     files = getattr(samples, "files", None)
     if files is None or samples.names is None:
         raise InputError(
@@ -97,27 +99,22 @@ def _safe(name: str) -> str:
 def place(names: Sequence[str], folders: Sequence[str]) -> list[str]:
     """Where each file goes, from the output: into its folder, under a name that is free there.
 
-    Files of one name, from different sub-folders, have the sub-folder before it.
+    The name of a file from a sub-folder begins with that of the sub-folder.
     """
-    short = [PurePosixPath(name).name for name in names]
-    keys = [f"{folder}/{name}".casefold() for folder, name in zip(folders, short, strict=True)]
-    often = Counter(keys)
     used: set[str] = set()
     placed = []
-    for name, folder, key, base in zip(names, folders, keys, short, strict=True):
-        wanted = base if often[key] == 1 else name.replace("/", "-")
-        stem, suffix = os.path.splitext(wanted)
+    for name, folder in zip(names, folders, strict=True):
+        stem, suffix = os.path.splitext(name.replace("/", "-"))
         placed.append(_free(f"{folder}/{stem}", used, suffix))
     return placed
 
 
 def _free(name: str, used: set[str], suffix: str = "") -> str:
     """A name that is not used yet, with a number behind it if need be; it is used from then on."""
-    found, number = f"{name}{suffix}", 2
-    while found.casefold() in used:
-        found, number = f"{name}-{number}{suffix}", number + 1
-    used.add(found.casefold())
-    return found
+    numbered = (f"{name}-{number}{suffix}" for number in count(2))
+    free = next(one for one in chain([name + suffix], numbered) if one.casefold() not in used)
+    used.add(free.casefold())
+    return free
 
 
 def _write(files: Mapping[str, Path], output: Path, link: bool) -> None:

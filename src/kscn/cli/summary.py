@@ -42,7 +42,7 @@ def run_summary(config: Mapping[str, Any], result: Mapping[str, Any]) -> list[An
         facts["seed"] = str(result["seed"])
     if result["scores"] is not None:
         facts["scores"] = score_line(result["scores"])
-    doubts = {"empty": _empty(sizes), "caution": chosen.caution(result)}
+    doubts = {"caution": chosen.caution(result)}
     clusters = _clusters(len(sizes), result["dims"])
     return [
         styled(f"{data['name']}: {data['samples']:,} {samples} in {clusters}", "bold"),
@@ -62,14 +62,6 @@ def fact_lines(facts: Mapping[str, str]) -> list[str]:
         for i, line in enumerate(wrap(printable(text), width)):
             lines.append(f"  {'' if i else name:<{_LABEL - 2}}{line}")
     return lines
-
-
-def _empty(sizes: Sequence[int]) -> str:
-    """That fewer clusters were found than asked for, where it is so."""
-    empty = sum(size == 0 for size in sizes)
-    have = "has" if empty == 1 else "have"
-    words = f"{empty} of {len(sizes)} clusters {have} no samples; ask for fewer with -k"
-    return words if empty else ""
 
 
 def _clusters(n_clusters: int, dims: Sequence[int]) -> str:

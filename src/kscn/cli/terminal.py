@@ -1,11 +1,11 @@
 """What commands print: lines, tables and bars by rich, and no power over the terminal for names."""
 
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from kscn.atomicfile import is_stdout
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,20 +23,13 @@ def console(output: Path | None = None) -> "Console":
     from rich.console import Console
 
     return Console(
-        stderr=output is not None and _is_stdout(output),
+        stderr=output is not None and is_stdout(output),
         width=_ENDLESS,
         soft_wrap=True,
         markup=False,
         emoji=False,
         highlight=False,
     )
-
-
-def _is_stdout(path: Path) -> bool:
-    try:
-        return str(path) == "-" or os.path.samestat(path.stat(), os.fstat(sys.stdout.fileno()))
-    except (OSError, ValueError):  # neither has to exist
-        return False
 
 
 def say(*items: Any, output: Path | None = None) -> None:

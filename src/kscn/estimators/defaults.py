@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
 from typing import Any
@@ -50,46 +49,39 @@ _SETTINGS: dict[str, tuple[Any, Sequence[Alternative]]] = {
 OPEN = {name: default for name, (default, _) in _SETTINGS.items()}
 
 
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the rules; those of images were measured on MNIST and on digits of 8 x 8."""
-
-    # Of subspaces, of those that the start is searched with, and of the whitened latent, where
-    # there are ten clusters and enough samples: 10 * 3 = 30.
-    dim: int = 3
-    init_dim: int = 12
-    latent_dim: int = 30
-    # Of subspaces in the code itself: the paper's.
-    identity_dim: int = 7
-    # Members that a cluster of mean size should have for each dimension of its subspace.
-    samples_per_dim: int = 2
-    # Layers are added until the longer side of the code is no more than this.
-    code_side: int = 8
-    # Images with a shorter side are vectors: two layers would leave one pixel of them.
-    dense_side: int = 4
-    # Widths of the dense network's code and hidden layers, for many samples and for few: 1,797
-    # digits as vectors had 90 % with either, in a fraction of the time.
-    dense_code: int = 40
-    wide: tuple[int, ...] = (500, 500, 2000)
-    narrow: tuple[int, ...] = (128, 128, 256)
-    # Of the separation loss, for each number of an image, of which reconstruction is a sum: 50 at
-    # 28 x 28, 4 at 8 x 8; the same on vectors, whatever their length; of any other: the paper's.
-    weight_per_value: float = 50 / 784
-    vector_weight: float = 5.0
-    residual_weight: float = 0.08
-    # Samples below which there are few: narrow networks, small batches.
-    few: int = 20_000
-    # Samples per step, and the same where there are too few of them for enough steps.
-    large_batch: int = 256
-    small_batch: int = 64
-    # Steps of each stage, about those of 8 and 6 epochs of 70,000 images; and the epochs that they
-    # have at least and at most, however many samples there are, and however few.
-    steps: tuple[int, int] = (1200, 700)
-    least: tuple[int, int] = (12, 8)
-    most: tuple[int, int] = (60, 40)
-
-
-RULES = Rules()
+# Of subspaces, of those that the start is searched with, and of the whitened latent, where
+# there are ten clusters and enough samples: 10 * 3 = 30.
+DIM = 3
+INIT_DIM = 12
+LATENT_DIM = 30
+# Of subspaces in the code itself: the paper's.
+IDENTITY_DIM = 7
+# Members that a cluster of mean size should have for each dimension of its subspace.
+SAMPLES_PER_DIM = 2
+# Layers are added until the longer side of the code is no more than this.
+CODE_SIDE = 8
+# Images with a shorter side are vectors: two layers would leave one pixel of them.
+DENSE_SIDE = 4
+# Widths of the dense network's code and hidden layers, for many samples and for few: 1,797
+# digits as vectors had 90 % with either, in a fraction of the time.
+DENSE_CODE = 40
+WIDE = (500, 500, 2000)
+NARROW = (128, 128, 256)
+# Of the separation loss, for each number of an image, of which reconstruction is a sum: 50 at
+# 28 x 28, 4 at 8 x 8; the same on vectors, whatever their length; of any other: the paper's.
+WEIGHT_PER_VALUE = 50 / 784
+VECTOR_WEIGHT = 5.0
+RESIDUAL_WEIGHT = 0.08
+# Samples below which there are few: narrow networks, small batches.
+FEW = 20_000
+# Samples per step, and the same where there are too few of them for enough steps.
+LARGE_BATCH = 256
+SMALL_BATCH = 64
+# Steps of each stage, about those of 8 and 6 epochs of 70,000 images; and the epochs that they
+# have at least and at most, however many samples there are, and however few.
+STEPS = (1200, 700)
+LEAST = (12, 8)
+MOST = (60, 40)
 
 
 def settings(
@@ -138,9 +130,9 @@ class _Derivation:
     ) -> None:
         self.found, self.shape, self.k = found, shape, n_clusters
         self.n = 2**31 if n_samples is None else n_samples
-        self.many = self.n >= RULES.few
+        self.many = self.n >= FEW
         # Of each subspace, so that its cluster holds more samples than it has dimensions.
-        self.most_dim = max(1, self.n // (RULES.samples_per_dim * n_clusters))
+        self.most_dim = max(1, self.n // (SAMPLES_PER_DIM * n_clusters))
 
     def run(self) -> dict[str, Any]:
         found = self.found
@@ -154,7 +146,7 @@ class _Derivation:
             "latent_dim": self.latent_dim,
             "subspace_dim": self.subspace_dim,
             "init_dim": self.init_dim,
-            "batch_size": lambda: RULES.large_batch if self.many else RULES.small_batch,
+            "batch_size": lambda: LARGE_BATCH if self.many else SMALL_BATCH,
             "pretrain_epochs": lambda: self.epochs(0),
             "epochs": lambda: self.epochs(1),
         }
@@ -167,13 +159,13 @@ class _Derivation:
         """Layers until little is left of an image; widths that vectors of this length need."""
         if self.found["autoencoder"] == "sae":
             d = math.prod(self.shape)
-            hidden = RULES.wide if self.many else RULES.narrow
-            return {"hidden": list(hidden), "latent_dim": max(2, min(RULES.dense_code, d))}
+            hidden = WIDE if self.many else NARROW
+            return {"hidden": list(hidden), "latent_dim": max(2, min(DENSE_CODE, d))}
         if self.found["autoencoder"] != "cae" or not presets.is_image(self.shape):
             return None  # a network of the user's own, or what will be refused
         short, long = sorted(self.shape[-2:])
         possible = max(1, int(math.log2(max(1, short))))
-        wanted = max(3, math.ceil(math.log2(long / RULES.code_side)))
+        wanted = max(3, math.ceil(math.log2(long / CODE_SIDE)))
         if short < presets.SMALL:  # a third layer would leave too little
             depth = min(2, possible)
             return {"channels": [16] * depth, "kernels": [3] * depth, "batch_norm": True}
@@ -184,39 +176,39 @@ class _Derivation:
     def weight(self) -> float:
         """Of the subspaces against reconstruction, whose error is a sum over pixels."""
         if self.found["loss"] != "separation":
-            return RULES.residual_weight
+            return RESIDUAL_WEIGHT
         if not presets.is_image(self.shape):
-            return RULES.vector_weight
-        return float(f"{RULES.weight_per_value * math.prod(self.shape):.3g}")
+            return VECTOR_WEIGHT
+        return float(f"{WEIGHT_PER_VALUE * math.prod(self.shape):.3g}")
 
     def latent_dim(self) -> int:
         """Room for all subspaces, as far as the code and the samples have so many directions."""
         given = [_largest(self.found[name]) for name in ("subspace_dim", "init_dim")]
-        room = max(RULES.latent_dim, self.k * (given[0] or RULES.dim))
-        carried = max(2, self.n // RULES.samples_per_dim, *(dim + 1 for dim in given))
+        room = max(LATENT_DIM, self.k * (given[0] or DIM))
+        carried = max(2, self.n // SAMPLES_PER_DIM, *(dim + 1 for dim in given))
         return max(2, min(room, carried, self.code_dim))
 
     def subspace_dim(self) -> int:
         """As many dimensions as leave room for all clusters."""
         if self.found["latent"] != "whitened":
-            return max(1, min(RULES.identity_dim, self.code_dim - 1, self.most_dim))
+            return max(1, min(IDENTITY_DIM, self.code_dim - 1, self.most_dim))
         d = min(self.found["latent_dim"], self.code_dim)
-        return max(1, min(RULES.dim, d // self.k, d - 1, self.most_dim))
+        return max(1, min(DIM, d // self.k, d - 1, self.most_dim))
 
     def init_dim(self) -> int | None:
         """More than after training: clusters are wider before it."""
         if self.found["latent"] != "whitened":
             return None
         d = min(self.found["latent_dim"], self.code_dim)
-        share = RULES.init_dim / RULES.latent_dim
-        wider = min(RULES.init_dim, int(share * d), self.most_dim)
+        share = INIT_DIM / LATENT_DIM
+        wider = min(INIT_DIM, int(share * d), self.most_dim)
         return max(1, min(d - 1, max(wider, _largest(self.found["subspace_dim"]))))
 
     def epochs(self, stage: int) -> int:
         """So many that a stage has about as many steps, whatever the number of samples."""
         per_epoch = math.ceil(self.n / self.found["batch_size"])
-        enough = math.ceil(RULES.steps[stage] / per_epoch)
-        return max(RULES.least[stage], min(enough, RULES.most[stage]))
+        enough = math.ceil(STEPS[stage] / per_epoch)
+        return max(LEAST[stage], min(enough, MOST[stage]))
 
     @cached_property
     def code_dim(self) -> int:
@@ -236,4 +228,4 @@ def _largest(dims: Any) -> int:
 
 
 def _too_small(shape: Sequence[int]) -> bool:
-    return presets.is_image(shape) and min(shape[-2:]) < RULES.dense_side
+    return presets.is_image(shape) and min(shape[-2:]) < DENSE_SIDE

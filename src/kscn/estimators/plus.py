@@ -35,7 +35,7 @@ from kscn.runtime.samples import held_features
 from kscn.subspaces import Subspaces
 from kscn.training.driver import Run
 from kscn.training.refine import (
-    REFINEMENT,
+    TEMPERATURE,
     FeatureView,
     feature_view,
     refine,
@@ -47,16 +47,9 @@ if TYPE_CHECKING:
     from typing import Self
 
 
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the method that are of no single stage."""
-
-    # With fewer samples per cluster a network has too little to learn from.
-    refine_members: int = 100
-    least_members: int = 4  # in the sample on which clusters are chosen, on average
-
-
-RULES = Rules()
+# With fewer samples per cluster a network has too little to learn from.
+REFINE_MEMBERS = 100
+LEAST_MEMBERS = 4  # in the sample on which clusters are chosen, on average
 # What the estimator tells of the choice, besides the features themselves.
 CHOSEN = ("confidence", "chosen", "subspace_dim", "tried")
 
@@ -202,7 +195,7 @@ class KSCNPlus(SubspaceClusterer):
         check.unequal(source, group)
         augment = network.augmentation(self.augment, shape) if image else None
         size = group.batch_size(self.batch_size)  # what cannot be shared out is refused now
-        many = n >= RULES.refine_members * self.n_clusters
+        many = n >= REFINE_MEMBERS * self.n_clusters
         wanted = self.n_clusters > 1 and (
             self._refines or (self.refine == "auto" and image and many)
         )
@@ -219,7 +212,7 @@ class KSCNPlus(SubspaceClusterer):
             refined, order, averaged = self._refined(choice, batches, augment, run)
             found, start_labels = refined, order.argsort().numpy().astype(np.int32)[start.labels]
             if averaged is not None:
-                model.scaling, temperature = scaling, REFINEMENT.temperature
+                model.scaling, temperature = scaling, TEMPERATURE
                 model.network = averaged.autoencoder.requires_grad_(False)
                 model.latent = averaged.latent
         subspaces, labels, inertia = found
@@ -297,10 +290,10 @@ class KSCNPlus(SubspaceClusterer):
 
     def _check_params(self, n_samples: int, n_features: int) -> None:
         check.parameters(self, n_samples, least=2)
-        if self.n_clusters > CHOICE.most // RULES.least_members:
+        if self.n_clusters > CHOICE.most // LEAST_MEMBERS:
             raise InputError(
                 f"n_clusters={self.n_clusters} is too many: clusters are chosen on a sample of at "
-                f"most {CHOICE.most}, with at least {RULES.least_members} for each; use KSubspaces."
+                f"most {CHOICE.most}, with at least {LEAST_MEMBERS} for each; use KSubspaces."
             )
 
     def on_embeddings(self) -> Self:

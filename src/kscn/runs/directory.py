@@ -39,8 +39,6 @@ CONFIG, HISTORY, MODEL, LABELS = "config.toml", "history.jsonl", "model", "label
 LEFT_OUT, CHECKPOINTS, LOCK = "left-out.csv", "checkpoints", ".lock"
 _PARTS = (CONFIG, HISTORY, LABELS, LEFT_OUT, MODEL, CHECKPOINTS)
 
-Config = Mapping[str, Mapping[str, Any]]
-
 
 # Writing -----------------------------------------------------------------------------------------
 
@@ -54,7 +52,7 @@ class RunWriter:
     """
 
     def __init__(
-        self, path: Path, config: Config, overwrite: bool = False, resume: bool = False
+        self, path: Path, config: Mapping[str, Any], overwrite: bool = False, resume: bool = False
     ) -> None:
         self.path, self._config = path, config
         self._resumed, self._begun, self._heard = resume, False, False
@@ -108,6 +106,11 @@ class RunWriter:
         """Whether there is anything that a later run could go on from."""
         states = self.path / CHECKPOINTS
         return self._resumed or self._heard or (states.is_dir() and any(states.iterdir()))
+
+    def advice(self) -> str:
+        """What is to be said when the fit was interrupted."""
+        again = f"go on with `kscn fit --resume {self.path}`"
+        return again if self.learnt else "nothing already on disk was lost"
 
     def listen(self, model: Any, record: Mapping[str, Any]) -> None:
         """Callback of an estimator: append what is new in its history to history.jsonl.
@@ -226,10 +229,8 @@ class Run:
         names = read_names(path, count)
         if names is None:
             return None
-        outside = next((name for name in names if not _is_inside(name)), None)
-        if outside is not None or len(names) != count:
-            fault = f"{len(names)} names" if outside is None else f"{outside!r} is no file name"
-            raise ModelFileError(f"{path} is damaged ({fault}); {AGAIN}")
+        if len(names) != count or not all(map(_is_inside, names)):
+            raise ModelFileError(f"{path} is damaged (not {count:,} names of files); {AGAIN}")
         return names
 
     def preparation(self) -> "Preparation | None":

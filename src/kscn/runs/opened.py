@@ -36,8 +36,7 @@ def new_data(run: Run, data: str, **options: Any) -> "Dataset":
 
 def run_data(run: Run, moved: str | None = None, progress: Progress | None = None) -> "Dataset":
     """The data of a run: the same files, from where they were `moved` if they were."""
-    described = run.config["data"]
-    source, count, shape = described["source"], described["samples"], tuple(described["shape"])
+    source = run.config["data"]["source"]
     try:
         loaded = load_like(run, moved or source, names=run.names(), progress=progress)
     except DataError as error:
@@ -47,13 +46,19 @@ def run_data(run: Run, moved: str | None = None, progress: Progress | None = Non
             f"the data of {run.path} is no longer at {source} ({str(error).rstrip('.')}); say "
             "where it is with --data."
         ) from None
-    samples = loaded.samples
+    check_data(run, loaded)
+    return loaded
+
+
+def check_data(run: Run, loaded: "Dataset") -> None:
+    """Refuse samples of another number or shape than those of a run."""
+    samples, described = loaded.samples, run.config["data"]
+    count, shape = described["samples"], tuple(described["shape"])
     if len(samples) != count or tuple(samples.shape) != shape:
         raise DataError(
-            f"{samples.name} has {len(samples):,} samples of shape {tuple(samples.shape)} and the "
-            f"run was fitted on {count:,} of shape {shape}; give its data with --data."
+            f"{samples.name} has {len(samples):,} samples of shape {tuple(samples.shape)} and "
+            f"{run.path} has {count:,} of shape {shape}; give the data of the run."
         )
-    return loaded
 
 
 # Models and encoders ----------------------------------------------------------------------------

@@ -31,21 +31,14 @@ from kscn.training.trainer import Trainer
 STAGE = "fit"
 
 
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the alternation."""
-
-    # Latents (about as many) that a cluster which has lost all of its own gets a subspace from.
-    pool: int = 4096
-    # Share of latents that may be zero: ReLU leaves a few, a collapsed network nearly all.
-    zeros: float = 0.5
-    # Share of the epochs in which clusters that were found elsewhere than in the latent are kept:
-    # the network learns them first. On MNIST's test images 0, 0.34, 0.75 and 0.85 had 94.8, 95.3,
-    # 95.7 and 96.2, the last in 15 epochs instead of 10.
-    held: float = 0.8
-
-
-RULES = Rules()
+# Latents (about as many) that a cluster which has lost all of its own gets a subspace from.
+POOL = 4096
+# Share of latents that may be zero: ReLU leaves a few, a collapsed network nearly all.
+ZEROS = 0.5
+# Share of the epochs in which clusters that were found elsewhere than in the latent are kept:
+# the network learns them first. On MNIST's test images 0, 0.34, 0.75 and 0.85 had 94.8, 95.3,
+# 95.7 and 96.2, the last in 15 epochs instead of 10.
+HELD = 0.8
 
 
 @dataclass(frozen=True)
@@ -88,7 +81,7 @@ def alternate(
     loss, now = LOSSES[options.loss], Moving(start)
     nearest: Assignment | None = None
     for epoch in run.epochs("fit", options.epochs, trainer=trainer, subspaces=now):
-        held = found is not None and epoch < RULES.held * options.epochs
+        held = found is not None and epoch < HELD * options.epochs
         if nearest is None:  # the first epoch of a fit, new or resumed
             latents = latent_blocks(trainer)
             if found is not None and epoch == 0:
@@ -196,7 +189,7 @@ def without_farthest(nearest: Assignment, trim: float, k: int, run: Run) -> Tens
 def rescued(latents: Blocks, subspaces: Subspaces, empty: Tensor, run: Run) -> Subspaces:
     """Each subspace without members (mask `empty`) goes to where samples are badly served."""
     first, n = place(latents.source)
-    some = drawn(torch.arange(first, first + len(latents)), run.seed, RULES.pool, n)
+    some = drawn(torch.arange(first, first + len(latents)), run.seed, POOL, n)
     pool = run.group.gather(latents.take(some.nonzero().flatten().numpy()))
     size = max(int(subspaces.dims.max()) + 2, len(pool) // (3 * subspaces.n_clusters))
     which = empty.nonzero().flatten()
@@ -215,7 +208,7 @@ def assign_latents(latents: Blocks, subspaces: Subspaces, trainer: Trainer, run:
     """The nearest subspace of every sample of this process; refused if latents have collapsed."""
     with _sound(trainer):
         nearest = assign(latents, subspaces, run.group)
-    if nearest.zeros > RULES.zeros:
+    if nearest.zeros > ZEROS:
         raise TrainingError(
             f"the latent collapsed by epoch {trainer.epochs_done} of {trainer.stage}: "
             f"{nearest.zeros:.0%} of the samples have a latent of zero, which is in every "

@@ -28,23 +28,15 @@ from kscn.subspaces.search import Problem, find_start
 from kscn.training.driver import Result, Run
 from kscn.training.lloyd import Iteration, Lloyd
 
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the search for a start."""
-
-    # Samples that are searched: so many, or per cluster, or per cluster and dimension, if ...
-    pool: int = 2048
-    per_cluster: int = 200
-    per_dim: int = 20
-    usual_dim: int = 8  # for as long as the dimension is not known
-    sweep_cost: float = 2e9  # ... one sweep of one candidate over them takes no more arithmetic
-    # Dimensions chosen per cluster differ from the usual one by this factor at most: a subspace
-    # that is much larger than the others is near everything and takes in their samples.
-    spread: float = 1.6
-
-
-RULES = Rules()
+# Samples that are searched: so many, or per cluster, or per cluster and dimension, if ...
+POOL = 2048
+PER_CLUSTER = 200
+PER_DIM = 20
+USUAL_DIM = 8  # for as long as the dimension is not known
+SWEEP_COST = 2e9  # ... one sweep of one candidate over them takes no more arithmetic
+# Dimensions chosen per cluster differ from the usual one by this factor at most: a subspace
+# that is much larger than the others is near everything and takes in their samples.
+SPREAD = 1.6
 # What races in a search: whether starts drawn by k-means, and whether that of the neighbour graph.
 RACED = {"auto": (True, True), "neighbours": (False, True), "k-means": (True, False)}
 
@@ -81,8 +73,8 @@ class StartSearch:
         _, n = place(blocks.source)
         k, name = self.n_clusters, blocks.source.name
         p = self._usual_dim
-        fair = max(RULES.pool, RULES.per_cluster * k, RULES.per_dim * k * p)
-        affordable = max(4 * k, int(RULES.sweep_cost / (4 * blocks.dim * k * p)))
+        fair = max(POOL, PER_CLUSTER * k, PER_DIM * k * p)
+        affordable = max(4 * k, int(SWEEP_COST / (4 * blocks.dim * k * p)))
         size = min(n, fair, affordable)
         rows = sample_rows(n, size, self.run.seed)
         z = self.run.group.gather(blocks.take(own_rows(blocks.source, rows)))
@@ -137,7 +129,7 @@ class StartSearch:
     @property
     def _usual_dim(self) -> int:
         if isinstance(self.subspace_dim, str):
-            return RULES.usual_dim
+            return USUAL_DIM
         return int(np.max(self.subspace_dim))
 
     def _dims(self, pooled: Coordinates, generator: torch.Generator) -> Tensor:
@@ -186,7 +178,7 @@ class StartSearch:
         dims, known = varying.dims(sums, members), sums.weight > 1
         usual = float(dims[known].double().quantile(0.5)) if known.any() else 1.0
         dims = torch.where(known, dims, round(usual))
-        least, most = (max(1, round(usual * by)) for by in (1 / RULES.spread, RULES.spread))
+        least, most = (max(1, round(usual * by)) for by in (1 / SPREAD, SPREAD))
         return dims.clamp(least, most) + int(constants and not self.affine)
 
     def _sums(self, z: Tensor, members: Tensor) -> ScatterSums:

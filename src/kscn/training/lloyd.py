@@ -22,20 +22,12 @@ from kscn.subspaces import ScatterSums, Subspaces
 from kscn.subspaces.seeding import rescue_empty
 from kscn.training.driver import Run
 
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the loop."""
-
-    # Rows that change cluster are collected up to this many before their products are taken.
-    moves_together: int = 16384
-    # Samples of more columns than this are iterated with rough updates first: eigenvectors to nine
-    # digits would take most of the time, and before the last iterations nobody needs them.
-    narrow: int = 256
-    rescues: int = 10  # how often empty clusters get a new place before they are left empty
-
-
-RULES = Rules()
+# Rows that change cluster are collected up to this many before their products are taken.
+MOVES_TOGETHER = 16384
+# Samples of more columns than this are iterated with rough updates first: eigenvectors to nine
+# digits would take most of the time, and before the last iterations nobody needs them.
+NARROW = 256
+RESCUES = 10  # how often empty clusters get a new place before they are left empty
 
 
 @dataclass(frozen=True)
@@ -89,7 +81,7 @@ class Lloyd:
         self.own = ScatterSums(k, blocks.dim, affine, blocks.device)  # over our samples
         self.sums = self.own  # over all samples
         self.summed = False  # whether the sums hold the samples
-        self.exact = blocks.dim <= RULES.narrow  # whether updates are
+        self.exact = blocks.dim <= NARROW  # whether updates are
         self.previous = np.inf  # objective of the iteration before
         self.rescues = 0
         self.queue: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
@@ -173,7 +165,7 @@ class Lloyd:
     def _queue(self, z: Tensor, old: Tensor, new: Tensor, index: Tensor) -> None:
         """Note samples that go from cluster `old` to `new`; many together make larger products."""
         self.queue.append((z, old, new, index))
-        if sum(len(entry[0]) for entry in self.queue) >= RULES.moves_together:
+        if sum(len(entry[0]) for entry in self.queue) >= MOVES_TOGETHER:
             self._flush()
 
     def _flush(self) -> None:
@@ -194,7 +186,7 @@ class Lloyd:
         """Give empty clusters a new subspace; their next members then come by themselves."""
         weight = self.sums.weight
         empty = (weight <= 1e-12 * weight.sum()).nonzero().flatten()
-        if len(empty) == 0 or self.rescues >= RULES.rescues:
+        if len(empty) == 0 or self.rescues >= RESCUES:
             return False
         self.rescues += 1
         size = max(int(self.dims.max()) + 2, len(self.pool) // (3 * len(weight)))

@@ -49,35 +49,28 @@ from kscn.training.trainer import Augmentation, Trainer
 STAGE = "fit"
 
 
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the refinement."""
-
-    # Where `epochs` is "auto": about so many steps, within these numbers of epochs.
-    steps: int = 8200
-    fewest_epochs: int = 12
-    most_epochs: int = 60
-    # Share of each cluster of the start, its least clear samples, that does not teach; and the
-    # share of that once encoder and features settle the clusters together: the hard samples are
-    # there to be learnt, and then they are mostly right.
-    trim: float = 0.1
-    of_combined: float = 0.2
-    temperature: float = 0.1  # of the energies as logits
-    balance: float = 0.5  # how much clusters are held to the sizes that they had at the start
-    hold: float = 0.3  # share of the epochs in which the network learns the clusters of the start
-    look_every: int = 2  # epochs between two looks at the subspaces of the features, after that
-    average: float = 0.99  # of the average of the weights, per step
-    # Latent dimensions shared out between the subspaces of the encoder, and at most per one.
-    latent_dim: int = 80
-    most_dim: int = 8
-    # Samples of all processes that a temperature is found on, halvings of the range that it is
-    # sought in, and this range around the usual gap between first and second.
-    calibrated: int = 20_000
-    halvings: int = 24
-    range: float = 1e3
-
-
-REFINEMENT = Rules()
+# Where `epochs` is "auto": about so many steps, within these numbers of epochs.
+STEPS = 8200
+FEWEST_EPOCHS = 12
+MOST_EPOCHS = 60
+# Share of each cluster of the start, its least clear samples, that does not teach; and the
+# share of that once encoder and features settle the clusters together: the hard samples are
+# there to be learnt, and then they are mostly right.
+TRIM = 0.1
+OF_COMBINED = 0.2
+TEMPERATURE = 0.1  # of the energies as logits
+BALANCE = 0.5  # how much clusters are held to the sizes that they had at the start
+HOLD = 0.3  # share of the epochs in which the network learns the clusters of the start
+LOOK_EVERY = 2  # epochs between two looks at the subspaces of the features, after that
+AVERAGE = 0.99  # of the average of the weights, per step
+# Latent dimensions shared out between the subspaces of the encoder, and at most per one.
+LATENT_DIM = 80
+MOST_DIM = 8
+# Samples of all processes that a temperature is found on, halvings of the range that it is
+# sought in, and this range around the usual gap between first and second.
+CALIBRATED = 20_000
+HALVINGS = 24
+RANGE = 1e3
 
 
 @dataclass
@@ -100,8 +93,8 @@ class Taught:
 
 def refinement_epochs(n: int, batch_size: int) -> int:
     """About as many steps for any number of samples, within limits."""
-    enough = -(-REFINEMENT.steps * batch_size // n)
-    return max(REFINEMENT.fewest_epochs, min(REFINEMENT.most_epochs, enough))
+    enough = -(-STEPS * batch_size // n)
+    return max(FEWEST_EPOCHS, min(MOST_EPOCHS, enough))
 
 
 def refine(
@@ -121,25 +114,25 @@ def refine(
     its members use takes up directions of the clusters that they are mistaken for, and the mistakes
     are learnt. `view` is made when it is wanted, because features may take long.
     """
-    use, k, batches = REFINEMENT, subspaces.n_clusters, trainer.batches
+    k, batches = subspaces.n_clusters, trainer.batches
     first, n = place(batches.source)
     own = slice(first, first + len(batches))
     sizes = torch.bincount(labels.long(), minlength=k)
     begun, doubt = labels[own].long().to(run.device), doubt[own].to(run.device)
     shares = ((sizes + 1) / (n + k)).float().to(run.device)  # none has nothing
-    about = LossOptions(use.temperature, use.balance, shares, run.group)
-    hold, taught, features = max(1, round(use.hold * epochs)), Taught(begun, first, run.group), None
+    about = LossOptions(TEMPERATURE, BALANCE, shares, run.group)
+    hold, taught, features = max(1, round(HOLD * epochs)), Taught(begun, first, run.group), None
     now: Tensor | None = None
     for epoch in run.epochs(STAGE, epochs, trainer=trainer, taught=taught):
         if now is None:  # the first epoch of a fit, new or resumed
             now = begun if epoch == 0 else nearest_subspace(trainer, subspaces).labels.long()
         if epoch < hold:
-            keep = run.group.keep_nearest(doubt, begun, use.trim, k)
+            keep = run.group.keep_nearest(doubt, begun, TRIM, k)
             taught.labels = begun.where(keep, -1)
-        elif (epoch - hold) % use.look_every == 0:
+        elif (epoch - hold) % LOOK_EVERY == 0:
             features = features or view()
             found = features.combined(distances(trainer, subspaces))
-            keep = run.group.keep_nearest(found.doubt, found.labels, use.of_combined * use.trim, k)
+            keep = run.group.keep_nearest(found.doubt, found.labels, OF_COMBINED * TRIM, k)
             taught.labels = found.labels.where(keep, -1)
         targets = run.group.gather(taught.labels)  # mini-batches are drawn from all samples
         for batch in trainer.epoch(epoch):
@@ -175,7 +168,7 @@ def refining(
     run: Run,
 ) -> tuple[Trainer, Subspaces]:
     """A new encoder and its trainer, and orthogonal subspaces in coordinates that it can choose."""
-    p = max(2, min(REFINEMENT.most_dim, REFINEMENT.latent_dim // k))
+    p = max(2, min(MOST_DIM, LATENT_DIM // k))
     # Not torch's global generator: the user's own random numbers stay as they were.
     with seeded(run.seed):
         encoder = ConvEncoder(batches.shape, k * p)
@@ -190,7 +183,7 @@ def refining(
         learning_rate=learning_rate,
         schedule="one-cycle",
         augment=augment,
-        average=REFINEMENT.average,
+        average=AVERAGE,
     )
     return trainer, Subspaces.along_axes(k, p).to(torch.float32, run.device)
 
@@ -268,7 +261,7 @@ def combined(
     """
     rows = torch.arange(first, first + len(one), device=one.device)
     (count,) = group.add(len(one))
-    some = drawn(rows, seed, REFINEMENT.calibrated, int(count)).nonzero().flatten()
+    some = drawn(rows, seed, CALIBRATED, int(count)).nonzero().flatten()
     total = torch.zeros_like(one)
     for scores, labels in ((one, other.argmax(dim=1)), (other, one.argmax(dim=1))):
         temperature = calibrated_temperature(scores[some], labels[some], group)
@@ -289,8 +282,8 @@ def calibrated_temperature(scores: Tensor, labels: Tensor, group: Group = ALONE)
     (count,) = group.add(len(scores))
     held = group.sum(scores.gather(1, labels[:, None]).sum())
     usual = (group.sum((two[:, 0] - two[:, -1]).sum()) / count).clamp(min=1e-12)
-    low, high = 1 / (REFINEMENT.range * usual), REFINEMENT.range / usual
-    for _ in range(REFINEMENT.halvings):
+    low, high = 1 / (RANGE * usual), RANGE / usual
+    for _ in range(HALVINGS):
         middle = (low * high).sqrt()
         above = group.sum((torch.softmax(scores * middle, dim=1) * scores).sum()) > held
         low, high = torch.where(above, low, middle), torch.where(above, middle, high)

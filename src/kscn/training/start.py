@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,22 +32,15 @@ Start = Callable[[Tensor, int, int], NDArray]
 Settings = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the start."""
-
-    # A random subset of this size is what a function of the user's clusters.
-    drawn_samples: int = 2000
-    # Samples at most that k-subspaces iterates on, and iterations at most; all others are assigned.
-    samples: int = 100_000
-    iterations: int = 100
-    # Whitened directions of scattering coefficients that a start is searched in, found on so many
-    # images: 80 had the highest and steadiest scores on Fashion-MNIST of 30, 40, 60 and 80.
-    components: int = 80
-    described: int = 10_000
-
-
-RULES = Rules()
+# A random subset of this size is what a function of the user's clusters.
+DRAWN_SAMPLES = 2000
+# Samples at most that k-subspaces iterates on, and iterations at most; all others are assigned.
+SAMPLES = 100_000
+ITERATIONS = 100
+# Whitened directions of scattering coefficients that a start is searched in, found on so many
+# images: 80 had the highest and steadiest scores on Fashion-MNIST of 30, 40, 60 and 80.
+COMPONENTS = 80
+DESCRIBED = 10_000
 
 
 def deep_start(
@@ -104,12 +97,12 @@ def start_labels(
 def searched(source: Source, search: StartSearch) -> NDArray:
     """Clusters by k-subspaces, which iterates on a bounded sample; all others are assigned."""
     run, n = search.run, place(source)[1]
-    rows = sample_rows(n, RULES.samples, run.seed)
+    rows = sample_rows(n, SAMPLES, run.seed)
     few = source
     if len(rows) < n:
         own = source.take(own_rows(source, rows))
         few = run.group.holding(as_source(own, name=source.name))
-    found = k_subspaces(few, search, max_iter=RULES.iterations, stage="start")
+    found = k_subspaces(few, search, max_iter=ITERATIONS, stage="start")
     if len(rows) == n:
         return found.labels
     near = assign(Blocks(source, torch.float32, run.device), found.subspaces)
@@ -177,10 +170,10 @@ def scattered(samples: Source, dim: int, run: Run) -> Source:
 
     They have more directions than subspaces of `dim` dimensions fill.
     """
-    _, some = raw_sample(samples, RULES.described, run.seed, run.group)
+    _, some = raw_sample(samples, DESCRIBED, run.seed, run.group)
     scattering = _scattering_of(some).to(run.device)
     described = scattering.transform(some)
-    wanted = min(max(RULES.components, dim + 1), *(length - 1 for length in described.shape))
+    wanted = min(max(COMPONENTS, dim + 1), *(length - 1 for length in described.shape))
     whitened = PCAFeatures(wanted, whiten=True).to(run.device).fit(described)
     chain = FeatureChain.of_fitted([scattering, whitened])
     return held_features(chain, samples, run.group)
@@ -190,7 +183,7 @@ def _k_means(latents: Source, n_clusters: int, n_init: int, run: Run) -> NDArray
     """Clusters of k-means on a bounded sample of latents, and the nearest centre for all others."""
     from sklearn.cluster import KMeans
 
-    rows = sample_rows(place(latents)[1], RULES.samples, run.seed)
+    rows = sample_rows(place(latents)[1], SAMPLES, run.seed)
     few = run.group.gather(torch.from_numpy(latents.take(own_rows(latents, rows)))).numpy()
     means = KMeans(n_clusters, n_init=n_init, random_state=run.seed % 2**31).fit(few)
     centres = run.group.agree(torch.from_numpy(means.cluster_centers_)).to(run.device)
@@ -202,7 +195,7 @@ def _k_means(latents: Source, n_clusters: int, n_init: int, run: Run) -> NDArray
 
 def _of_drawn(start: Start, latents: Source, k: int, subspace_dim: Any, run: Run) -> NDArray:
     """A function of the user's clusters a random subset; its subspaces take in the rest."""
-    rows = sample_rows(place(latents)[1], RULES.drawn_samples, run.seed)
+    rows = sample_rows(place(latents)[1], DRAWN_SAMPLES, run.seed)
     subset = run.group.gather(torch.from_numpy(latents.take(own_rows(latents, rows))))
     labels = np.asarray(start(subset, k, run.seed))
     check.given_labels(labels, len(subset), k)

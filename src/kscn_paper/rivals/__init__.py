@@ -4,8 +4,6 @@
 the latent of a pretrained autoencoder, such as "ssc-sae". Nothing heavy is imported before.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 
@@ -50,8 +48,8 @@ def make(name: str, n_clusters: int, **params: Any) -> Any:
     n_clusters : int
         Number of clusters.
     **params
-        Further parameters of the estimator, instead of its defaults. A composite also takes those
-        of its affinity method, which end up in `method_params`.
+        Further parameters of the estimator, instead of its defaults. A composite takes those of its
+        affinity method as `method_params`.
 
     Returns
     -------
@@ -61,31 +59,18 @@ def make(name: str, n_clusters: int, **params: Any) -> Any:
     Examples
     --------
     >>> from kscn import data
-    >>> from kscn_paper import rivals as baselines
+    >>> from kscn_paper import rivals
     >>> x, _, _ = data.make_union_of_subspaces(60, 2, 6, 1, random_state=0)
-    >>> baselines.make("k-means", 2, random_state=0).fit_predict(x).shape
+    >>> rivals.make("k-means", 2, random_state=0).fit_predict(x).shape
     (60,)
     """
-    estimator, fixed = _find(name)
-    params = {**fixed, **params}
-    known = estimator._get_param_names()
-    if name in _COMPOSITES:
-        method, _ = _find(fixed["method"])
-        inside = [one for one in method._get_param_names() if one not in known]
-        for_method = {one: params.pop(one) for one in inside if one in params}
-        if for_method:
-            params["method_params"] = {**(params.get("method_params") or {}), **for_method}
-        known = [*known, *inside]
+    methods = _METHODS | _COMPOSITES
+    if name not in methods:
+        raise InputError(f"{name!r} is not a known rival; known ones are {', '.join(methods)}.")
+    module, title, fixed = methods[name]
+    estimator = getattr(import_module(f"{__name__}.{module}"), title)
+    params, known = {**fixed, **params}, estimator._get_param_names()
     for given in params:
         if given not in known:
             raise InputError(f"{given!r} is not a parameter of {name}; it has {', '.join(known)}.")
     return estimator(n_clusters, **params)
-
-
-def _find(name: str) -> tuple[Any, dict[str, Any]]:
-    """The class of a method, which is imported now, and its fixed parameters."""
-    methods = _METHODS | _COMPOSITES
-    if name not in methods:
-        raise InputError(f"{name!r} is not a known baseline; known ones are {', '.join(methods)}.")
-    module, estimator, fixed = methods[name]
-    return getattr(import_module(f"{__name__}.{module}"), estimator), fixed

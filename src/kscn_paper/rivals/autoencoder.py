@@ -1,35 +1,61 @@
-"""What methods on an autoencoder share; k-means on a pretrained latent, the simplest of them."""
+"""Methods that begin with a pretrained autoencoder, trained once and kept on disk.
 
-from __future__ import annotations
+Methods that are compared with one another should differ in what they do, not in the network they
+were lucky to begin with. So the recipe is one, and the network it gives for the same samples,
+settings and seed is kept: a directory in the cache of the data sets, named by a checksum of all of
+these. One that is damaged is made again.
 
+Dense networks are first trained layer by layer, from the outside in: each layer learns to restore
+what the trained layers before it make of the samples, from a version of that with some entries
+dropped (Vincent et al., 2010). The network as a whole then starts its own training from weights
+that already keep most of the input.
+"""
+
+import hashlib
+import json
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import Tags
 from torch import Tensor, nn
 
 from kscn.constraints import Integer, parameter
 from kscn.data import Source
-from kscn.errors import InputError
-from kscn.nn import IdentityLatent, InputScaling
+from kscn.data.catalog import cache_dir
+from kscn.errors import ModelFileError
+from kscn.modelfile import read_model, write_model
+from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling
 from kscn.nn import network as networks
 from kscn.runtime.device import placed, seeded
 from kscn.runtime.latents import Encoder, encode, moments
 from kscn.runtime.minibatches import Minibatches
 from kscn.stages import validation as check
-from kscn_paper.rivals.base import Baseline
-from kscn_paper.rivals.kmeans import CentreBaseline
-from kscn_paper.rivals.pretrained import CONSTANTS, recipe_for, train_or_restore
+from kscn.stages.pretrain import EpochLosses, Trainer
+from kscn.stages.pretrain import pretrain as train_epochs
+from kscn_paper.rivals.base import Rival
+from kscn_paper.rivals.kmeans import CentreRival
+
+KIND = "PretrainedAutoencoder"
+LEARNING_RATE, SCHEDULE = 1e-3, "one-cycle"
+# Share of the entries of a layer's input that are dropped in layer-wise pretraining.
+DROPOUT = 0.2
+# Steps that "auto" aims at, per layer and for the whole network, within most epochs.
+LAYER_STEPS, MOST_LAYER_EPOCHS = 3_000, 50
+STEPS, MOST_EPOCHS = 12_000, 200
+
+Record = Callable[..., None]
+# Brightest pixel of images as the dense network takes them. Vectors have a mean square of one.
+BRIGHTEST = 5.2
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class NetworkBaseline(Baseline):
+class NetworkRival(Rival):
     """A method with an autoencoder.
 
     Parameters
@@ -46,11 +72,6 @@ class NetworkBaseline(Baseline):
     """
 
     batch_size: int = parameter(256, Integer(1))
-
-    def _check(self, n_samples: int) -> None:
-        super()._check(n_samples)
-        if n_samples < 2:
-            raise InputError("n_samples=1: a network needs at least 2 samples to learn from.")
 
     def _build_network(
         self,
@@ -100,7 +121,7 @@ class NetworkBaseline(Baseline):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class AutoencoderBaseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkBaseline):
+class AutoencoderRival(NetworkRival):
     """A method that begins with a pretrained autoencoder.
 
     Parameters
@@ -131,26 +152,22 @@ class AutoencoderBaseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Net
 
     def _pretrain(self, source: Source) -> None:
         """Make `autoencoder_` and `scaling_`: trained on the samples, or from the cache."""
-        brightest = CONSTANTS.brightest if self.autoencoder == "sae" else 1.0
+        dense = self.autoencoder == "sae"
+        brightest = BRIGHTEST if dense else 1.0
         self._build_network(self.autoencoder, self.autoencoder_params, source, brightest)
-        network, batches, seed = self.autoencoder_, self._batches(source), self.random_state_
-        epochs = self.layer_epochs, self.pretrain_epochs
-        recipe = recipe_for(network, self.autoencoder, *epochs, batches, seed)
-        train_or_restore(network, batches, recipe, self.cache, self._record)
-        self._n_features_out = self.autoencoder_.latent_dim
-
-    def transform(self, X: Any) -> NDArray:
-        """Latents of the trained network, shape (n, m)."""
-        return np.asarray(self._latents(self._opened(X)))
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float32"]
-        return tags
+        pretrain(
+            self.autoencoder_,
+            self._batches(source),
+            layer_epochs=self.layer_epochs if dense else 0,
+            epochs=self.pretrain_epochs,
+            seed=self.random_state_,
+            cache=self.cache,
+            record=self._record,
+        )
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class AutoencoderKMeans(AutoencoderBaseline, CentreBaseline):
+class AutoencoderKMeans(AutoencoderRival, CentreRival):
     """k-means on the latent of a pretrained autoencoder: SAE-KM and CAE-KM.
 
     Methods that train network and centres further are subclasses.
@@ -167,3 +184,168 @@ class AutoencoderKMeans(AutoencoderBaseline, CentreBaseline):
 
     def _features(self, source: Source) -> Source:
         return self._latents(source)
+
+
+# Pretraining ------------------------------------------------------------------------------------
+
+
+def pretrain(
+    network: Any,
+    batches: Minibatches,
+    *,
+    layer_epochs: int | str,
+    epochs: int | str,
+    seed: int,
+    cache: bool | str | os.PathLike[str],
+    record: Record,
+) -> None:
+    """Train an autoencoder by the recipe, or put in the weights that the cache has for it.
+
+    `record` is called with the record of every epoch, or with one that names the network kept.
+    """
+    if isinstance(layer_epochs, str):
+        layer_epochs = min(MOST_LAYER_EPOCHS, -(-LAYER_STEPS // batches.per_epoch))
+    if isinstance(epochs, str):
+        epochs = min(MOST_EPOCHS, -(-STEPS // batches.per_epoch))
+    recipe = {
+        "config": network.config(),
+        "layer_epochs": int(layer_epochs),
+        "epochs": int(epochs),
+        "batch_size": batches.batch_size,
+        "seed": seed,
+    }
+    path = None
+    if cache:
+        folder = cache_dir() / "pretrained"
+        if isinstance(cache, (str, os.PathLike)):
+            folder = Path(cache).expanduser()
+        path = folder / fingerprint(batches.source, recipe)
+    if path is not None and _restore(network, path):
+        record("pretrained", network=path.name)
+    else:
+        generator = torch.Generator().manual_seed(seed)
+        settings: dict[str, Any] = {
+            "learning_rate": LEARNING_RATE,
+            "schedule": SCHEDULE,
+            "generator": generator,
+        }
+        for layer in range(len(layer_pairs(network)) if layer_epochs else 0):
+            pair = LayerPair(network, layer, DROPOUT)
+            inputs = LayerInputs(batches, network.encoder[: 2 * layer])
+            part = f" layer {layer + 1}"
+            train_alone(pair, inputs, int(layer_epochs), record, part=part, **settings)
+        train_alone(network, batches, int(epochs), record, **settings)
+        network.zero_grad()  # as a network from the cache has it
+        if path is not None:
+            _keep(network, path, recipe)
+    network.eval()
+
+
+def fingerprint(source: Source, recipe: dict[str, Any]) -> str:
+    """A checksum of the samples and the recipe."""
+    digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode())
+    digest.update(f"{len(source)} {source.shape} {source.dtype.str}".encode())
+    for _, rows in source.batches(4096):
+        digest.update(np.ascontiguousarray(rows).tobytes())
+    return digest.hexdigest()[:32]
+
+
+def _keep(network: nn.Module, path: Path, recipe: dict[str, Any]) -> None:
+    """Write the weights of a network; a disk that refuses costs a warning only."""
+    try:
+        write_model(path, KIND, recipe, network.state_dict())
+    except ModelFileError as error:
+        warnings.warn(f"The pretrained network is not kept because {error}", stacklevel=3)
+
+
+def _restore(network: nn.Module, path: Path) -> bool:
+    """Put kept weights into the network, if there are any that can be used."""
+    if not path.exists():
+        return False
+    try:
+        model = read_model(path)
+        networks.load_weights(network, model.tensors, str(path))
+    except ModelFileError as error:
+        warnings.warn(f"A pretrained network is made again because {error}", stacklevel=3)
+        return False
+    return True
+
+
+def train_alone(
+    network: nn.Module,
+    batches: Minibatches,
+    epochs: int,
+    record: Record,
+    *,
+    learning_rate: float,
+    generator: torch.Generator,
+    schedule: str = "constant",
+    part: str = "",
+) -> None:
+    """Train an autoencoder, or a `part` of one, by its reconstruction; one record per epoch."""
+    trainer = Trainer(
+        network,
+        IdentityLatent(),
+        batches,
+        epochs=epochs,
+        learning_rate=learning_rate,
+        schedule=schedule,
+        generator=generator,
+        stage=f"pretraining{part}",
+    )
+
+    def report(epoch: int, losses: EpochLosses) -> bool:
+        record(f"pretrain{part}", epoch=epoch, reconstruction=losses.reconstruction)
+        return False
+
+    train_epochs(trainer, epochs, report)
+
+
+def layer_pairs(network: DenseAutoencoder) -> list[tuple[nn.Module, nn.Module]]:
+    """Each layer of the encoder with its mirror image in the decoder, outermost first."""
+    down, up = (
+        [layer for layer in half if isinstance(layer, nn.Linear)]
+        for half in (network.encoder, network.decoder)
+    )
+    return list(zip(down, reversed(up), strict=True))
+
+
+class LayerPair(nn.Module):
+    """Layer `layer` (0 is outermost) and its mirror image as a denoising autoencoder of their own.
+
+    Their weights are those of the network. Both have the ReLU that follows them there; the
+    outermost output and the innermost code are linear. Entries of the input are dropped, and
+    entries of the code too, except of the innermost, which is too short to spare any.
+    """
+
+    def __init__(self, network: DenseAutoencoder, layer: int, dropout: float) -> None:
+        super().__init__()
+        pairs = layer_pairs(network)
+        self.down, self.up = pairs[layer]
+        innermost, outermost = layer == len(pairs) - 1, layer == 0
+        self.corrupt = nn.Dropout(dropout)
+        self.corrupt_code = nn.Identity() if innermost else nn.Dropout(dropout)
+        self.code_activation = nn.Identity() if innermost else nn.ReLU()
+        self.activation = nn.Identity() if outermost else nn.ReLU()
+
+    def encode(self, inputs: Tensor) -> Tensor:
+        """Codes of the layer's inputs."""
+        return self.code_activation(self.down(self.corrupt(inputs)))
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """The layer's inputs from their codes."""
+        return self.activation(self.up(self.corrupt_code(codes)))
+
+
+class LayerInputs(Minibatches):
+    """Mini-batches as the layers before make them, anew each time: they are never all in memory."""
+
+    def __init__(self, batches: Minibatches, before: nn.Module) -> None:
+        super().__init__(
+            batches.source, batches.scaling, batches.shape, batches.batch_size, batches.device
+        )
+        self.before = before
+
+    def _tensor(self, rows: np.ndarray) -> Tensor:
+        with torch.no_grad():
+            return self.before(super()._tensor(rows))

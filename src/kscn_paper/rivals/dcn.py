@@ -1,7 +1,5 @@
 """Deep clustering network (Yang et al., 2017): an autoencoder whose latent suits k-means."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -13,16 +11,8 @@ from kscn.runtime.device import kept_memory
 from kscn.runtime.minibatches import Minibatches
 from kscn_paper.rivals.autoencoder import AutoencoderKMeans
 
-
-@dataclass(frozen=True)
-class Constants:
-    """Numbers that steer the method."""
-
-    # Samples that a centre of the start counts for: it yields to new ones soon, not to the first.
-    start_count: int = 100
-
-
-CONSTANTS = Constants()
+# Samples that a centre of the start counts for: it yields to new ones soon, not to the first.
+START_COUNT = 100
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -58,11 +48,10 @@ class DCN(AutoencoderKMeans):
     def _train(self, batches: Minibatches, centres: Tensor) -> Tensor:
         network = self.autoencoder_
         centres = centres.to(batches.device, torch.float32)
-        counts = torch.full((len(centres),), float(CONSTANTS.start_count), device=batches.device)
+        counts = torch.full((len(centres),), float(START_COUNT), device=batches.device)
         optimizer = torch.optim.Adam(network.parameters(), self.learning_rate, fused=True)
         generator = torch.Generator().manual_seed(self.random_state_)
         network.train()
-        self.n_iter_ = 0
         for epoch in range(1, self.epochs + 1):
             totals = torch.zeros(2, dtype=torch.float64, device=batches.device)
             for _, x in batches.shuffled(generator):
@@ -79,17 +68,9 @@ class DCN(AutoencoderKMeans):
                     f"the loss is no longer a number in epoch {epoch}; lower learning_rate or "
                     "weight and fit again."
                 )
-            self.n_iter_ = epoch
             mean_error, mean_distance = (totals / len(batches)).tolist()
-            if self._log(
-                "fit",
-                epoch=epoch,
-                epochs=self.epochs,
-                objective=mean_error + self.weight / 2 * mean_distance,
-                reconstruction=mean_error,
-                distance=mean_distance,
-            ):
-                break
+            self._record("fit", epoch=epoch, reconstruction=mean_error, distance=mean_distance)
+        self.n_iter_ = self.epochs
         network.eval()
         return centres
 

@@ -4,15 +4,12 @@ Latents are softly assigned to centres by a Student t kernel; network and centre
 version of these assignments, refreshed every few batches.
 """
 
-from __future__ import annotations
-
 import itertools
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kscn.constraints import Integer, Number, parameter
@@ -23,12 +20,12 @@ from kscn.runtime.blocks import Blocks
 from kscn.runtime.device import kept_memory, seeded
 from kscn.runtime.latents import Encoder, encode
 from kscn.runtime.minibatches import Minibatches
-from kscn.stages import validation as check
 from kscn_paper.rivals.autoencoder import AutoencoderKMeans
+from kscn_paper.rivals.base import sharpened
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class TargetBaseline(AutoencoderKMeans):
+class TargetRival(AutoencoderKMeans):
     """What DEC and IDEC share: training towards a target that is refreshed every few batches.
 
     Parameters
@@ -62,12 +59,6 @@ class TargetBaseline(AutoencoderKMeans):
     def _loss(self, network: Any, centres: Tensor, x: Tensor, target: Tensor) -> Tensor:
         """Of a mini-batch x with target (b, k)."""
 
-    def predict_proba(self, X: Any) -> NDArray:
-        """The soft assignments q, shape (n, k); the largest is at `predict(X)`."""
-        latents = self._latents(self._opened(X))
-        centres = torch.from_numpy(self.cluster_centers_).to(check.device(self.device))
-        return soft_assignments(latents, centres).cpu().numpy()
-
     def _train(self, batches: Minibatches, centres: Tensor) -> Tensor:
         # Dropout and the like draw from torch's global generator: seeded, and then as it was.
         with kept_memory(), seeded(self.random_state_, batches.device):
@@ -88,12 +79,12 @@ class TargetBaseline(AutoencoderKMeans):
             if before is not None:
                 changed = float((labels != before).double().mean())
                 self.n_iter_ = turn
-                step = {"iteration": turn, "max_iter": self.max_iter, "objective": float(loss)}
-                if self._log("fit", **step, changed=changed) or changed < self.tol:
+                self._record("fit", iteration=turn, objective=float(loss), changed=changed)
+                if changed < self.tol:
                     break
             if turn == self.max_iter:
                 break
-            target = target_distribution(q)
+            target = sharpened(q.double()).to(q.dtype)
             network.train()
             loss = torch.zeros_like(loss)
             for _ in range(self.update_every):
@@ -113,7 +104,7 @@ class TargetBaseline(AutoencoderKMeans):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DEC(TargetBaseline):
+class DEC(TargetRival):
     """Deep embedded clustering: encoder and centres follow their own sharpened assignments.
 
     With q_ij, the Student t similarity of latent i and centre j normalised over centres, and the
@@ -141,7 +132,7 @@ class DEC(TargetBaseline):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class IDEC(TargetBaseline):
+class IDEC(TargetRival):
     """Improved deep embedded clustering: DEC that goes on restoring its samples.
 
     A step lowers gamma KL(p || q) plus the squared error of reconstruction, the mean over a
@@ -169,15 +160,6 @@ def log_assignments(z: Tensor, centres: Tensor) -> Tensor:
     """log q (n, k): latents z (n, m) belong to centres (k, m) by 1 / (1 + distance^2)."""
     apart = (z[:, None] - centres).square().sum(dim=2)
     return torch.log_softmax(-torch.log1p(apart), dim=1)
-
-
-def target_distribution(q: Tensor) -> Tensor:
-    """p (n, k) proportional to q^2 / f, f_j = sum_i q_ij: surer than q, and fair to small clusters.
-
-    f belongs to all samples, so q has to be that of all of them.
-    """
-    weight = q.double().square() / q.double().sum(dim=0)
-    return (weight / weight.sum(dim=1, keepdim=True)).to(q.dtype)
 
 
 def divergence(target: Tensor, log_q: Tensor) -> Tensor:

@@ -3,8 +3,6 @@
 `self_expression` has the codes and their affinity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,29 +15,16 @@ from torch import Tensor, nn
 from kscn.constraints import POSITIVE, Integer, Number, parameter
 from kscn.data import Source
 from kscn.errors import TrainingError
-from kscn_paper.rivals.affinity import COSTS, AffinityBaseline, Cost
-from kscn_paper.rivals.autoencoder import NetworkBaseline
-from kscn_paper.rivals.pretrained import train_alone
-from kscn_paper.rivals.self_expression import code_affinity, mean_energy, ridge_codes
+from kscn_paper.rivals.autoencoder import NetworkRival, train_alone
+from kscn_paper.rivals.self_expression import AffinityRival, code_affinity, mean_energy, ridge_codes
 
-
-@dataclass(frozen=True)
-class Constants:
-    """Numbers that steer the method and the estimate of its cost."""
-
-    # Of the dense autoencoder, unless `autoencoder_params` says otherwise: a latent that is shorter
-    # than all subspaces together cannot keep them apart.
-    hidden: tuple[int, ...] = (200,)
-    latent_dim: int = 50
-    # n x n matrices alive in a step: codes, their gradient, two moments, what they are made with.
-    matrices: int = 8
-
-
-CONSTANTS = Constants()
+# Of the dense autoencoder, unless `autoencoder_params` says otherwise: a latent that is shorter
+# than all subspaces together cannot keep them apart.
+DENSE = {"hidden": (200,), "latent_dim": 50}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DSCNet(NetworkBaseline, AffinityBaseline):
+class DSCNet(NetworkRival, AffinityRival):
     """Deep subspace clustering: samples are rebuilt from the latents of other samples.
 
     An autoencoder is trained by itself at first, then together with codes C between the latents Z
@@ -102,27 +87,21 @@ class DSCNet(NetworkBaseline, AffinityBaseline):
     learning_rate: float = parameter(1e-3, Number(0))
     code_learning_rate: float = parameter(1e-4, Number(0))
 
-    def _cost(self, n: int, d: int, itemsize: int) -> Cost:
-        network = 3e3 * d * n  # operations of an epoch, by far the most of them in convolutions
-        step = network + n**2 * (8 * 100 + 20 * COSTS.one_pass)
-        total = self.pretrain_epochs * network + self.epochs * step + n**2 * COSTS.embedding
-        return Cost(CONSTANTS.matrices * 4.0 * n**2, total)
-
     def _make_affinity(self, source: Source) -> NDArray:
         vectors = len(source.shape) == 1
         dense = self.autoencoder == "sae" or (self.autoencoder == "auto" and vectors)
         params = self.autoencoder_params
         if params is None and dense:
-            params = {"hidden": CONSTANTS.hidden, "latent_dim": CONSTANTS.latent_dim}
+            params = DENSE
         self._build_network(self.autoencoder, params, source)
         batches = self._batches(source)
         train_alone(
             self.autoencoder_,
             batches,
             self.pretrain_epochs,
+            self._record,
             learning_rate=self.learning_rate,
             generator=torch.Generator().manual_seed(self.random_state_),
-            on_record=self._record,
         )
         codes = self._train_codes(self.autoencoder_, batches.take(np.arange(len(source))))
         rank = self.n_clusters * self.subspace_dim + 1
@@ -144,7 +123,6 @@ class DSCNet(NetworkBaseline, AffinityBaseline):
             {"params": [codes], "lr": self.code_learning_rate},
         ]
         optimizer = torch.optim.Adam(groups)
-        self.n_iter_ = 0
         for epoch in range(1, self.epochs + 1):
             latent = network.encode(z)
             expressed = codes @ latent
@@ -163,15 +141,13 @@ class DSCNet(NetworkBaseline, AffinityBaseline):
             assert codes.grad is not None
             codes.grad.fill_diagonal_(0)
             optimizer.step()
-            self.n_iter_ = epoch
-            if self._log(
+            self._record(
                 "train",
                 epoch=epoch,
-                epochs=self.epochs,
                 objective=loss.item(),
                 reconstruction=rebuilt.item(),
                 expression=error.item(),
                 code_size=size.item(),
-            ):
-                break
+            )
+        self.n_iter_ = self.epochs
         return codes.detach()

@@ -9,9 +9,6 @@ s_j^2 / sum over samples of s_j. The bases D are parameters like any other, kept
 two terms of the loss.
 """
 
-from __future__ import annotations
-
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,33 +17,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 
 from kscn.constraints import POSITIVE, Integer, Number, check_value, parameter
 from kscn.data import Source
-from kscn.errors import InputError, TrainingError
-from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling
+from kscn.errors import TrainingError
+from kscn.nn import IdentityLatent
 from kscn.runtime.blocks import Blocks
-from kscn.runtime.device import seeded
 from kscn.stages import validation as check
 from kscn.stages.losses import SubspaceLoss
 from kscn.stages.pretrain import Trainer
-from kscn.subspaces import ScatterSums, check_size
+from kscn.subspaces import ScatterSums
 from kscn.subspaces.bases import rows_times
-from kscn_paper.rivals.autoencoder import NetworkBaseline
-from kscn_paper.rivals.base import largest_first, subsample
-from kscn_paper.rivals.pretrained import train_alone
-
-
-@dataclass(frozen=True)
-class Constants:
-    """Numbers that steer the method."""
-
-    pool: int = 10_000  # latents that k-means sees at the start
-
-
-CONSTANTS = Constants()
+from kscn_paper.rivals.autoencoder import NetworkRival, train_alone
+from kscn_paper.rivals.base import largest_first, sharpened, subsample
 
 
 class Bases(IdentityLatent):
@@ -81,12 +65,6 @@ class Bases(IdentityLatent):
         return torch.linalg.vector_norm(inner * between)
 
 
-def sharpened(shares: Tensor) -> Tensor:
-    """The target of shares (n, k): squared, divided by cluster sizes, summing to 1 in each row."""
-    weight = shares.square() / shares.sum(dim=0).clamp(min=torch.finfo(shares.dtype).tiny)
-    return weight / weight.sum(dim=1, keepdim=True)
-
-
 def share_loss(
     bases: Bases, target: Tensor, *, beta: float, eta: float, orthogonality: float
 ) -> SubspaceLoss:
@@ -96,8 +74,7 @@ def share_loss(
     """
 
     def loss(z: Tensor, indices: Tensor) -> Tensor:
-        wanted = target[indices]
-        log_shares = bases.shares(z, eta).log()
+        wanted, log_shares = target[indices], bases.shares(z, eta).log()
         # A mean over clusters too, as the authors have it.
         divergence = nn.functional.kl_div(log_shares, wanted, reduction="sum") / wanted.numel()
         # Norms and not their squares: bases begin with a common direction, so that squares would
@@ -108,7 +85,7 @@ def share_loss(
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class EDESC(NetworkBaseline):
+class EDESC(NetworkRival):
     """Efficient deep embedded subspace clustering.
 
     A dense autoencoder is pretrained; its latents are clustered by k-means, and the leading
@@ -136,6 +113,8 @@ class EDESC(NetworkBaseline):
         Weight of the terms that keep columns at unit length and bases orthogonal to one another.
     n_init : int, default=20
         Starts of k-means.
+    pool : int, default=10000
+        Latents that k-means sees.
     pretrain_epochs : int, default=50
         Epochs of the autoencoder alone, each with a record in the history.
     epochs : int, default=50
@@ -172,6 +151,7 @@ class EDESC(NetworkBaseline):
     eta: float = parameter(5.0, POSITIVE)
     orthogonality: float = parameter(1e-3, Number(0))
     n_init: int = parameter(20, Integer(1))
+    pool: int = parameter(10_000, Integer(1))
     pretrain_epochs: int = parameter(50, Integer(0))
     epochs: int = parameter(50, Integer(0))
     tol: float = parameter(1e-3, Number(0))
@@ -181,7 +161,6 @@ class EDESC(NetworkBaseline):
     def _check(self, n_samples: int) -> None:
         super()._check(n_samples)
         check_value("latent_dim", self.latent_dim, [None, Integer(self.subspace_dim)])
-        check_size(self.n_clusters, self._latent_dim())
 
     def _latent_dim(self) -> int:
         given = self.latent_dim
@@ -190,42 +169,32 @@ class EDESC(NetworkBaseline):
     def _fit(self, source: Source) -> None:
         generator = torch.Generator().manual_seed(self.random_state_)
         self._eta = self.eta  # shares go by that of the fit, whatever is set later
-        scaling = InputScaling.of(source, image=len(source.shape) > 1)
-        try:
-            with seeded(self.random_state_):  # layers draw their weights from torch's own generator
-                network = DenseAutoencoder(self.n_features_in_, self.hidden, self._latent_dim())
-        except (TypeError, ValueError) as error:
-            raise InputError(
-                f"hidden={self.hidden!r} must be a sequence of positive integers ({error})."
-            ) from None
-        self._set_network(network, scaling, (self.n_features_in_,))
+        params = {"hidden": self.hidden, "latent_dim": self._latent_dim()}
+        self._build_network("sae", params, source)
         train_alone(
             self.autoencoder_,
             self._batches(source),
             self.pretrain_epochs,
+            self._record,
             learning_rate=self.learning_rate,
             generator=generator,
-            on_record=self._record,
         )
         bases = self._start(source)
         self._train(source, bases, generator)
         self.autoencoder_.eval()
 
-        def assign(ordered: NDArray) -> tuple[NDArray, None]:
-            return self._shares_of(source, ordered).argmax(axis=1).astype(np.int32), None
-
         found = bases.bases.detach().cpu().numpy()
-        self.bases_, self.labels_, _ = largest_first(found, assign)
+        self.bases_, self.labels_, _ = largest_first(
+            found, lambda ordered: (self._labels_in(source, ordered), None)
+        )
 
     def _start(self, source: Source) -> Bases:
         """Bases from the leading directions of the clusters that k-means finds."""
         latents, k = self._usable_latents(source), self.n_clusters
         device = check.device(self.device)
-        rows = subsample(len(latents), CONSTANTS.pool, self.random_state_)
+        rows = subsample(len(latents), self.pool, self.random_state_)
         means = KMeans(k, n_init=self.n_init, random_state=self.random_state_ % 2**31)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct samples than k
-            means.fit(latents.take(rows))
+        means.fit(latents.take(rows))
         sums = ScatterSums(k, self._latent_dim(), affine=False, device=device)
         for _, z in Blocks(latents, torch.float32, device):
             sums.add(z.double(), torch.from_numpy(means.predict(z.cpu().numpy())).long())
@@ -256,19 +225,15 @@ class EDESC(NetworkBaseline):
             changed = float((shares.argmax(dim=1) != labels).double().mean())
             labels = shares.argmax(dim=1)
             self.n_iter_ = epoch
-            stop = self._log(
+            self._record(
                 "fit",
                 epoch=epoch,
-                epochs=self.epochs,
-                objective=losses.reconstruction / weight + losses.subspace,
                 reconstruction=losses.reconstruction,
                 subspace=losses.subspace,
-                norm_error=bases.norm_error().item(),
                 overlap=bases.overlap().item(),
                 changed=changed,
-                sizes=torch.bincount(labels, minlength=self.n_clusters).tolist(),
             )
-            if stop or changed <= self.tol:
+            if changed <= self.tol:
                 break
 
     @torch.no_grad()
@@ -282,15 +247,12 @@ class EDESC(NetworkBaseline):
             )
         return shares
 
-    def _shares_of(self, source: Source, bases: NDArray) -> NDArray:
-        """Shares of all samples in given bases (k, d, p)."""
+    def _labels_in(self, source: Source, bases: NDArray) -> NDArray:
+        """The subspace, of bases (k, d, p), with the largest share of every sample."""
         device = check.device(self.device)
-        return self._shares(source, Bases(torch.from_numpy(bases)).to(device)).cpu().numpy()
+        shares = self._shares(source, Bases(torch.from_numpy(bases)).to(device))
+        return shares.cpu().numpy().argmax(axis=1).astype(np.int32)
 
     def predict(self, X: Any) -> NDArray:
         """The subspace with the largest share of every sample, shape (n,)."""
-        return self.predict_proba(X).argmax(axis=1).astype(np.int32)
-
-    def predict_proba(self, X: Any) -> NDArray:
-        """The shares of every sample in the subspaces, shape (n, k)."""
-        return self._shares_of(self._opened(X), self.bases_)
+        return self._labels_in(self._opened(X), self.bases_)

@@ -1,7 +1,5 @@
 """k-means on the samples as they are, and what all methods with centres share."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -16,21 +14,17 @@ from kscn.data import Source
 from kscn.data.source import OnDevice
 from kscn.runtime.blocks import Blocks, check_finite
 from kscn.runtime.device import CPU
-from kscn_paper.rivals.base import Baseline, all_samples, best_of, largest_first
-
-# Samples that are compared with the centres at a time.
-ROWS = 4096
+from kscn_paper.rivals.base import Rival, all_samples, best_of, largest_first
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class CentreBaseline(Baseline):
+class CentreRival(Rival):
     """A method whose clusters are the samples nearest to centres, in some map of them.
 
     Parameters
     ----------
     n_init : int, default=20
-        Starts of k-means (k-means++), of which the lowest sum of squared distances wins. The
-        history has one record for each.
+        Starts of k-means (k-means++), of which the lowest sum of squared distances wins.
 
     Attributes
     ----------
@@ -66,7 +60,8 @@ class CentreBaseline(Baseline):
         def start(seed: int) -> KMeans:
             return KMeans(self.n_clusters, n_init=1, random_state=seed, **settings).fit(features)
 
-        best = best_of(start, self.n_init, self.random_state_, self._record)
+        best = best_of(start, self.n_init, self.random_state_)
+        self._record("search", starts=self.n_init, objective=float(best.inertia_))
         self.n_iter_ = int(best.n_iter_)
         return best.cluster_centers_
 
@@ -85,7 +80,7 @@ def nearest_centre(features: Source, centres: NDArray) -> tuple[NDArray, NDArray
     k_centres = torch.from_numpy(centres).double().to(device)
     labels = np.empty(len(features), dtype=np.int32)
     distance = np.empty(len(features))
-    for start, z in Blocks(features, torch.float64, device, batch_size=ROWS):
+    for start, z in Blocks(features, torch.float64, device, batch_size=4096):
         check_finite(z.square().sum(dim=1), z, features.name)
         apart = torch.cdist(z, k_centres, compute_mode="donot_use_mm_for_euclid_dist")
         nearest, label = apart.min(dim=1)
@@ -95,7 +90,7 @@ def nearest_centre(features: Source, centres: NDArray) -> tuple[NDArray, NDArray
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class PixelKMeans(CentreBaseline):
+class PixelKMeans(CentreRival):
     """k-means: scikit-learn's, the best of several starts by objective, on flattened samples.
 
     All samples are held in memory, in float32 where that holds the stored values, and on the CPU

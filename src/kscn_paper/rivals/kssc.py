@@ -1,7 +1,5 @@
 """Kernel sparse subspace clustering (Patel and Vidal, 2014): SSC in a kernel's feature space."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,18 +9,7 @@ from torch import Tensor
 
 from kscn.constraints import POSITIVE, Integer, Number, parameter
 from kscn.data import Source
-from kscn_paper.rivals.affinity import Cost
 from kscn_paper.rivals.ssc import SparseCoder
-
-
-@dataclass(frozen=True)
-class Constants:
-    """Numbers that steer the method."""
-
-    pairs: int = 1000  # of at most so many samples: their distances set the default RBF kernel
-
-
-CONSTANTS = Constants()
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -35,12 +22,9 @@ class KSSC(SparseCoder):
 
     Parameters
     ----------
-    kernel : {"polynomial", "rbf"}, default="polynomial"
-        (gamma x.y + coef0)^degree, or exp(-gamma |x - y|^2). The kernel is divided so that every
-        sample has a feature map of unit norm.
     gamma : float or None, default=None
-        None takes 1 / (mean squared norm) for "polynomial", 1 / (median squared distance) for
-        "rbf".
+        The kernel is (gamma x.y + coef0)^degree, divided so that every sample has a feature map of
+        unit norm. None takes 1 / (mean squared norm).
     degree : int, default=2
         Of the polynomial.
     coef0 : float, default=1.0
@@ -60,49 +44,30 @@ class KSSC(SparseCoder):
         Share of the kernel's trace that the features miss.
     """
 
-    kernel: str = parameter("polynomial", "rbf")
     gamma: float | None = parameter(None, POSITIVE)
     degree: int = parameter(2, Integer(1))
     coef0: float = parameter(1.0, Number(0))
     max_rank: int = parameter(1000, Integer(1))
     kernel_tol: float = parameter(1e-3, Number(0, 1))
 
-    def _cost(self, n: int, d: int, itemsize: int) -> Cost:
-        return self._coding_cost(n, min(n, self.max_rank), itemsize)
-
     def _make_affinity(self, source: Source) -> sparse.csr_array:
         z = self._samples(source)
-        kernel, own = self._kernel(z)
-        most = min(self.max_rank, len(z))
-        features, missed = kernel_features(kernel, own, most, self.kernel_tol)
-        self.rank_, self.missed_ = features.shape[1], missed
-        self._log("kernel", rank=self.rank_, missed=missed)
-        return self._code(features)
-
-    def _kernel(self, z: Tensor) -> tuple[Callable[[int], Tensor], Tensor]:
-        """The kernel of all samples with sample i as a function of i, and of each with itself."""
         norms = z.square().sum(dim=1)
-        ones = torch.ones_like(norms)
-        if self.kernel == "rbf":
-            gamma = self.gamma_ = float(
-                1 / _median_distance(z, norms, self.random_state_)
-                if self.gamma is None
-                else self.gamma
-            )
-
-            def rbf(i: int) -> Tensor:
-                return (norms + norms[i] - 2 * (z @ z[i])).clamp_(min=0).mul_(-gamma).exp_()
-
-            return rbf, ones
         scale = self.gamma_ = float(1 / norms.mean() if self.gamma is None else self.gamma)
         size = (scale * norms + self.coef0).pow(self.degree).sqrt()
         size = torch.where(size > 0, size, 1)
 
-        def polynomial(i: int) -> Tensor:
+        def kernel(i: int) -> Tensor:
             return (scale * (z @ z[i]) + self.coef0).pow(self.degree) / (size * size[i])
 
         # Without a constant a zero sample has no feature map.
-        return polynomial, torch.where((norms > 0) | (self.coef0 > 0), ones, 0)
+        own = torch.where((norms > 0) | (self.coef0 > 0), torch.ones_like(norms), 0)
+        features, self.missed_ = kernel_features(
+            kernel, own, min(self.max_rank, len(z)), self.kernel_tol
+        )
+        self.rank_ = features.shape[1]
+        self._record("kernel", rank=self.rank_, missed=self.missed_)
+        return self._code(features)
 
 
 def kernel_features(
@@ -132,14 +97,3 @@ def kernel_features(
         left[pivot] = 0
         rank += 1
     return features[:rank].mT.contiguous(), float(left.sum()) / total
-
-
-def _median_distance(z: Tensor, norms: Tensor, seed: int) -> float:
-    """Median squared distance between some samples, drawn at random."""
-    generator = torch.Generator().manual_seed(seed)
-    chosen = torch.randperm(len(z), generator=generator)[: CONSTANTS.pairs].to(z.device)
-    some = z[chosen]
-    far = norms[chosen, None] + norms[chosen] - 2 * some @ some.mT
-    upper = torch.triu_indices(len(some), len(some), 1, device=z.device)
-    far = far[upper[0], upper[1]].clamp_(min=0)
-    return float(far[far > 0].median()) if (far > 0).any() else 1.0

@@ -1,10 +1,7 @@
 """Low-rank representation (Liu et al., 2013): samples by samples at the lowest rank, robustly."""
 
-from __future__ import annotations
-
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -14,27 +11,13 @@ from torch import Tensor
 
 from kscn.constraints import POSITIVE, Integer, Number, parameter
 from kscn.data import Source
-from kscn_paper.rivals.affinity import COSTS, AffinityBaseline, Cost
 from kscn_paper.rivals.base import unit_rows
-from kscn_paper.rivals.self_expression import angular_affinity
+from kscn_paper.rivals.self_expression import AffinityRival, angular_affinity
 
-
-@dataclass(frozen=True)
-class Constants:
-    """Numbers that steer the solver."""
-
-    # Penalty of ADMM to begin with, iterations between its changes, over-relaxation.
-    penalty: float = 1.0
-    look: int = 10
-    relax: float = 1.6
-    # Newton's method: most steps, relative step at which it ends.
-    most_newton: int = 50
-    newton_tol: float = 1e-10
-    # Iterations that are usual, for the estimate of the time.
-    typical_iterations: int = 60
-
-
-CONSTANTS = Constants()
+# Penalty of ADMM to begin with, iterations between its changes, over-relaxation.
+PENALTY, LOOK, RELAX = 1.0, 10, 1.6
+# Newton's method: most steps, relative step at which it ends.
+MOST_NEWTON, NEWTON_TOL = 50, 1e-10
 # Singular values below this share of the largest carry rounding errors only.
 NEGLIGIBLE = {torch.float32: 1e-6, torch.float64: 1e-12}
 
@@ -45,10 +28,7 @@ class LowRankCodes:
 
     basis: Tensor  # V, (n, r)
     reduced: Tensor  # (r, n)
-    errors: Tensor  # (n,), norm of what C does not explain of each sample: large for outliers
-    weight: float  # of the errors
-    objective: float  # nuclear norm of C plus weight times the sum of errors
-    gap: float  # share of the objective by which it exceeds a lower bound of the optimum
+    weight: float  # of what C does not explain
     n_iter: int
     converged: bool
 
@@ -60,7 +40,7 @@ class LowRankCodes:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class LRR(AffinityBaseline):
+class LRR(AffinityRival):
     """Low-rank representation: spectral clustering of the lowest-rank self-expression.
 
     min |C|_* + weight |E|_{2,1}  with  X = X C + E  (samples are columns here), by the method of
@@ -74,66 +54,43 @@ class LRR(AffinityBaseline):
         Of the errors; larger trusts the samples more. The one to take depends on the number, rank
         and scale of the samples: None takes 3 r mean|x| / sum |x|^2, three times the weight at
         which samples spread evenly over their r dimensions would all be given up as errors.
-    normalize : bool, default=True
-        Bring samples to unit norm first.
     power : float, default=4.0
         Affinity is max(0, cosine)^power between rows of U sqrt(s), C = U s V^T; more means fewer
         neighbours.
     max_iter : int, default=500
-        Most iterations, each with a record in the history.
+        Most iterations.
     tol : float, default=1e-5
         Relative primal and dual residual at which to stop.
 
     Attributes
     ----------
-    errors_ : ndarray of shape (n,)
-        Norm of what the representation leaves unexplained: large for outliers.
     weight_ : float
         The weight used.
-    objective_ : float
-        Nuclear norm plus weighted errors at the end.
-    gap_ : float
-        Share of it by which it can be above the optimum at most, by duality.
     n_iter_ : int
         Iterations.
     """
 
     weight: float | None = parameter(None, POSITIVE)
-    normalize: bool = parameter(True, bool)
     power: float = parameter(4.0, POSITIVE)
     max_iter: int = parameter(500, Integer(1))
     tol: float = parameter(1e-5, Number(0))
 
-    def _cost(self, n: int, d: int, itemsize: int) -> Cost:
-        r = min(n, d)
-        # In float64, at half the speed.
-        iteration = 2 * (6 * r**2 * n + 10 * r**3 + 40 * COSTS.one_pass * r * n)
-        return Cost(
-            itemsize * n**2 + 12 * 8 * r * n,
-            CONSTANTS.typical_iterations * iteration + n**2 * (2 * r + COSTS.embedding),
-        )
-
     def _make_affinity(self, source: Source) -> NDArray:
-        z = self._samples(source)
-        z = unit_rows(z) if self.normalize else z
+        z = unit_rows(self._samples(source))
         codes = low_rank_codes(
             z,
             self.weight,
             max_iter=self.max_iter,
             tol=self.tol,
-            on_iteration=lambda iteration, residual: self._log(
-                "codes", iteration=iteration, max_iter=self.max_iter, residual=residual
-            ),
         )
+        self._record("codes", iterations=codes.n_iter)
         if not codes.converged:
             warnings.warn(
                 f"LRR did not converge in {codes.n_iter} iterations; raise max_iter or tol.",
                 ConvergenceWarning,
                 stacklevel=4,
             )
-        self.n_iter_, self.objective_, self.gap_ = codes.n_iter, codes.objective, codes.gap
-        self.weight_ = codes.weight
-        self.errors_ = codes.errors.to(z.dtype).cpu().numpy()
+        self.n_iter_, self.weight_ = codes.n_iter, codes.weight
         return angular_affinity(codes.factors().to(z.dtype), self.power)
 
 
@@ -143,7 +100,6 @@ def low_rank_codes(
     *,
     max_iter: int = 500,
     tol: float = 1e-5,
-    on_iteration: Callable[[int, float], bool] | None = None,
 ) -> LowRankCodes:
     """Solve LRR for samples z (n, d); parameters as for `LRR`.
 
@@ -153,8 +109,7 @@ def low_rank_codes(
     values, and one scalar equation per sample. The usual split, with multipliers for X = X C + E,
     is conditioned like S^2 and stalls far from the optimum on real data.
 
-    R = V^T is the solution for large weights, so iterations start there. `on_iteration` is called
-    with the number of the iteration and the larger residual; True stops.
+    R = V^T is the solution for large weights, so iterations start there.
     """
     _, s, right = torch.linalg.svd(z.double().mT, full_matrices=False)
     kept = s > NEGLIGIBLE[z.dtype] * s[0]
@@ -162,14 +117,14 @@ def low_rank_codes(
     if weight is None:
         norms = z.double().norm(dim=1)
         weight = float(3 * len(s) * norms.mean() / norms.square().sum())
-    penalty, relax = CONSTANTS.penalty, CONSTANTS.relax
+    penalty = PENALTY
     low, multiplier = right, right / penalty  # scaled by the penalty
     residual, n_iter = math.inf, 0
     sizes = torch.zeros(len(z), dtype=s.dtype, device=s.device)
     while n_iter < max_iter and residual > tol:
         n_iter += 1
         near, sizes = _pull_to_samples(low - multiplier, s, right, weight / penalty, sizes)
-        moved = relax * near + (1 - relax) * low
+        moved = RELAX * near + (1 - RELAX) * low
         before, low = low, _shrink_spectrum(moved + multiplier, 1 / penalty)
         multiplier = multiplier + moved - low
         # The floor is for solutions close to zero, which have no size to compare with.
@@ -177,29 +132,10 @@ def low_rank_codes(
         primal = float((near - low).norm() / size)
         dual = float((low - before).norm() / multiplier.norm())
         residual = max(primal, dual)
-        if n_iter % CONSTANTS.look == 0 and n_iter <= max_iter / 2:
+        if n_iter % LOOK == 0 and n_iter <= max_iter / 2:
             change = min(5.0, max(0.2, (primal / max(dual, 1e-300)) ** 0.5))
             penalty, multiplier = penalty * change, multiplier / change
-        if on_iteration is not None and on_iteration(n_iter, residual):
-            break
-    errors = (s * (right - low)).norm(dim=0)
-    objective = float(torch.linalg.svdvals(low).sum() + weight * errors.sum())
-    gap = (objective - _lower_bound(multiplier * penalty, s, right, weight)) / objective
-    return LowRankCodes(right.mT, low, errors, weight, objective, gap, n_iter, residual <= tol)
-
-
-def _lower_bound(multiplier: Tensor, s: Tensor, right: Tensor, weight: float) -> float:
-    """A bound of the optimum from below, by duality.
-
-    Any Y with |S Y| <= 1 and columns up to `weight` long gives <Y, S V^T>; the multipliers, scaled
-    until they comply, are close to the best one.
-    """
-    excess = max(
-        1.0,
-        float(torch.linalg.matrix_norm(multiplier, 2)),
-        float((multiplier / s).norm(dim=0).max()) / weight,
-    )
-    return float((multiplier * right).sum()) / excess
+    return LowRankCodes(right.mT, low, weight, n_iter, residual <= tol)
 
 
 def _shrink_spectrum(matrix: Tensor, amount: float) -> Tensor:
@@ -229,13 +165,13 @@ def _pull_to_samples(
     load = amount * s.square()  # (r, 1)
     inside = (b / load).square().sum(dim=0) <= 1
     h = torch.where(inside, 0, sizes)
-    for _ in range(CONSTANTS.most_newton):
+    for _ in range(MOST_NEWTON):
         ratio = 1 / (h + load)
         terms = (b * ratio).square_()
         value = terms.sum(dim=0)
         slope = terms.mul_(ratio).sum(dim=0).clamp(min=torch.finfo(b.dtype).tiny)
         step = torch.where(inside, 0, value * (value.sqrt() - 1) / slope)
         h = (h + step).clamp_(min=0)
-        if (step.abs() <= CONSTANTS.newton_tol * h).all():
+        if (step.abs() <= NEWTON_TOL * h).all():
             break
     return q + amount * s * b / (h + load), h

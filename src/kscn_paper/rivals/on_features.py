@@ -1,29 +1,19 @@
 """Affinity methods on the latent of a pretrained autoencoder: SSC-SAE, LRR-CAE and their like."""
 
-from __future__ import annotations
-
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from kscn.constraints import parameter
 from kscn.data import Source, as_source
 from kscn.errors import InputError
-from kscn.nn import network as networks
 from kscn_paper.rivals import make
-from kscn_paper.rivals.affinity import AffinityBaseline
-from kscn_paper.rivals.autoencoder import AutoencoderBaseline
-
-METHODS = ("ssc", "lrr", "kssc", "ssc-omp")
-# What the method inside shares with the whole, and is therefore not among `method_params`.
-SHARED = ("n_clusters", "device", "random_state", "callbacks")
+from kscn_paper.rivals.autoencoder import AutoencoderRival
+from kscn_paper.rivals.self_expression import AffinityRival
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class OnFeatures(AutoencoderBaseline):
+class OnFeatures(AutoencoderRival):
     """Cluster by an affinity between the latents of a pretrained autoencoder.
 
     The network is the one that `AutoencoderKMeans`, `DEC` and `DCN` begin with. There is no
@@ -41,7 +31,7 @@ class OnFeatures(AutoencoderBaseline):
 
     Attributes
     ----------
-    clusterer_ : AffinityBaseline
+    clusterer_ : AffinityRival
         The method, fitted to the latents; the history goes on with its records.
     affinity_ : ndarray or scipy.sparse.csr_array of shape (n, n)
         That of the method.
@@ -49,15 +39,13 @@ class OnFeatures(AutoencoderBaseline):
         Iterations of the method.
     """
 
-    method: str = parameter(*METHODS)
+    method: str = parameter("ssc", "lrr", "kssc", "ssc-omp")
     method_params: Mapping[str, Any] | None = None
     pretrain_on: Any = None
 
     def _check(self, n_samples: int) -> None:
         super()._check(n_samples)
-        for name in {*SHARED} & {*(self.method_params or {})}:
-            raise InputError(f"method_params holds {name!r}; give it as a parameter of its own.")
-        self._inside(None)._check(n_samples)
+        self._inside(None)._check(n_samples)  # before the network is trained
 
     def _fit(self, source: Source) -> None:
         teaching = source if self.pretrain_on is None else as_source(self.pretrain_on)
@@ -66,26 +54,13 @@ class OnFeatures(AutoencoderBaseline):
                 f"pretrain_on has samples of shape {teaching.shape}, those to be clustered have "
                 f"{source.shape}; give samples of the same kind."
             )
-        inside = self._inside(self.random_state_)
-        # Refused before the network is trained, which takes longer than to build one.
-        dim = networks.code_dim(self.autoencoder, self.autoencoder_params, source.shape)
-        inside._affordable(len(source), dim, torch.float32.itemsize)
         self._pretrain(teaching)
-        with warnings.catch_warnings():
-            # `fit` warns of empty clusters, once for the whole.
-            warnings.filterwarnings("ignore", message=".*clusters ended up empty")
-            self.clusterer_ = inside.fit(self._latents(source))
+        self.clusterer_ = self._inside(self.random_state_).fit(self._latents(source))
+        self.history_ += self.clusterer_.history_
         self.labels_ = self.clusterer_.labels_
         self.affinity_ = self.clusterer_.affinity_
         self.n_iter_ = self.clusterer_.n_iter_
 
-    def _inside(self, seed: int | None) -> AffinityBaseline:
-        """The method, whose records become records of the whole."""
-        return make(
-            self.method,
-            self.n_clusters,
-            **dict(self.method_params or {}),
-            device=self.device,
-            random_state=seed,
-            callbacks=[lambda _, record: self._record(dict(record))],
-        )
+    def _inside(self, seed: int | None) -> AffinityRival:
+        shared = {"device": self.device, "random_state": seed}
+        return make(self.method, self.n_clusters, **shared, **(self.method_params or {}))

@@ -1,7 +1,5 @@
 """PCA followed by k-subspaces: the linear method beside which deep ones have to be worth it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,23 +12,14 @@ from kscn.data import Source, as_source
 from kscn.errors import InputError
 from kscn.estimators.linear import KSubspaces
 from kscn.runtime.device import CPU
-from kscn_paper.rivals.base import Baseline, all_samples, best_of
+from kscn_paper.rivals.base import Rival, all_samples, best_of
 
-
-@dataclass(frozen=True)
-class Constants:
-    """Numbers that steer the method."""
-
-    # Where the number of components is not given: variance that they hold, and how many at most.
-    share: float = 0.9
-    most_components: int = 100
-
-
-CONSTANTS = Constants()
+# Where the number of components is not given: the variance that they hold, and how many at most.
+SHARE, MOST_COMPONENTS = 0.9, 100
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class PCAKS(Baseline):
+class PCAKS(Rival):
     """Principal components, then plain k-subspaces in them, the best of several trials.
 
     A trial is one start (k-means on a subsample) and its iterations over all samples; the lowest
@@ -47,7 +36,7 @@ class PCAKS(Baseline):
         rounded: 9 for MNIST and Fashion-MNIST, 5 for the digits. Subspaces must be small beside
         the space they lie in, or every one of them holds every sample.
     n_init : int, default=10
-        Trials, each with a record in the history.
+        Trials.
     max_iter : int, default=100
         Most iterations of a trial.
     tol : float, default=1e-4
@@ -59,8 +48,8 @@ class PCAKS(Baseline):
         The map to components.
     k_subspaces_ : KSubspaces
         The best trial.
-    pca_dim_, subspace_dim_ : int
-        The numbers used.
+    subspace_dim_ : int
+        The dimension used.
     inertia_ : float
         Sum of squared distances to the nearest subspace.
     n_iter_ : int
@@ -75,28 +64,29 @@ class PCAKS(Baseline):
 
     def _check(self, n_samples: int) -> None:
         super()._check(n_samples)
-        n, d = n_samples, self.n_features_in_
-        if min(n, d) < 2:
+        most = min(n_samples, self.n_features_in_)
+        least = 2 if isinstance(self.pca_dim, str) else self.pca_dim
+        if most < least:
             raise InputError(
-                f"X has {d} feature(s) and n_samples={n}, but principal components with subspaces "
-                "in them need at least 2 of both."
-            )
-        if not isinstance(self.pca_dim, str) and self.pca_dim > min(n, d):
-            raise InputError(
-                f"pca_dim={self.pca_dim} must be at most {min(n, d)}, the smaller of "
-                f"the {n} samples and {d} features."
+                f"{n_samples} samples of {self.n_features_in_} features have no {least} principal "
+                "components; lower pca_dim or give more of them."
             )
 
     def _fit(self, source: Source) -> None:
         samples = all_samples(source, CPU).numpy()
-        self.pca_ = self._components(samples)
-        self.pca_dim_ = len(self.pca_.components_)
+        wanted = MOST_COMPONENTS if isinstance(self.pca_dim, str) else self.pca_dim
+        self.pca_ = PCA(min(*samples.shape, wanted), random_state=self.random_state_).fit(samples)
+        if self.pca_dim == "auto":
+            held = np.cumsum(self.pca_.explained_variance_ratio_)
+            kept = max(2, int(np.searchsorted(held, SHARE)) + 1)
+            self.pca_.components_ = self.pca_.components_[:kept]
+        found = len(self.pca_.components_)
         dim = self.subspace_dim
-        self.subspace_dim_ = round(self.pca_dim_**0.5) if dim == "auto" else int(dim)
-        if self.subspace_dim_ >= self.pca_dim_:
+        self.subspace_dim_ = round(found**0.5) if isinstance(dim, str) else dim
+        if self.subspace_dim_ >= found:
             raise InputError(
-                f"subspace_dim={self.subspace_dim_} must be below the {self.pca_dim_} "
-                "principal components kept; lower it or raise pca_dim."
+                f"subspace_dim={self.subspace_dim_} must be below the {found} principal "
+                "components kept; lower it or raise pca_dim."
             )
         components = as_source(self.pca_.transform(samples), source.name)
 
@@ -111,27 +101,10 @@ class PCAKS(Baseline):
                 random_state=seed,
             ).fit(components)
 
-        self.k_subspaces_ = best_of(trial, self.n_init, self.random_state_, self._record)
+        self.k_subspaces_ = best_of(trial, self.n_init, self.random_state_)
         self.labels_ = self.k_subspaces_.labels_
         self.inertia_ = self.k_subspaces_.inertia_
         self.n_iter_ = self.k_subspaces_.n_iter_
-
-    def _components(self, samples: NDArray) -> PCA:
-        if self.pca_dim != "auto":
-            return PCA(self.pca_dim, random_state=self.random_state_).fit(samples)
-        # scikit-learn would compute all components to find those that hold a share.
-        pca = PCA(min(*samples.shape, CONSTANTS.most_components), random_state=self.random_state_)
-        held = np.cumsum(pca.fit(samples).explained_variance_ratio_)
-        kept = max(2, int(np.searchsorted(held, CONSTANTS.share)) + 1)
-        for name in (
-            "components_",
-            "explained_variance_",
-            "explained_variance_ratio_",
-            "singular_values_",
-        ):
-            setattr(pca, name, getattr(pca, name)[:kept])
-        pca.n_components_ = len(pca.components_)
-        return pca
 
     def predict(self, X: Any) -> NDArray:
         """The nearest subspace of every sample, shape (n,)."""

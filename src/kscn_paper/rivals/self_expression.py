@@ -1,15 +1,14 @@
-"""Clustering by self-expression: from codes, which write samples by samples, to labels.
+"""Clustering by an affinity between all pairs of samples, mostly of codes by each other.
 
 Codes become an affinity; normalised spectral clustering takes the leading k eigenvectors of
 D^-1/2 W D^-1/2, rows brought to unit norm, then k-means. Only products with W are needed, so a
 sparse affinity stays sparse and a dense one is never copied.
 
-This module imports no estimator, so that estimators can start from such clusters.
 """
 
-from __future__ import annotations
-
+import itertools
 import warnings
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,46 +22,75 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from kscn.constraints import Integer, parameter
+from kscn.data import Source
 from kscn.errors import InputError
 from kscn.neighbours.spectral import seeded_eigsh
+from kscn.stages import validation as check
+from kscn_paper.rivals.base import Rival, all_samples
+
+DSC_DIM = 9  # of the subspaces that DSC-Net is told
+SMALL = 600  # up to this size a full eigendecomposition is quick and always converges
+STARTS = 20  # of the final k-means
+BLOCK = 512  # rows of a dense affinity that are worked on together
 
 
-@dataclass(frozen=True)
-class Constants:
-    """Numbers that steer spectral clustering."""
+@dataclass(eq=False, repr=False, kw_only=True)
+class AffinityRival(Rival):
+    """A method that clusters by an affinity between all pairs of samples.
 
-    small: int = 600  # up to this size a full eigendecomposition is quick and always converges
-    starts: int = 20  # of the final k-means
-    block: int = 512  # rows of a dense affinity that are worked on together
+    There is no `predict`: an affinity says nothing about samples that it was not made of.
 
+    Parameters
+    ----------
+    max_samples : int, default=12000
+        More samples are refused: time and mostly memory grow with their square.
 
-CONSTANTS = Constants()
-
-
-def dsc_labels(
-    latents: Tensor, n_clusters: int, subspace_dim: int = 9, random_state: int = 0
-) -> NDArray:
-    """Cluster latents (n, d) by self-expression, as DSC-Net does once its network is trained.
-
-    Takes n^2 d operations for codes in closed form, and an n x n matrix: for a few thousand. Bring
-    latents to unit norm first where length means nothing. Clusters are numbered by falling size.
+    Attributes
+    ----------
+    affinity_ : ndarray or scipy.sparse.csr_array of shape (n, n)
+        Symmetric; near zero for samples of different clusters.
     """
-    if not latents.isfinite().all():
-        raise InputError("latents contain NaN or infinity; lower the network's learning rate.")
-    if n_clusters > len(latents):
-        raise InputError(
-            f"{len(latents)} latents should be >= n_clusters={n_clusters}; give more of them."
-        )
-    latents = latents.detach().cpu()
-    codes = ridge_codes(latents, ridge=mean_energy(latents))
-    rank = n_clusters * subspace_dim + 1
-    affinity = code_affinity(codes, rank, keep=0.4, power=8.0, seed=random_state)
-    return spectral_labels(affinity, n_clusters, random_state)
+
+    max_samples: int = parameter(12_000, Integer(1))
+
+    @abstractmethod
+    def _make_affinity(self, source: Source) -> Any:
+        """The affinity (n, n) of all samples, as a numpy array or a scipy sparse one."""
+
+    def _fit(self, source: Source) -> None:
+        self.affinity_ = self._make_affinity(source)
+        self._record("spectral")
+        self.labels_ = spectral_labels(self.affinity_, self.n_clusters, self.random_state_)
+
+    def _check(self, n_samples: int) -> None:
+        super()._check(n_samples)
+        if n_samples > self.max_samples:
+            raise InputError(
+                f"{type(self).__name__} takes at most max_samples={self.max_samples:,} samples and "
+                f"got {n_samples:,}: an affinity of so many has {n_samples**2 * 8e-9:,.1f} GB in "
+                "float64, and time grows with the square too. Use KSubspaces or KSCN, which need "
+                "none, cluster a subset, or raise max_samples."
+            )
+
+    def _samples(self, source: Source) -> Tensor:
+        return all_samples(source, check.device(self.device))
 
 
 def dsc_start(latents: Tensor, n_clusters: int, random_state: int) -> NDArray:
-    """`dsc_labels` as `KSCN(init=dsc_start)` takes a start."""
-    return dsc_labels(latents, n_clusters, random_state=random_state)
+    """Clusters of latents (n, d), as DSC-Net finds them once its network is trained.
+
+    A start of `KSCN(init=dsc_start)`. Takes n^2 d operations for codes in closed form, and an n x n
+    matrix: for a few thousand. Clusters are numbered by falling size.
+    """
+    latents = latents.detach().cpu()
+    if not latents.isfinite().all():
+        raise InputError("latents contain NaN or infinity; lower the network's learning rate.")
+    codes = ridge_codes(latents, ridge=mean_energy(latents))
+    affinity = code_affinity(
+        codes, n_clusters * DSC_DIM + 1, keep=0.4, power=8.0, seed=random_state
+    )
+    return spectral_labels(affinity, n_clusters, random_state)
 
 
 def mean_energy(latents: Tensor) -> float:
@@ -101,21 +129,16 @@ def code_affinity(codes: Tensor, rank: int, keep: float, power: float, seed: int
 
 def keep_largest(codes: sparse.csr_array, share: float) -> sparse.csr_array:
     """Per row the largest |codes| that together hold `share` of its l1 norm, the others dropped."""
-    codes = sparse.csr_array(codes)
-    if share >= 1:
-        return codes
-    size = np.abs(codes.data).astype(np.float64)
-    row = np.repeat(np.arange(codes.shape[0]), np.diff(codes.indptr))
-    order = np.lexsort((-size, row))
-    ranked = size[order]
-    before = np.cumsum(ranked) - ranked  # what larger codes hold, over all rows so far
-    # An entry is wanted as long as those before it in its row have not reached the share.
-    first = np.flatnonzero(np.diff(row, prepend=-1))
-    per_row = np.diff(np.append(first, len(row)))
-    before -= np.repeat(before[first], per_row)
-    total = np.repeat(np.add.reduceat(ranked, first), per_row) if len(first) else ranked
-    kept = order[before < share * total]
-    return sparse.csr_array((codes.data[kept], (row[kept], codes.indices[kept])), codes.shape)
+    codes = sparse.csr_array(codes, copy=True)
+    for begin, end in itertools.pairwise(codes.indptr if share < 1 else ()):
+        size = np.abs(codes.data[begin:end]).astype(np.float64)
+        order = np.argsort(-size, kind="stable")
+        held = np.cumsum(size[order])
+        # An entry is wanted as long as those before it have not reached the share.
+        dropped = order[held - size[order] >= share * held[-1:]]
+        codes.data[begin + dropped] = 0
+    codes.eliminate_zeros()
+    return codes
 
 
 def symmetric_affinity(codes: sparse.csr_array) -> sparse.csr_array:
@@ -129,7 +152,7 @@ def symmetric_affinity(codes: sparse.csr_array) -> sparse.csr_array:
 
 def keep_largest_dense(codes: Tensor, share: float) -> Tensor:
     """As `keep_largest`, for dense codes (n, n), overwritten a block of rows at a time."""
-    for rows in codes.split(CONSTANTS.block):
+    for rows in codes.split(BLOCK):
         ranked, order = rows.abs().sort(dim=1, descending=True)
         held = ranked.cumsum(dim=1)
         # An entry is dropped when those before it hold the share already.
@@ -142,10 +165,9 @@ def angular_affinity(factors: Tensor, power: float) -> NDArray:
     """max(0, cosine)^power between the rows of `factors` (n, r): a dense (n, n) affinity."""
     rows = torch.nn.functional.normalize(factors.cpu(), dim=1)
     out = torch.empty(len(rows), len(rows), dtype=rows.dtype)
-    block = CONSTANTS.block
-    for begin in range(0, len(rows), block):
-        part = out[begin : begin + block]
-        torch.mm(rows[begin : begin + block], rows.mT, out=part)
+    for begin in range(0, len(rows), BLOCK):
+        part = out[begin : begin + BLOCK]
+        torch.mm(rows[begin : begin + BLOCK], rows.mT, out=part)
         part.clamp_(min=0).pow_(power)
     return out.numpy()
 
@@ -155,24 +177,27 @@ def angular_affinity(factors: Tensor, power: float) -> NDArray:
 
 def spectral_labels(affinity: Any, n_clusters: int, seed: int) -> NDArray:
     """Labels by a symmetric affinity (n, n), dense or sparse, numbered by falling size."""
-    embedding = spectral_embedding(affinity, n_clusters, seed)
+    embedding = leading_eigenvectors(affinity, n_clusters, seed)
     norms = np.linalg.norm(embedding, axis=1, keepdims=True)
     embedding = embedding / np.where(norms > 0, norms, 1)
-    found = KMeans(n_clusters, n_init=CONSTANTS.starts, random_state=seed).fit(embedding).labels_
+    found = KMeans(n_clusters, n_init=STARTS, random_state=seed).fit(embedding).labels_
     # Numbered by falling size, ties by their first sample.
     _, first, own, sizes = np.unique(found, True, True, True)
     return np.argsort(np.lexsort((first, -sizes)))[own].astype(np.int32)
 
 
-def spectral_embedding(affinity: Any, n_components: int, seed: int) -> NDArray:
+def leading_eigenvectors(
+    affinity: Any, n_components: int, seed: int, small: int = SMALL
+) -> NDArray:
     """The leading eigenvectors of the normalised affinity, shape (n, k).
 
     The spectrum of a graph in several pieces is that of its pieces together. Taking each piece by
     itself keeps the eigenvalue 1 simple, which iterative solvers need. Of more than k pieces the
-    k largest count; samples in the others get zeros.
+    k largest count; samples in the others get zeros. Up to `small` samples all eigenvectors are
+    computed, and no iterations are needed.
     """
     if not sparse.issparse(affinity):
-        return _leading(affinity, n_components, seed)[1]
+        return _leading(affinity, n_components, seed, small)[1]
     affinity = sparse.csr_array(affinity)
     n_pieces, piece = connected_components(affinity, directed=False)
     largest = np.argsort(-np.bincount(piece), kind="stable")[:n_components]
@@ -181,7 +206,7 @@ def spectral_embedding(affinity: Any, n_components: int, seed: int) -> NDArray:
     for number in largest:
         members = np.flatnonzero(piece == number)
         part = affinity[members][:, members]
-        value, vector = _leading(part, min(per_piece, len(members)), seed)
+        value, vector = _leading(part, min(per_piece, len(members)), seed, small)
         whole = np.zeros((len(piece), len(value)))
         whole[members] = vector
         values.append(value)
@@ -190,12 +215,12 @@ def spectral_embedding(affinity: Any, n_components: int, seed: int) -> NDArray:
     return np.hstack(vectors)[:, best]
 
 
-def _leading(affinity: Any, k: int, seed: int) -> tuple[NDArray, NDArray]:
+def _leading(affinity: Any, k: int, seed: int, small: int) -> tuple[NDArray, NDArray]:
     """The k largest eigenvalues, descending, and eigenvectors (n, k) of the normalised affinity."""
     n = affinity.shape[0]
     degree = np.asarray(affinity.sum(axis=1), dtype=np.float64).reshape(-1)
     scale = np.where(degree > 0, 1 / np.sqrt(np.where(degree > 0, degree, 1)), 0.0)
-    if n <= max(CONSTANTS.small, 3 * k):
+    if n <= max(small, 3 * k):
         dense = affinity.toarray() if sparse.issparse(affinity) else np.asarray(affinity)
         dense = dense.astype(np.float64) * scale * scale[:, None]
         values, vectors = linalg.eigh(dense, subset_by_index=[n - k, n - 1])
@@ -204,11 +229,11 @@ def _leading(affinity: Any, k: int, seed: int) -> tuple[NDArray, NDArray]:
     return values[::-1], vectors[:, ::-1]
 
 
-def symmetric_factors(matrix: Tensor, rank: int, seed: int) -> Tensor:
+def symmetric_factors(matrix: Tensor, rank: int, seed: int, small: int = SMALL) -> Tensor:
     """U sqrt(|s|) of the `rank` eigenvalues s largest in size of a symmetric matrix, (n, rank)."""
     n = len(matrix)
     rank = min(rank, n)
-    if n <= max(CONSTANTS.small, 3 * rank):
+    if n <= max(small, 3 * rank):
         s, vectors = torch.linalg.eigh(matrix)
         chosen = s.abs().topk(rank).indices
         return vectors[:, chosen] * s[chosen].abs().sqrt()

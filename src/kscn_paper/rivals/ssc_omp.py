@@ -1,45 +1,28 @@
 """SSC by orthogonal matching pursuit (You, Robinson and Vidal, 2016): greedy and sparse."""
 
-from __future__ import annotations
-
-import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from scipy import sparse
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from kscn.constraints import Integer, Number, parameter
 from kscn.data import Source
-from kscn_paper.rivals.affinity import COSTS, AffinityBaseline, Cost
 from kscn_paper.rivals.base import unit_rows
-from kscn_paper.rivals.self_expression import symmetric_affinity
+from kscn_paper.rivals.self_expression import AffinityRival, symmetric_affinity
 
-
-@dataclass(frozen=True)
-class Constants:
-    """Numbers that steer the pursuit and the estimate of its cost."""
-
-    entries: int = 1 << 23  # most of them in the block x n matrix of correlations
-    # A new atom whose part outside the span of the chosen ones is shorter than this adds nothing.
-    dependent: float = 1e-5
-    # Operations per sample and atom of the eigensolver on the sparse graph.
-    sparse_embedding: float = 1e4
-
-
-CONSTANTS = Constants()
+ENTRIES = 1 << 23  # most of them in the block x n matrix of correlations
+# A new atom whose part outside the span of the chosen ones is shorter than this adds nothing.
+DEPENDENT = 1e-5
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class SSCOMP(AffinityBaseline):
+class SSCOMP(AffinityRival):
     """Subspace clustering by orthogonal matching pursuit: a few neighbours each, found greedily.
 
     Every sample of unit norm picks the other one that correlates most with what its picks so far
     leave unexplained, until `n_nonzero` are picked or little is left. That takes 2 d n^2 operations
     per pick; memory is linear in n, since correlations are made for a block of samples at a time.
-    Where a callback ends the coding, samples not reached have no codes of their own.
 
     Parameters
     ----------
@@ -62,48 +45,25 @@ class SSCOMP(AffinityBaseline):
     tol: float = parameter(1e-6, Number(0, 1))
     max_samples: int = parameter(200_000, Integer(1))
 
-    def _cost(self, n: int, d: int, itemsize: int) -> Cost:
-        picks = min(self.n_nonzero, d, n)
-        block = min(n, max(1, CONSTANTS.entries // n))
-        memory = 2 * itemsize * block * (n + (picks + 3) * d) + 4 * n * picks * (itemsize + 8)
-        per_pick = n**2 * (2 * d + 3 * COSTS.one_pass) + n * d * picks * COSTS.one_pass
-        return Cost(memory, picks * (per_pick + n * CONSTANTS.sparse_embedding))
-
     def _make_affinity(self, source: Source) -> sparse.csr_array:
-        z = self._samples(source)
-        n = len(z)
-        self.codes_, reached, self.n_iter_ = greedy_codes(
-            unit_rows(z),
-            self.n_nonzero,
-            self.tol,
-            on_progress=lambda done: self._log("codes", done=done, samples=n),
-        )
-        if reached < n:
-            warnings.warn(
-                f"{n - reached} of {n} samples have no codes because a callback ended the fit "
-                "early.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+        z = unit_rows(self._samples(source))
+        self.codes_, self.n_iter_ = greedy_codes(z, self.n_nonzero, self.tol)
+        self._record("codes", picks=self.n_iter_)
         return symmetric_affinity(self.codes_)
 
 
 def greedy_codes(
-    z: Tensor,
-    n_nonzero: int,
-    tol: float,
-    on_progress: Callable[[int], bool] | None = None,
-) -> tuple[sparse.csr_array, int, int]:
+    z: Tensor, n_nonzero: int, tol: float, entries: int = ENTRIES
+) -> tuple[sparse.csr_array, int]:
     """Orthogonal matching pursuit of every row of z (n, d), of unit norm, by the other rows.
 
-    Returns the codes (n, n), how many samples have them (fewer than n when `on_progress`, called
-    with their number, returned True), and the most picks of a sample.
+    Returns the codes (n, n) and the most picks of a sample.
     """
     n, d = z.shape
     most = min(n_nonzero, n - 1, d)
-    block = max(1, CONSTANTS.entries // n)
+    block = max(1, entries // n)
     parts: list[tuple[Tensor, ...]] = []
-    picks = reached = 0
+    picks = 0
     for begin in range(0, n, block):
         rows = torch.arange(begin, min(begin + block, n), device=z.device)
         chosen, values, used = _pursue(z, rows, most, tol)
@@ -112,11 +72,8 @@ def greedy_codes(
         triplets = (rows[where].int(), chosen[where, pick].int(), values[where, pick])
         parts.append(tuple(part.cpu() for part in triplets))
         picks = max(picks, int(used.sum(dim=1).max()))
-        reached = begin + len(rows)
-        if on_progress is not None and on_progress(reached):
-            break
     row, column, value = (torch.cat(part).numpy() for part in zip(*parts, strict=True))
-    return sparse.csr_array((value, (row, column)), shape=(n, n)), reached, picks
+    return sparse.csr_array((value, (row, column)), shape=(n, n)), picks
 
 
 def _pursue(z: Tensor, rows: Tensor, most: int, tol: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -146,7 +103,7 @@ def _pursue(z: Tensor, rows: Tensor, most: int, tol: float) -> tuple[Tensor, Ten
             triangle[:, :pick, pick] += inner
             new -= torch.einsum("bpd,bp->bd", frame[:, :pick], inner)
         length = new.norm(dim=1)
-        active = active & (length > CONSTANTS.dependent)
+        active = active & (length > DEPENDENT)
         new /= length.clamp(min=torch.finfo(z.dtype).tiny)[:, None]
         new *= active[:, None]
         frame[:, pick], chosen[:, pick], used[:, pick] = new, best, active

@@ -4,31 +4,32 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from kscn.constraints import Integer, parameter
 from kscn.errors import InputError
-from kscn_paper.rivals.base import Baseline, largest_first, subsample
+from kscn_paper.rivals.base import Rival, largest_first, sharpened, subsample
 
 X = np.random.default_rng(0).standard_normal((30, 4))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class ByRow(Baseline):
+class ByRow(Rival):
     """Clusters of neighbouring rows, `size` in each."""
 
     size: int = parameter(10, Integer(1))
 
     def _fit(self, source):
         self.labels_ = np.minimum(np.arange(len(source)) // self.size, self.n_clusters - 1)
-        self._log("fit", size=self.size)
+        self._record("fit", size=self.size)
 
 
 def test_a_method_in_a_few_lines_is_an_estimator():
     model = ByRow(3, random_state=5)
     assert model.get_params() == {
-        "n_clusters": 3, "size": 10, "device": "auto", "random_state": 5, "callbacks": ()
+        "n_clusters": 3, "size": 10, "device": "auto", "random_state": 5
     }  # fmt: skip
     assert repr(model) == "ByRow(n_clusters=3, random_state=5)"
     assert clone(model).set_params(size=4).size == 4
@@ -64,3 +65,10 @@ def test_a_subsample_is_in_order_and_everything_where_that_is_little():
     assert subsample(5, 5, seed=0).tolist() == [0, 1, 2, 3, 4]
     rows = subsample(100, 20, seed=0)
     assert len(set(rows.tolist())) == 20 and (np.diff(rows) > 0).all()
+
+
+def test_a_target_worked_out_by_hand():
+    # s^2 / f: (.64/1.2, .04/.8) = (.5333, .05) and (.16/1.2, .36/.8) = (.1333, .45).
+    target = sharpened(torch.tensor([[0.8, 0.2], [0.4, 0.6]], dtype=torch.float64))
+    expected = [[0.5333333 / 0.5833333, 0.05 / 0.5833333], [0.1333333 / 0.5833333, 0.7714286]]
+    np.testing.assert_allclose(target, expected, rtol=1e-6)

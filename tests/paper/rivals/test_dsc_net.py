@@ -12,7 +12,7 @@ from kscn.errors import InputError, TrainingError
 from kscn.metrics import clustering_accuracy
 from kscn_paper.rivals import dsc_net
 from kscn_paper.rivals.dsc_net import DSCNet
-from kscn_paper.rivals.self_expression import code_affinity, dsc_labels, ridge_codes
+from kscn_paper.rivals.self_expression import code_affinity, dsc_start, ridge_codes
 
 
 def union(n=120, k=3, d=20, p=2, noise=0.01):
@@ -49,23 +49,21 @@ def test_codes_are_those_of_ridge_regression_on_the_other_samples(shape):
 
 def test_independent_subspaces_are_recovered_from_latents():
     X, y = union()
-    labels = dsc_labels(torch.from_numpy(X), 3, 2, random_state=0)
+    labels = dsc_start(torch.from_numpy(X), 3, 0)
     assert clustering_accuracy(y, labels) == 1
-    again = dsc_labels(torch.from_numpy(X), 3, 2, random_state=0)
+    again = dsc_start(torch.from_numpy(X), 3, 0)
     np.testing.assert_array_equal(labels, again)
 
 
 def test_latents_of_any_scale_give_the_same_labels():
     X, _ = union(noise=0.3)
-    labels = dsc_labels(torch.from_numpy(X), 3, 2)
-    np.testing.assert_array_equal(dsc_labels(torch.from_numpy(100 * X), 3, 2), labels)
+    labels = dsc_start(torch.from_numpy(X), 3, 0)
+    np.testing.assert_array_equal(dsc_start(torch.from_numpy(100 * X), 3, 0), labels)
 
 
 def test_latents_that_cannot_be_clustered_are_refused():
     with pytest.raises(InputError, match="NaN"):
-        dsc_labels(torch.full((5, 2), torch.nan), 2)
-    with pytest.raises(InputError, match="n_clusters=9"):
-        dsc_labels(torch.randn(5, 2), 9)
+        dsc_start(torch.full((5, 2), torch.nan), 2, 0)
 
 
 def test_the_affinity_of_block_codes_has_the_same_blocks():
@@ -118,17 +116,6 @@ def test_no_sample_expresses_itself(monkeypatch):
     before, after = seen
     assert not torch.equal(before, after)
     assert not before.diagonal().any() and not after.diagonal().any()
-
-
-def test_callbacks_end_their_stage():
-    images, _ = blobs()
-    model = quick(
-        epochs=9,
-        autoencoder_params={"channels": (4,), "kernels": (3,)},
-        callbacks=[lambda m, r: r.get("epoch") == 2],
-    ).fit(images)
-    stages = [record["stage"] for record in model.history_]
-    assert stages.count("pretrain") == stages.count("train") == model.n_iter_ == 2
 
 
 def test_the_same_seed_gives_the_same_labels_and_leaves_torch_alone():

@@ -10,8 +10,8 @@ from scipy.special import rel_entr
 from kscn.data import load, make_union_of_subspaces
 from kscn.errors import InputError, TrainingError
 from kscn.metrics import clustering_accuracy
-from kscn_paper.rivals import edesc
-from kscn_paper.rivals.edesc import EDESC, Bases, share_loss, sharpened
+from kscn_paper.rivals.base import sharpened
+from kscn_paper.rivals.edesc import EDESC, Bases, share_loss
 
 
 def quick(k=3, **params):
@@ -41,19 +41,6 @@ def naive_shares(z, bases, eta):
     return shares / shares.sum(axis=1, keepdims=True)
 
 
-def naive_loss(z, bases, target, beta, eta, orthogonality):
-    k, _, p = bases.shape
-    flat = np.concatenate(list(bases), axis=1)  # (d, k p)
-    inner = flat.T @ flat
-    between = np.ones((k * p, k * p))
-    for j in range(k):
-        between[j * p : j * p + p, j * p : j * p + p] = 0
-    lengths = np.linalg.norm(np.diag(np.diag(inner)) - np.eye(k * p))
-    overlap = np.linalg.norm(inner * between)
-    divergence = rel_entr(target, naive_shares(z, bases, eta)).mean()
-    return beta * divergence + orthogonality * (lengths + overlap)
-
-
 def test_shares_and_their_target_are_those_of_the_paper():
     z, bases = random_problem()
     shares = Bases(torch.from_numpy(bases)).shares(torch.from_numpy(z), 2.0).detach()
@@ -65,10 +52,17 @@ def test_shares_and_their_target_are_those_of_the_paper():
     )
 
 
-def test_sharpening_moves_to_the_larger_share_of_equally_large_clusters():
-    shares = torch.tensor([[0.6, 0.4], [0.4, 0.6]], dtype=torch.float64)
-    target = sharpened(shares)
-    np.testing.assert_allclose(target, [[0.36 / 0.52, 0.16 / 0.52], [0.16 / 0.52, 0.36 / 0.52]])
+def naive_loss(z, bases, target, beta, eta, orthogonality):
+    k, _, p = bases.shape
+    flat = np.concatenate(list(bases), axis=1)  # (d, k p)
+    inner = flat.T @ flat
+    between = np.ones((k * p, k * p))
+    for j in range(k):
+        between[j * p : j * p + p, j * p : j * p + p] = 0
+    lengths = np.linalg.norm(np.diag(np.diag(inner)) - np.eye(k * p))
+    overlap = np.linalg.norm(inner * between)
+    divergence = rel_entr(target, naive_shares(z, bases, eta)).mean()
+    return beta * divergence + orthogonality * (lengths + overlap)
 
 
 def test_the_loss_and_its_gradient_are_those_of_the_formula():
@@ -125,7 +119,8 @@ def test_training_lowers_the_loss_and_moves_the_bases():
     X, _ = union()
     model.fit(X), start.fit(X)
     pretraining = [r["reconstruction"] for r in model.history_ if r["stage"] == "pretrain"]
-    objective = [r["objective"] for r in model.history_ if r["stage"] == "fit"]
+    fits = [r for r in model.history_ if r["stage"] == "fit"]
+    objective = [r["reconstruction"] / 12 + r["subspace"] for r in fits]
     assert pretraining[-1] < pretraining[0]
     assert objective[-1] < objective[0]
     assert not np.allclose(np.sort(model.bases_, axis=None), np.sort(start.bases_, axis=None))
@@ -140,7 +135,6 @@ def test_the_orthogonality_terms_keep_bases_apart():
         for w in (0.0, 1.0)
     )
     assert bound["overlap"] < free["overlap"]
-    assert bound["norm_error"] + bound["overlap"] < free["norm_error"] + free["overlap"]
 
 
 def test_digits_are_told_apart_far_better_than_by_chance():
@@ -157,9 +151,6 @@ def test_prediction_repeats_the_labels_and_takes_each_sample_alone():
     model = fitted()
     np.testing.assert_array_equal(model.predict(X), model.labels_)
     np.testing.assert_array_equal(model.predict(X[40:41]), model.labels_[40:41])
-    shares = model.predict_proba(X)
-    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-5)
-    np.testing.assert_array_equal(shares.argmax(axis=1), model.labels_)
 
 
 def test_the_same_seed_gives_the_same_labels_and_leaves_torch_alone():
@@ -182,26 +173,10 @@ def test_images_are_flattened():
     np.testing.assert_array_equal(model.predict(images.reshape(-1, 12)), model.labels_)
 
 
-def test_k_means_may_see_a_part_of_the_latents(monkeypatch):
-    monkeypatch.setattr(edesc, "CONSTANTS", edesc.Constants(pool=50))
+def test_k_means_may_see_a_part_of_the_latents():
     X, _ = union()
-    model = quick().fit(X)
+    model = quick(pool=50).fit(X)
     np.testing.assert_array_equal(model.predict(X), model.labels_)
-
-
-def test_callbacks_end_their_stage_and_see_every_record():
-    seen = []
-
-    def second(estimator, record):
-        seen.append(record)
-        return record["epoch"] == 2
-
-    # A rate at which labels still change in the first epoch, so that nothing else ends the stage.
-    model = quick(pretrain_epochs=5, epochs=5, joint_learning_rate=0.1, tol=0, callbacks=[second])
-    model.fit(union()[0])
-    assert seen == model.history_
-    assert [r["stage"] for r in seen] == ["pretrain"] * 2 + ["fit"] * 2
-    assert model.n_iter_ == 2
 
 
 def test_training_stops_when_labels_stay():
@@ -215,8 +190,8 @@ def test_training_stops_when_labels_stay():
         ({"n_clusters": 151}, "n_samples=150 should be >= n_clusters=151"),
         ({"subspace_dim": 0}, "subspace_dim=0"),
         ({"latent_dim": 1}, "latent_dim=1 must be None or an integer of at least 2"),
-        ({"hidden": 7}, "hidden=7 must be a sequence"),
-        ({"hidden": (5, 0)}, "hidden"),
+        ({"hidden": 7}, "hidden"),
+        ({"hidden": (5, 0)}, "layer widths"),
         ({"beta": -1}, "beta=-1"),
         ({"eta": 0}, "eta=0 must be a number above 0"),
         ({"orthogonality": np.inf}, "orthogonality=inf"),

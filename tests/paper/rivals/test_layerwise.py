@@ -9,7 +9,7 @@ from kscn.data import as_source
 from kscn.errors import TrainingError
 from kscn.nn import DenseAutoencoder, InputScaling
 from kscn.runtime.minibatches import Minibatches
-from kscn_paper.rivals.pretrained import LayerInputs, LayerPair, layer_pairs, train_layers
+from kscn_paper.rivals.autoencoder import LayerInputs, LayerPair, layer_pairs, pretrain
 
 
 def samples(n=200, d=12):
@@ -19,10 +19,9 @@ def samples(n=200, d=12):
     return torch.tanh(hidden @ torch.randn(3, d, generator=generator))
 
 
-def minibatches(batch_size=20):
-    X = samples()
-    scaling = InputScaling(torch.zeros(()), 1.0)
-    return Minibatches(as_source(X), scaling, (12,), batch_size, torch.device("cpu"))
+def minibatches(batch_size=20, scale=1.0):
+    scaling = InputScaling(torch.zeros(()), scale)
+    return Minibatches(as_source(samples()), scaling, (12,), batch_size, torch.device("cpu"))
 
 
 def built(hidden=(16, 8), latent_dim=3):
@@ -30,10 +29,10 @@ def built(hidden=(16, 8), latent_dim=3):
     return DenseAutoencoder(12, hidden, latent_dim)
 
 
-def pretrained(network, epochs=8, on_record=lambda record: False, learning_rate=5e-3):
-    generator = torch.Generator().manual_seed(1)
-    settings = {"learning_rate": learning_rate, "generator": generator, "on_record": on_record}
-    train_layers(network, minibatches(), 0.1, epochs, **settings)
+def pretrained(network, epochs=8, record=lambda *_, **__: None, **batches):
+    """Its layers alone."""
+    settings = {"layer_epochs": epochs, "epochs": 0, "seed": 1, "cache": False}
+    pretrain(network, minibatches(**batches), record=record, **settings)
     return network
 
 
@@ -44,12 +43,12 @@ def error(network):
 
 def test_the_whole_network_restores_better_although_it_was_never_trained_as_one():
     before = error(built())
-    assert error(pretrained(built(), epochs=15)) < before / 2
+    assert error(pretrained(built(), epochs=60)) < 0.7 * before
 
 
 def test_every_layer_learns_in_turn_and_its_error_falls():
     records = []
-    pretrained(built(), on_record=records.append)
+    pretrained(built(), record=lambda stage, **values: records.append({"stage": stage, **values}))
     stages = [f"pretrain layer {layer}" for layer in (1, 2, 3)]
     assert [(record["stage"], record["epoch"]) for record in records] == [
         (stage, epoch) for stage in stages for epoch in range(1, 9)
@@ -63,11 +62,11 @@ def test_training_a_layer_leaves_all_others_alone():
     network = built()
     states = []
 
-    def keep(record):
+    def keep(*_, **__):
         states.append([[p.clone() for p in (*d.parameters(), *u.parameters())]
                        for d, u in layer_pairs(network)])  # fmt: skip
 
-    pretrained(network, epochs=1, on_record=keep)
+    pretrained(network, epochs=1, record=keep)
     start = [[*d.parameters(), *u.parameters()] for d, u in layer_pairs(built())]
     for trained, (before, after) in enumerate(zip([start, *states[:-1]], states, strict=True)):
         for layer in range(3):
@@ -122,17 +121,6 @@ def test_the_same_seed_gives_the_same_weights_and_leaves_torch_alone():
         assert torch.equal(a, b)
 
 
-def test_a_listener_ends_the_layer_it_hears_of():
-    heard = []
-
-    def stop(record):
-        heard.append(record["stage"])
-        return record["stage"] == "pretrain layer 2" and record["epoch"] == 2
-
-    pretrained(built(), epochs=3, on_record=stop)
-    assert [heard.count(f"pretrain layer {layer}") for layer in (1, 2, 3)] == [3, 2, 3]
-
-
 def test_a_network_of_one_layer_is_linear_both_ways():
     pair = LayerPair(built(hidden=()), 0, 0.2)
     assert not any(isinstance(part, nn.ReLU) for part in pair.modules())
@@ -140,4 +128,4 @@ def test_a_network_of_one_layer_is_linear_both_ways():
 
 def test_training_that_diverges_names_the_layer():
     with pytest.raises(TrainingError, match="pretraining layer 1"):
-        pretrained(built(), learning_rate=1e30)
+        pretrained(built(), scale=1e30)

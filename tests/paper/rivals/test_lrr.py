@@ -1,4 +1,4 @@
-"""LRR: closed forms, a generic optimiser, lower bounds by duality; perfect recovery."""
+"""LRR: closed forms, a generic optimiser, no move that lowers the objective; perfect recovery."""
 
 import numpy as np
 import pytest
@@ -51,8 +51,7 @@ def test_a_small_weight_gives_up_on_all_samples():
 @pytest.mark.parametrize("weight", [0.15, 0.6])
 def test_a_generic_optimiser_finds_nothing_better(weight):
     X, _ = union(n=8, k=2, d=4, p=1, noise=0.2)
-    found, C = solve(X, weight, tol=1e-8, max_iter=5000)
-    assert found.objective == pytest.approx(objective(X, C, weight), rel=1e-6)
+    _, C = solve(X, weight, tol=1e-8, max_iter=5000)
     data = torch.from_numpy(X.T)
 
     def smooth(flat, softness):
@@ -69,28 +68,22 @@ def test_a_generic_optimiser_finds_nothing_better(weight):
             smooth, point, (softness,), jac=True, method="L-BFGS-B", options={"maxiter": 150}
         ).x
     generic = objective(X, point.reshape(8, 8), weight)
-    assert found.objective <= generic * (1 + 1e-6)
-    assert found.objective >= generic * (1 - 5e-3)  # and the generic one comes close
-
-
-@pytest.mark.parametrize("weight", [0.02, 0.1, 0.5, 3.0])
-def test_the_optimum_is_certified_by_duality(weight):
-    X, _ = union(n=120, noise=0.1)
-    found, _ = solve(X, weight, tol=1e-7, max_iter=3000)
-    assert found.converged
-    assert -1e-9 < found.gap < 1e-4
+    reached = objective(X, C, weight)
+    assert reached <= generic * (1 + 1e-6)
+    assert reached >= generic * (1 - 5e-3)  # and the generic one comes close
 
 
 def test_no_move_lowers_the_objective():
     X, _ = union()
-    found, C = solve(X, 0.2, tol=1e-8, max_iter=3000)
+    _, C = solve(X, 0.2, tol=1e-8, max_iter=3000)
+    reached = objective(X, C, 0.2)
     rng = np.random.default_rng(0)
     others = [np.zeros_like(C), np.linalg.pinv(X.T) @ X.T, np.eye(len(C))]
     others += [C + rng.standard_normal(C.shape) for _ in range(5)]
     for other in others:
         for step in (1e-1, 1e-3):
             moved = objective(X, C + step * (other - C), 0.2)
-            assert moved > found.objective * (1 - 1e-7)
+            assert moved > reached * (1 - 1e-7)
 
 
 def test_the_error_step_is_the_minimum_of_its_function():
@@ -129,25 +122,14 @@ def test_independent_subspaces_are_recovered(dtype):
     assert model.affinity_.dtype == dtype
 
 
-def test_outliers_have_the_largest_errors():
-    X, y = union(n=160, k=3, d=30, p=2, noise=0.01, outliers=0.1)
-    model = LRR(3, random_state=0).fit(X)
-    assert clustering_accuracy(y[y >= 0], model.labels_[y >= 0]) > 0.98
-    assert model.errors_[y < 0].min() > model.errors_[y >= 0].max()
-
-
-def test_too_few_iterations_are_told_and_a_callback_may_stop():
-    X, _ = union()
-    with pytest.warns(ConvergenceWarning, match="did not converge in 2 iterations"):
-        LRR(3, max_iter=2, tol=0, random_state=0).fit(X)
-    with pytest.warns(ConvergenceWarning, match="did not converge in 3 iterations"):
-        model = LRR(3, tol=0, callbacks=[lambda m, r: r.get("iteration") == 3]).fit(X)
-    assert model.n_iter_ == 3
-
-
 def test_the_weight_is_chosen_by_the_samples():
     X, _ = union(noise=0)
     model = LRR(3, random_state=0).fit(X)
     assert model.weight_ == pytest.approx(3 * 6 / 60)  # unit norm, 60 samples in 6 dimensions
     with pytest.raises(InputError, match="weight=0 must be None or a number above 0"):
         LRR(3, weight=0).fit(X)
+
+
+def test_too_few_iterations_are_told():
+    with pytest.warns(ConvergenceWarning, match="did not converge in 2 iterations"):
+        LRR(3, max_iter=2, tol=0, random_state=0).fit(union()[0])

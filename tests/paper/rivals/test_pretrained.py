@@ -1,8 +1,6 @@
 """Pretrained autoencoders: the recipe, and a cache that is used, exact, and no danger."""
 
-import json
 import shutil
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,9 +8,7 @@ import torch
 
 from kscn.data import as_source
 from kscn.errors import InputError
-from kscn_paper.rivals import pretrained as module
-from kscn_paper.rivals.autoencoder import AutoencoderKMeans
-from kscn_paper.rivals.pretrained import fingerprint, recipe_for
+from kscn_paper.rivals.autoencoder import AutoencoderKMeans, fingerprint
 
 rng = np.random.default_rng(0)
 IMAGES = rng.integers(0, 200, (60, 4, 4), dtype=np.uint8)
@@ -20,7 +16,7 @@ VECTORS = rng.standard_normal((60, 6)) * 7 + 3
 SMALL = {"sae": {"hidden": (8,), "latent_dim": 3}, "cae": {"channels": (3,), "kernels": (3,)}}
 
 
-def made(X=IMAGES, kind="sae", cache=False, on_record=lambda record: False, **settings):
+def made(X=IMAGES, kind="sae", cache=False, **settings):
     """An estimator whose network is pretrained, and nothing more."""
     settings = {
         "autoencoder_params": SMALL[kind],
@@ -29,7 +25,6 @@ def made(X=IMAGES, kind="sae", cache=False, on_record=lambda record: False, **se
         "batch_size": 16,
     } | settings
     model = AutoencoderKMeans(autoencoder=kind, cache=cache, **settings)
-    model.set_params(callbacks=[lambda _, record: on_record(record)])
     model.random_state_ = 0 if model.random_state is None else model.random_state
     model.history_, model._began = [], 0.0
     model._pretrain(as_source(X))
@@ -42,9 +37,8 @@ def weights(found):
 
 
 def stages(cache, **settings):
-    heard = []
-    found = made(cache=cache, on_record=lambda record: heard.append(record["stage"]), **settings)
-    return heard, weights(found)
+    found = made(cache=cache, **settings)
+    return [record["stage"] for record in found.history_], weights(found)
 
 
 TRAINED = ["pretrain layer 1", "pretrain layer 2", "pretrain", "pretrain"]
@@ -57,12 +51,6 @@ def test_a_second_time_takes_the_kept_network_bit_for_bit(tmp_path, kind):
     again, second = stages(tmp_path, kind=kind)
     assert again == ["pretrained"]
     assert torch.equal(first, second)
-
-
-def test_a_kept_network_is_really_used(tmp_path, monkeypatch):
-    stages(tmp_path)
-    monkeypatch.setattr(module, "_train", lambda *_: pytest.fail("it was trained again"))
-    stages(tmp_path)
 
 
 def test_training_without_a_cache_gives_the_same_network_and_keeps_nothing(tmp_path, monkeypatch):
@@ -78,7 +66,7 @@ def test_the_cache_is_beside_the_data_sets_by_default(tmp_path, monkeypatch):
     monkeypatch.setenv("KSCN_CACHE", str(tmp_path))
     stages(True)
     (kept,) = (tmp_path / "pretrained").iterdir()
-    assert kept.name.startswith("sae-")
+    assert kept.is_dir()
     assert stages(True)[0] == ["pretrained"]
 
 
@@ -132,13 +120,7 @@ def without_tensors(path):
     (path / "model.safetensors").unlink()
 
 
-def other_recipe(path):
-    manifest = json.loads((path / "manifest.json").read_text())
-    manifest["params"]["seed"] = 5
-    (path / "manifest.json").write_text(json.dumps(manifest))
-
-
-@pytest.mark.parametrize("damage", [cut, flip, half_written, without_tensors, other_recipe])
+@pytest.mark.parametrize("damage", [cut, flip, half_written, without_tensors])
 def test_a_damaged_network_is_told_and_made_again(tmp_path, damage):
     _, first = stages(tmp_path)
     (kept,) = tmp_path.iterdir()
@@ -155,14 +137,6 @@ def test_a_cache_that_cannot_be_written_costs_a_warning_only(tmp_path):
     with pytest.warns(UserWarning, match="not kept because"):
         heard, _ = stages(tmp_path / "file")
     assert heard == TRAINED
-
-
-def test_a_network_that_was_ended_early_is_not_kept(tmp_path):
-    made(cache=tmp_path, on_record=lambda record: True, pretrain_epochs=3)
-    assert not list(tmp_path.iterdir())
-    # A stop after the last epoch changes nothing.
-    made(cache=tmp_path, on_record=lambda record: record["epoch"] == record["epochs"])
-    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_nothing_half_written_is_left_in_the_cache(tmp_path):
@@ -188,19 +162,6 @@ def test_vectors_are_centred_with_a_mean_square_of_one():
     batch = found._batches(as_source(VECTORS)).take(np.arange(60))
     assert batch.square().mean().item() == pytest.approx(1)
     assert batch.mean(dim=0).abs().max().item() < 1e-5
-
-
-@pytest.mark.parametrize(
-    "n, layer_epochs, epochs", [(70_000, 11, 44), (10_000, 50, 200), (100, 50, 200)]
-)
-def test_auto_gives_a_number_of_steps_within_most_epochs(n, layer_epochs, epochs):
-    batches = SimpleNamespace(per_epoch=-(-n // 256), batch_size=256)
-    network = SimpleNamespace(config=dict)
-    recipe = recipe_for(network, "sae", "auto", "auto", batches, 0)
-    assert (recipe["layer_epochs"], recipe["epochs"]) == (layer_epochs, epochs)
-    recipe = recipe_for(network, "sae", 7, 8, batches, 0)
-    assert (recipe["layer_epochs"], recipe["epochs"]) == (7, 8)
-    assert recipe_for(network, "cae", "auto", 8, batches, 0)["layer_epochs"] == 0
 
 
 def test_vectors_are_refused_by_the_convolutional_network():
