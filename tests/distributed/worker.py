@@ -127,7 +127,7 @@ def steps():
     group = current_group()
     batches = Minibatches(
         group.part(as_source(samples[:, None])),
-        InputScaling(torch.zeros(()), 1.0),
+        InputScaling(),
         (1, 8, 8),
         group.batch_size(len(samples)),
         torch.device("cpu"),

@@ -42,7 +42,7 @@ def rand(*shape, seed=0):
 
 def batches(X, shape):
     return Minibatches(
-        as_source(X), InputScaling(torch.zeros(()), 1.0), shape, 16, torch.device("cpu")
+        as_source(X), InputScaling(), shape, 16, torch.device("cpu")
     )
 
 

@@ -22,7 +22,7 @@ def randn(*shape, seed=0):
 
 def batches(X, batch_size=4, shape=None, scaling=None):
     source = as_source(X)
-    scaling = scaling or InputScaling(torch.zeros(()), 1.0)
+    scaling = scaling or InputScaling()
     return Minibatches(source, scaling, shape or source.shape, batch_size, CPU)
 
 

@@ -52,7 +52,7 @@ def start(d=D, p=P, seed=0):
 def alternation(module, X, subspaces=None, **settings):
     batches = Minibatches(
         as_source(X),
-        InputScaling(torch.zeros(()), 1.0),
+        InputScaling(),
         (D,),
         settings.pop("batch_size", 32),
         CPU,

@@ -25,7 +25,7 @@ def trainer(network, X=None, latent=None, **settings):
     X = samples() if X is None else X
     batches = Minibatches(
         as_source(X),
-        InputScaling(torch.zeros(()), 1.0),
+        InputScaling(),
         tuple(X.shape[1:]),
         settings.pop("batch_size", 16),
         torch.device("cpu"),

@@ -170,7 +170,7 @@ def pretrained_weights(path: Any) -> dict[str, Any]:
         raise ModelFileError(
             f"{path} holds a {model.kind}, which has no autoencoder; give a saved KSCN model."
         )
-    return part(model.tensors, "autoencoder")
+    return part(model.tensors, "steps.1")  # after the scaling of its input
 
 
 def part(tensors: Mapping[str, Any], name: str) -> dict[str, Any]:
