@@ -17,7 +17,7 @@ from kscn import KSCN, KSCNPlus, KSubspaces, data
 from kscn.data import as_source
 from kscn.errors import InputError
 from kscn.estimators.defaults import OPEN
-from kscn.features import VotedFeatures
+from kscn.features import Votes
 from kscn.nn import ConvAutoencoder, InputScaling, WhitenedLatent
 from kscn.runtime.checkpoint import STOP, Checkpoints, StoppedError
 from kscn.runtime.group import current_group
@@ -173,7 +173,7 @@ def noise():
     """Noise, whose clusters no subspaces describe: votes of its samples carry them on."""
     samples = np.random.default_rng(0).standard_normal((101, 8, 8))
     model = KSCNPlus(4, starts=1, batch_size=60, random_state=0).fit(samples)
-    assert isinstance(model.features_.steps[-1], VotedFeatures)
+    assert isinstance(model.features_[-1], Votes)
     found["noise.labels"], found["noise.bases"] = model.labels_, model.subspaces_
 
 

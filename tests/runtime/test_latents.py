@@ -7,16 +7,17 @@ from torch import nn
 
 from kscn.data import as_source
 from kscn.errors import TrainingError
-from kscn.nn import ConvAutoencoder, DenseAutoencoder, IdentityLatent, InputScaling, WhitenedLatent
-from kscn.runtime.latents import (
-    Encoder,
-    LatentSource,
-    block_rows,
-    each_alone,
-    encode,
-    evaluating,
-    moments,
+from kscn.nn import (
+    ConvAutoencoder,
+    DeepNetwork,
+    DenseAutoencoder,
+    IdentityLatent,
+    InputScaling,
+    WhitenedLatent,
 )
+from kscn.nn.rows import block_rows, evaluating, in_whole_blocks
+from kscn.runtime.latents import encode, moments
+from kscn.runtime.lazy import Lazy
 from kscn.runtime.minibatches import Minibatches
 
 
@@ -41,9 +42,7 @@ def rand(*shape, seed=0):
 
 
 def batches(X, shape):
-    return Minibatches(
-        as_source(X), InputScaling(), shape, 16, torch.device("cpu")
-    )
+    return Minibatches(as_source(X), InputScaling(), shape, 16, torch.device("cpu"))
 
 
 def networks():
@@ -71,7 +70,7 @@ def test_a_sample_has_the_same_latent_to_the_bit_in_any_company(name):
     X = rand(700, *shape)
     network.train()
     network(torch.from_numpy(X[:64]))  # statistics of BatchNorm that are not the initial ones
-    given, encoder = batches(X, shape), Encoder(network, latent)
+    given, encoder = batches(X, shape), DeepNetwork(network, latent)
     whole = encode(given, encoder)[:]
     assert whole.dtype == np.float32
     for rows in ([0], [699], [3, 1, 2], [650, 5], np.random.default_rng(0).permutation(700)):
@@ -83,7 +82,7 @@ def test_a_sample_has_the_same_latent_to_the_bit_in_any_company(name):
 def test_latents_are_what_the_network_says_in_evaluation_mode(name):
     network, latent, shape = case(name)
     X = rand(40, *shape)
-    found = encode(batches(X, shape), Encoder(network.train(), latent))[:]
+    found = encode(batches(X, shape), DeepNetwork(network.train(), latent))[:]
     assert network.training
     with torch.no_grad():
         expected = latent(network.eval().encode(torch.from_numpy(X)))
@@ -93,12 +92,12 @@ def test_latents_are_what_the_network_says_in_evaluation_mode(name):
 def test_latents_too_large_to_keep_are_encoded_whenever_read():
     network, latent, shape = case("colour")
     X = rand(600, *shape)
-    given, encoder = batches(X, shape), Encoder(network, latent)
+    given, encoder = batches(X, shape), DeepNetwork(network, latent)
     kept = encode(given, encoder)
     lazy = encode(given, encoder, keep_bytes=0)
-    assert isinstance(lazy, LatentSource)
+    assert isinstance(lazy, Lazy)
     assert (len(lazy), lazy.shape, lazy.dtype) == (600, kept.shape, np.float32)
-    assert "the latent of X" in lazy.name
+    assert "the latents of X" in lazy.name
     rows = np.array([599, 0, 17, 17, 300])
     for one, other in (
         (lazy[:], kept[:]),
@@ -131,7 +130,7 @@ def test_a_network_sees_blocks_of_one_size_only():
 
     for n in (1, 511, 512, 1000):
         x = torch.from_numpy(rand(n, 3))
-        assert torch.equal(each_alone(double, x), 2 * x)
+        assert torch.equal(in_whole_blocks(double, x), 2 * x)
     assert set(seen) == {512}
 
 

@@ -5,12 +5,13 @@ import threading
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from kscn.data import Source, as_source, load, shuffle
 from kscn.data.arrays import MappedSource
 from kscn.errors import DataError, InputError
 from kscn.nn import InputScaling
-from kscn.runtime import minibatches
+from kscn.runtime.lazy import Lazy, in_order
 from kscn.runtime.minibatches import Minibatches
 
 CPU = torch.device("cpu")
@@ -76,9 +77,11 @@ def test_every_number_type_arrives_as_float32(dtype):
     X = np.arange(24).reshape(6, 2, 2).astype(dtype)
     given = batches(X, shape=(1, 2, 2))
     expected = X.astype(np.float32).reshape(6, 1, 2, 2)
-    for found in (given.take(np.arange(6)), *(b for _, b in given.blocks(6))):
-        assert found.dtype == torch.float32
-        np.testing.assert_array_equal(found, expected)
+    found = given.take(np.arange(6))
+    assert found.dtype == torch.float32
+    np.testing.assert_array_equal(found, expected)
+    lazy = Lazy(as_source(X), [InputScaling()], CPU, shape=(4,))
+    np.testing.assert_array_equal(lazy[:], expected.reshape(6, 4))
 
 
 def test_scaling_is_applied_before_the_network_sees_anything():
@@ -93,9 +96,9 @@ def test_scaling_is_applied_before_the_network_sees_anything():
 
 def test_blocks_come_in_order_and_may_begin_anywhere():
     X = randn(10, 3)
-    found = list(batches(X).blocks(4, 1, 8))
+    found = list(in_order(as_source(X), 4, 1, 8))
     assert [first for first, _ in found] == [1, 5]
-    np.testing.assert_array_equal(torch.cat([b for _, b in found]), X[1:8].astype(np.float32))
+    np.testing.assert_array_equal(np.concatenate([b for _, b in found]), X[1:8])
 
 
 def test_read_only_and_strided_samples_are_neither_copied_nor_written_to():
@@ -112,9 +115,10 @@ def test_samples_that_are_no_numbers_are_refused_when_read(value, words):
     X = randn(8, 3)
     X[5, 1] = value
     given = batches(X)
-    for read in (lambda: given.take(np.array([5])), lambda: list(given.blocks(2))):
+    lazy = Lazy(as_source(X), [nn.ReLU()], CPU)  # which makes zero of minus infinity
+    for read in (given.take, lazy.take, lambda rows: lazy[:]):
         with pytest.raises(InputError, match=f"Input X contains {words}"):
-            read()
+            read(np.array([5]))
     given.take(np.arange(5))
 
 
@@ -127,8 +131,9 @@ def test_pages_of_a_mapped_file_are_given_back_while_reading_in_order(tmp_path, 
         released[start:stop] = True
 
     monkeypatch.setattr(MappedSource, "_release", release)
-    given = batches(np.load(tmp_path / "x.npy", mmap_mode="r"))
-    np.testing.assert_array_equal(torch.cat([b for _, b in given.blocks(8)]), X)
+    source = as_source(np.load(tmp_path / "x.npy", mmap_mode="r"))
+    blocks = [block for _, block in in_order(source, 8, 0, 64)]
+    np.testing.assert_array_equal(np.concatenate(blocks), X)
     assert released.all()
 
 
@@ -220,12 +225,11 @@ class Failing(Source):
 
 def test_errors_of_the_background_reach_the_loop(monkeypatch):
     monkeypatch.setattr(shuffle, "WINDOW_BYTES", 20 * 128)
-    monkeypatch.setattr(minibatches, "READ_BYTES", 100 * 128)
     with pytest.raises(DataError, match="damaged"):
         list(batches(Failing()).shuffled(seeded()))
     firsts = []
     with pytest.raises(DataError, match="damaged"):
-        for first, _ in batches(Failing()).blocks(50):
+        for first, _ in in_order(Failing(), 50, 0, 1000, read_bytes=100 * 128):
             firsts.append(first)
     assert firsts == list(range(0, 500, 50))
     assert not reader_threads()
@@ -234,10 +238,13 @@ def test_errors_of_the_background_reach_the_loop(monkeypatch):
 @pytest.mark.parametrize("read", ["shuffled", "blocks"])
 def test_leaving_an_epoch_early_leaves_no_thread(files, monkeypatch, read):
     monkeypatch.setattr(shuffle, "WINDOW_BYTES", 100 * 128)
-    monkeypatch.setattr(minibatches, "READ_BYTES", 100 * 128)
     for source in files[1]:
         given = batches(source)
-        for _ in given.shuffled(seeded()) if read == "shuffled" else given.blocks(4):
+        for _ in (
+            given.shuffled(seeded())
+            if read == "shuffled"
+            else in_order(source, 4, 0, 1000, read_bytes=100 * 128)
+        ):
             assert len(reader_threads()) == 1
             break
         assert not reader_threads()
@@ -247,21 +254,19 @@ def test_arrays_in_memory_need_no_thread():
     given = batches(randn(100, 3))
     for _ in given.shuffled(seeded()):
         assert not reader_threads()
-    for _ in given.blocks(4):
+    for _ in in_order(given.source, 4, 0, 100):
         assert not reader_threads()
 
 
 @pytest.mark.parametrize("rows", [7, 64, 300, 2000])
-def test_blocks_that_are_read_ahead_are_the_blocks_asked_for(files, monkeypatch, rows):
+def test_blocks_that_are_read_ahead_are_the_blocks_asked_for(files, rows):
     X, sources = files
-    monkeypatch.setattr(minibatches, "READ_BYTES", 150 * 128)
     for source in sources:
-        for start, stop in ((0, None), (3, 997), (-50, -1), (5, 5)):
-            found = list(batches(source).blocks(rows, start, stop))
-            low, high, _ = slice(start, stop).indices(1000)
-            assert [first for first, _ in found] == list(range(low, high, rows))
-            joined = torch.cat([torch.empty(0, 16), *(block for _, block in found)])
-            np.testing.assert_array_equal(joined, X[start:stop].astype(np.float32))
+        for start, stop in ((0, 1000), (3, 997), (5, 5)):
+            found = list(in_order(source, rows, start, stop, read_bytes=150 * 128))
+            assert [first for first, _ in found] == list(range(start, stop, rows))
+            joined = np.concatenate([np.empty((0, 16)), *(block for _, block in found)])
+            np.testing.assert_array_equal(joined, X[start:stop])
 
 
 def resident_mb():

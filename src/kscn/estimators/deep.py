@@ -24,6 +24,7 @@ from kscn.estimators.saving import of_the_file
 from kscn.model import FittedModel, SubspaceAssignment
 from kscn.modelfile import ModelFile, plain
 from kscn.nn import DeepNetwork, IdentityLatent, InputScaling, network
+from kscn.nn.scaling import Restoring
 from kscn.runtime.device import placed, seeded
 from kscn.runtime.group import Group, current_group, own_part, place, send_module
 from kscn.runtime.labels import in_order
@@ -355,7 +356,7 @@ class KSCN(SubspaceClusterer):
     def reconstruct(self, X: Any) -> NDArray:
         """Samples as the autoencoder restores them, in the shape and units of X."""
         model, source = self._opened(X)
-        steps = [self.scaling_, _Restoring(self.autoencoder_, self.scaling_)]
+        steps = [self.scaling_, Restoring(self.autoencoder_, self.scaling_)]
         restored = Lazy(source, steps, model.device, model.shape, self.n_features_in_)
         return np.asarray(restored).reshape(len(source), *source.shape)
 
@@ -392,15 +393,3 @@ class KSCN(SubspaceClusterer):
             with of_the_file():
                 check_settings(used)
         return {"settings_": used}
-
-
-class _Restoring(nn.Module):
-    """From the values of a network to what it restores of them, as they are stored."""
-
-    def __init__(self, network: nn.Module, scaling: InputScaling) -> None:
-        super().__init__()
-        self.network, self.scaling = network, scaling
-
-    def forward(self, batch: Tensor) -> Tensor:
-        restored = self.network.decode(self.network.encode(batch))  # type: ignore[operator]
-        return self.scaling.inverse(restored).flatten(1)

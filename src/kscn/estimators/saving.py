@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from kscn import checks
 from kscn.checked import NUMBER, TEXT, check, integer, require
 from kscn.errors import InputError, ModelFileError
 from kscn.estimators.embedding import plain_encoder
@@ -118,6 +119,7 @@ def read(cls: Any, file: ModelFile, autoencoder: nn.Module | None = None) -> Any
             **own,
         )
         with of_the_file():
+            checks.seed(params["random_state"])
             estimator._check_params(MANY, n_features)
     if autoencoder is not None:
         estimator.autoencoder = autoencoder

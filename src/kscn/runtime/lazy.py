@@ -57,16 +57,23 @@ class Lazy(OnDevice):
 
     def tensor(self, start: int, stop: int) -> Tensor:
         """What is made of the samples `start` to `stop`."""
-        return torch.cat([self._made(batch) for batch in self._stored(start, stop)])
+        return self._collected(stop - start, self._in_order(start, stop))
 
     def tensor_of(self, rows: np.ndarray) -> Tensor:
         """What is made of the given samples."""
         few = (rows[low : low + self._at_once] for low in range(0, len(rows), self._at_once))
         if self._there is not None:
-            return torch.cat([self._made(self._there.tensor_of(some)) for some in few])
-        return torch.cat([self._made(self._checked(self._source.take(some))) for some in few])
+            return self._collected(len(rows), map(self._there.tensor_of, few))
+        return self._collected(len(rows), (self._checked(self._source.take(some)) for some in few))
 
-    def _stored(self, start: int, stop: int) -> Iterator[Tensor]:
+    def _collected(self, n: int, batches: Iterable[Tensor]) -> Tensor:
+        out, low = torch.empty(n, *self.shape, device=self.device), 0
+        for batch in batches:
+            out[low : low + len(batch)] = self._made(batch)
+            low += len(batch)
+        return out
+
+    def _in_order(self, start: int, stop: int) -> Iterator[Tensor]:
         if self._there is not None:
             for low in range(start, stop, self._at_once):
                 yield self._there.tensor(low, min(low + self._at_once, stop))
@@ -89,9 +96,11 @@ class Lazy(OnDevice):
         return through(self._steps, batch.reshape(len(batch), *self._shape))
 
 
-def in_order(source: Source, rows: int, start: int, stop: int) -> Iterator[tuple[int, np.ndarray]]:
+def in_order(
+    source: Source, rows: int, start: int, stop: int, read_bytes: int = READ_BYTES
+) -> Iterator[tuple[int, np.ndarray]]:
     """Samples `start` to `stop` in blocks of so many; a file is read ahead in larger ones."""
-    together = rows * max(1, READ_BYTES // (rows * source.row_bytes))
+    together = rows * max(1, read_bytes // (rows * source.row_bytes))
     if not source.on_disk or stop - start <= together:
         yield from source.batches(rows, start, stop)
         return
