@@ -79,3 +79,9 @@ def run_of():
         return facts, Dataset(as_source(samples, name), labels, name)
 
     return make
+
+
+@pytest.fixture
+def quick_map(monkeypatch):
+    """PCA in place of t-SNE, as where openTSNE is not installed."""
+    monkeypatch.setattr("kscn.report.map._tsne", lambda: None)
