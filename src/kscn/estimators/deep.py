@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 # Settings without a parameter of their own.
 SELDOM_SET = (
     "trim", "autoencoder_params", "latent", "latent_dim", "loss", "temperature", "balance",
-    "init_dim", "n_init", "tol", "schedule", "pretrained",
+    "init_dim", "n_init", "tol", "schedule",
 )  # fmt: skip
 # Settings that may be networks, functions or arrays; of the network, the file holds what it is.
 NOT_SAVED = {"autoencoder", "autoencoder_params", "augment", "init"}
@@ -77,7 +76,7 @@ class KSCN(SubspaceClusterer):
         pixels).
     autoencoder : {"auto", "cae", "sae"} or nn.Module, default="auto"
         Convolutional for images, dense for vectors, or your own module with `encode` and `decode`,
-        which is copied.
+        which is copied with its weights: that of a fitted model, say, with `pretrain_epochs=0`.
     augment : None, "affine", "noise", dict or callable, default="auto"
         Random changes of the input that should not change its cluster.
     init : {"k-subspaces", "drawn", "neighbours", "scattering", "k-means"}, array of labels or \
@@ -140,9 +139,6 @@ class KSCN(SubspaceClusterer):
         Stop when no more than this share of samples changed cluster in an epoch.
     schedule : {"constant", "one-cycle"}
         Of the learning rate over each stage.
-    pretrained : path
-        A saved KSCN model whose autoencoder to begin with; `pretrain_epochs` more follow (0 for
-        none).
 
     Attributes
     ----------
@@ -295,10 +291,6 @@ class KSCN(SubspaceClusterer):
         code_dim = network.checked_run(built, batches.take(np.arange(min(2, len(batches)))))
         check_dims(use, self.n_clusters, code_dim)  # before hours of pretraining
         check_start(use, source)
-        pretrained = self._flat_params().get("pretrained")
-        if pretrained is not None:
-            what = f"pretrained={os.fspath(pretrained)!r}"
-            network.load_weights(built, network.pretrained_weights(pretrained), what)
         return self.model_, batches, use
 
     # Using the fitted model ---------------------------------------------------------------------
