@@ -40,7 +40,7 @@ class Predictor:
         scaling = getattr(self._model, "scaling_", None)
         if white is None:  # a factor of 1 / 255 comes back with a rounding error
             white = 255.0 if scaling is None else float(f"{1 / float(scaling.factor):.9g}")
-        self.white = white
+        self._white = white
 
     def read(self, kind: str, parts: list[bytes]) -> NDArray:
         """Samples from the parts of a body, as calling this takes them.
@@ -65,7 +65,7 @@ class Predictor:
             return steps(read_rgb(file, values, steps.least, content))
         if self._preparation is not None:
             return self._preparation.read(file, content)
-        return read_exact(file, content, self.shape, self.white)
+        return read_exact(file, content, self.shape, self._white)
 
     def __call__(self, samples: NDArray) -> tuple[NDArray, ...]:
         """Label, probability of that label, and squared distance to its subspace, each (n,)."""
