@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscn.data import Source, as_source, load
-from kscn.data.arrays import ArraySource
+from kscn.data.source import ArraySource
 from kscn.data.images import ImageSource
 from kscn.errors import InputError
 from kscn.extras import require
