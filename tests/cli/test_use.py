@@ -128,8 +128,9 @@ def test_images_of_many_sizes_are_brought_to_one(kscn, tmp_path):
     refused = kscn("fit", folder, "-k", "2", "-o", tmp_path / "run")
     assert refused.exit_code == 2
     assert "--size 64" in refused.output
-    done = kscn("fit", folder, "-k", "2", "-o", tmp_path / "run", "--size", "8",
-                "--method", "k-subspaces")
+    done = kscn(
+        "fit", folder, "-k", "2", "-o", tmp_path / "run", "--size", "8", "--method", "k-subspaces"
+    )
     assert done.exit_code == 0
 
 

@@ -69,8 +69,7 @@ def csv_bytes(names="a,b,{}", labels=WORDS, separator=",", end="\n"):
 
 
 def lists(kind):
-    values = X if kind == "fixed" else X.tolist()
-    return pa.FixedSizeListArray.from_arrays(values.ravel(), 2) if kind == "fixed" else values
+    return pa.FixedSizeListArray.from_arrays(X.ravel(), 2) if kind == "fixed" else X.tolist()
 
 
 AB = {"a": X[:, 0], "b": X[:, 1]}
@@ -111,7 +110,7 @@ FILES = {
     "label.parquet": (table_bytes({"label": NUMBERS, **AB}), X, NUMBERS, "ab"),
     "frame.parquet": (frame_bytes(**AB, kind=pd.Categorical(WORDS)), X, WORDS, "ab"),
     "fixed.parquet": (table_bytes({"embedding": lists("fixed")}), X, None, None),
-    "lists.parquet": (table_bytes({"embedding": lists("variable"), "y": NUMBERS}), X, NUMBERS, None),
+    "lists.parquet": (table_bytes({"a": lists("variable"), "y": NUMBERS}), X, NUMBERS, None),
     "frames.parquet": (frame_bytes(vector=list(X), y=WORDS), X, WORDS, None),
 }  # fmt: skip
 
@@ -277,7 +276,7 @@ BAD_FILES = {
     "class-na.csv": (b"1,2,cat\n3,4,ant\n5,6,NA\n", "has 'NA' in row 3, column 3"),
     "label.csv": (b"a,label\n1,7\n2,\n", "an empty cell in row 3, column 'label', where a label"),
     "label-nan.csv": (b"a,label\n1,7\n2,nan\n", "has 'nan' in row 3, column 'label'"),
-    "first-word.csv": (b"cat,1,2\nant,3,4\n", "has 'cat' in row 1, column 1.* call the column label"),
+    "first-word.csv": (b"cat,1,2\nant,3,4\n", "has 'cat' in row 1, column 1.* call the column"),
     "short.csv": (b"1,2\n3\n", "Row #2: Expected 2 columns, got 1"),
     "long.csv": (b"1 2 3\n4 5 6 7\n", "Row #2: Expected 3 columns, got 4"),
     "unnamed.csv": (b"a,b\n1,2,word\n3,4,word\n", "Row #2: Expected 2 columns, got 3"),
@@ -430,7 +429,11 @@ def test_few_files_are_open_at_a_time(tmp_path, suffix):
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("part-001.npy", npy_bytes(MANY.astype(float)), r"part-001\.npy has .* float64, but .*-000"),
+        (
+            "part-001.npy",
+            npy_bytes(MANY.astype(float)),
+            r"part-001\.npy has .* float64, but .*-000",
+        ),
         ("part-001.npy", npy_bytes(MANY[:, :2]), r"part-001\.npy has samples of shape \(2,\)"),
         ("part-002.npy", npy_bytes(MANY)[:-1], r"part-002\.npy is truncated"),
         ("part-002.npy", b"", r"part-002\.npy is not a NumPy array file"),

@@ -216,7 +216,7 @@ def test_a_large_csv_is_never_in_memory_whole(tmp_path):
 
 def test_a_full_temporary_folder_is_named(tmp_path, monkeypatch):
     (tmp_path / "x.csv").write_text("1,2\n" * 1000)
-    monkeypatch.setattr("tempfile.TemporaryFile", lambda: open("/dev/full", "wb"))
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda: open("/dev/full", "wb"))  # noqa: SIM115
     refuse(tmp_path / "x.csv", r"written to .* \(No space left on device\).* TMPDIR")
 
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kscn.data import as_source, load
-from kscn.data.source import ArraySource
 from kscn.data.base import Source
 from kscn.data.shuffle import read_ahead, shuffled_exactly, shuffled_in_windows
+from kscn.data.source import ArraySource
 
 
 class Reads(Source):

@@ -5,13 +5,20 @@ is allocated, nothing is ever unpickled or executed, pipes and devices are not o
 packed file may unpack to is limited: to 4 GiB, or the environment variable KSCN_MAX_BYTES.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from kscn.data.arrayfiles import is_idx_name, map_npy, npy_source, open_h5, open_idx, open_npy, open_npz
-from kscn.data.base import Source
+from kscn.data.arrayfiles import (
+    is_idx_name,
+    map_npy,
+    npy_source,
+    open_h5,
+    open_idx,
+    open_npy,
+    open_npz,
+)
 from kscn.data.dataset import LABEL_NAMES, Dataset, make_dataset
 from kscn.data.images import is_image_name, open_image_folder
 from kscn.data.limits import check_regular

@@ -276,6 +276,7 @@ def find_images(folder: Path) -> list[Path]:
 
 # One file ---------------------------------------------------------------------------------------
 
+
 class Look(NamedTuple):
     """What the header of an image tells."""
 
@@ -349,7 +350,9 @@ def _opened(file: Path, content: BinaryIO | None = None) -> Iterator[Any]:
         check_bytes(str(file), 3 * image.width * image.height)
         most = pillow().MAX_IMAGE_PIXELS
         if most is not None and image.width * image.height > most:
-            raise DataError(f"{file} has more pixels than Pillow's limit of {most}; make it smaller.")
+            raise DataError(
+                f"{file} has more pixels than Pillow's limit of {most}; make it smaller."
+            )
         yield image
 
 

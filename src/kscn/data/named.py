@@ -96,7 +96,7 @@ NAMES = ("digits", *(family + part for family in FAMILIES for part in _PARTS))
 
 def describe() -> list[tuple[str, int, tuple[int, ...], bool]]:
     """All named data sets: name, samples, shape of one, and whether it is here already."""
-    entries = [("digits", 1797, (8, 8), True)]
+    entries: list[tuple[str, int, tuple[int, ...], bool]] = [("digits", 1797, (8, 8), True)]
     for name in NAMES[1:]:
         folder, files = _resolve(name, FAMILIES)
         here = all((folder / file).is_file() for file in files)

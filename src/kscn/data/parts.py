@@ -76,7 +76,8 @@ def chained(open_one: Callable[[Path], Source], files: Sequence[Path], name: str
     def facts(part: Source) -> tuple[tuple[int, ...], np.dtype]:
         return part.shape, part.dtype
 
-    lengths, cuts, first = [], [np.zeros(1, dtype=np.intp)], facts(open_one(files[0]))
+    lengths: list[int] = []
+    cuts, first = [np.zeros(1, dtype=np.intp)], facts(open_one(files[0]))
     for file in files:
         part = open_one(file)
         if facts(part) != first:

@@ -134,7 +134,7 @@ class FileSource(Source):
 
     def _fill(self, out: np.ndarray, first: int) -> None:
         """Read neighbours, from a row on."""
-        left = memoryview(out.reshape(-1).view(np.uint8))
+        left = memoryview(out.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
         place = self._offset + first * self.row_bytes
         while left:
             count = os.preadv(self._file.fileno(), [left], place)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,6 @@ _MOST_COLUMNS = 50_000
 _MISSING = {"", "?", "-", "#N/A", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
 # What says of a first row with numbers in it that it holds names; "y" may be an answer.
 _NAMES_OF_LABELS = {*LABEL_COLUMNS} - {"y"}
-
 
 
 def _says_label(name: str) -> bool:
@@ -112,7 +111,9 @@ def parquet_labels(path: Path) -> np.ndarray | None:
     check_bytes(f"The label column of {path}", 8 * file.metadata.num_rows)
     with readable(path, ".parquet file"):
         chunks = file.read(columns=[label]).column(0).chunks
-        parts = [_words(c) if _is_text(c.type) else c.to_numpy(zero_copy_only=False) for c in chunks]
+        parts = [
+            _words(c) if _is_text(c.type) else c.to_numpy(zero_copy_only=False) for c in chunks
+        ]
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
@@ -309,8 +310,8 @@ def _unfit(
     name = repr(reason(layout.names[column])) if layout.names else column + 1
     what = repr(reason(cell)) if cell.strip() else "an empty cell"
     return DataError(
-        f"{path} has {what} in row {row}, column {name}, where {expected} is expected; correct it or "
-        "remove the row, or call the column label in a first row of names if it holds labels."
+        f"{path} has {what} in row {row}, column {name}, where {expected} is expected; correct it "
+        "or remove the row, or call the column label in a first row of names if it holds labels."
     )
 
 
