@@ -41,11 +41,3 @@ def long_search(request, monkeypatch):
     wanted = {"slow", "full_search"} & {mark.name for mark in request.node.iter_markers()}
     if wanted or request.path.name == "test_search.py":
         monkeypatch.setattr(search, "RULES", RULES)
-
-
-@pytest.fixture(scope="module")
-def short_choice():
-    """`KSCNPlus` weighs few candidates: for files in which their choice is not the subject."""
-    with pytest.MonkeyPatch.context() as patch:
-        short.choices(patch.setattr)
-        yield

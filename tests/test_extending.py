@@ -10,7 +10,7 @@ from torch import nn
 
 from kscn import KSCN, data
 from kscn.data import Dataset, as_source
-from kscn.data.readers import READERS
+from kscn.data.files import READERS
 from kscn.errors import InputError
 from kscn.runtime.checkpoint import State
 from kscn.stages.losses import LOSSES, ClusterLoss, energies

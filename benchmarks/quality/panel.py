@@ -23,7 +23,6 @@ import sys
 import tempfile
 import time
 import warnings
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -41,53 +40,6 @@ import record
 SEEDS, LARGE_SEEDS = range(3), range(5)
 METHODS = ("best", "k-means", "umap-k-means", "umap-hdbscan")
 RIVALS = Path(__file__).with_name("umap_rivals.py")
-
-
-class Umap:
-    """The process that runs UMAP, warmed up."""
-
-    def __init__(self, python: str) -> None:
-        self.process = subprocess.Popen(
-            # -I: nothing of this environment is visible in the other.
-            [python, "-I", str(RIVALS)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.versions = self._answer()
-
-    def __enter__(self) -> Umap:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
-
-    def run(self, problems: list[Problem], seed: int) -> dict[str, dict[str, float]]:
-        """Scores and seconds of both methods with UMAP."""
-        assert self.process.stdin is not None
-        with tempfile.TemporaryDirectory() as folder:
-            for number, (x, _) in enumerate(problems):
-                np.save(f"{folder}/{number}.npy", flat(x))
-            request = {"folder": folder, "ks": [clusters(y) for _, y in problems], "seed": seed}
-            self.process.stdin.write(json.dumps(request) + "\n")
-            self.process.stdin.flush()
-            rows = {}
-            for method, seconds in self._answer().items():
-                labels = [np.load(f"{folder}/{method}-{i}.npy") for i in range(len(problems))]
-                rows[method] = scored(problems, labels) | {"seconds": seconds}
-        return rows
-
-    def _answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(
-                f"The Python of --umap-python ended with code {self.process.wait()}; it needs "
-                "umap-learn and hdbscan."
-            )
-        return json.loads(line)
 
 
 def best(problems: list[Problem], seed: int) -> dict[str, float]:
@@ -111,6 +63,9 @@ def k_means(problems: list[Problem], seed: int) -> dict[str, float]:
     return scored(problems, labels) | {"seconds": time.perf_counter() - began}
 
 
+OURS_AND_K_MEANS = {"best": best, "k-means": k_means}
+
+
 def scored(problems: list[Problem], labels: list[NDArray]) -> dict[str, float]:
     """Scores in per cent, as means over the problems."""
     rows = [metrics.scores(y, found) for (_, y), found in zip(problems, labels, strict=True)]
@@ -126,17 +81,21 @@ def clusters(y: NDArray) -> int:
     return len(np.unique(y[y >= 0]))
 
 
-def run(
-    problems: list[Problem], seed: int, methods: list[str], umap: Umap | None
-) -> dict[str, dict[str, float]]:
-    """Scores, seconds and confidence of each method on one set and seed."""
-    rows = {
-        method: fit(problems, seed)
-        for method, fit in {"best": best, "k-means": k_means}.items()
-        if method in methods
-    }
-    if umap is not None and any(method.startswith("umap") for method in methods):
-        rows |= umap.run(problems, seed)
+def with_umap(python: str, problems: list[Problem], seed: int) -> dict[str, dict[str, float]]:
+    """Both methods on UMAP's coordinates, by the Python of another environment."""
+    with tempfile.TemporaryDirectory() as folder:
+        for number, (x, _) in enumerate(problems):
+            np.save(f"{folder}/{number}.npy", flat(x))
+        ks = [str(clusters(y)) for _, y in problems]
+        # -I: nothing of this environment is visible in the other.
+        command = [python, "-I", str(RIVALS), folder, str(seed), *ks]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        answer = json.loads(done.stdout.splitlines()[-1])
+        print(answer["versions"])
+        rows = {}
+        for method, seconds in answer["seconds"].items():
+            labels = [np.load(f"{folder}/{method}-{i}.npy") for i in range(len(problems))]
+            rows[method] = scored(problems, labels) | {"seconds": seconds}
     return rows
 
 
@@ -207,25 +166,21 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     names = chosen(options, parser)
-    with ExitStack() as stack:
-        umap = stack.enter_context(Umap(options.umap_python)) if options.umap_python else None
-        if umap is not None:
-            print(json.dumps(umap.versions))
-        can = [m for m in options.methods if umap is not None or not m.startswith("umap")]
-        for name in names:
-            for seed in options.seeds or (LARGE_SEEDS if SETS[name].large else SEEDS):
-                sets = record.figures("quality", options.out, "panel").get("sets", {})
-                columns = sets.get(name, {}).get("methods", {})
-                todo = [
-                    m
-                    for m in can
-                    if options.anew or seed not in columns.get(m, {"seeds": []})["seeds"]
-                ]
-                if todo:
-                    problems = SETS[name].problems(options.data, seed)
-                    rows = run(problems, seed, todo, umap)
-                    print(name, seed, json.dumps(rows), flush=True)
-                    add(name, seed, rows, problems, options.out)
+    can = [m for m in options.methods if options.umap_python or not m.startswith("umap")]
+    for name in names:
+        for seed in options.seeds or (LARGE_SEEDS if SETS[name].large else SEEDS):
+            sets = record.figures("quality", options.out, "panel").get("sets", {})
+            columns = sets.get(name, {"methods": {}})["methods"]
+            there = {m for m in columns if seed in columns[m]["seeds"] and not options.anew}
+            todo = [method for method in can if method not in there]
+            if not todo:
+                continue
+            problems = SETS[name].problems(options.data, seed)
+            rows = {m: OURS_AND_K_MEANS[m](problems, seed) for m in OURS_AND_K_MEANS if m in todo}
+            if any(method.startswith("umap") for method in todo):
+                rows |= with_umap(options.umap_python, problems, seed)
+            print(name, seed, json.dumps(rows), flush=True)
+            add(name, seed, rows, problems, options.out)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
 """UMAP + k-means and UMAP + HDBSCAN for panel.py, run by the Python of an environment of its own.
 
-That environment has umap-learn and hdbscan, not kscn. It is started once, because numba compiles
-for half a minute: after a warm-up it answers requests, a line of JSON each, with such lines.
+    python umap_rivals.py FOLDER SEED K [K ...]
 
-    {"folder": PATH, "ks": [10, ...], "seed": 0}
-
-`folder` holds the samples as 0.npy, 1.npy, ...; labels are written there as umap-k-means-0.npy and
-umap-hdbscan-0.npy. Points that HDBSCAN calls noise get the cluster of the nearest point that has
-one, since every point is scored.
+That environment has umap-learn and hdbscan, not kscn. FOLDER holds the samples of the problems as
+0.npy, 1.npy, ..., whose numbers of clusters follow; labels are written there as umap-k-means-0.npy
+and umap-hdbscan-0.npy. Points that HDBSCAN calls noise get the cluster of the nearest point that
+has one, since every point is scored.
 """
 
 from __future__ import annotations
@@ -54,37 +52,30 @@ def by_density(z: np.ndarray) -> np.ndarray:
     return labels
 
 
-def answer(folder: Path, ks: list[int], seed: int) -> dict[str, float]:
+def main(folder: Path, seed: int, ks: list[int]) -> None:
     """Cluster all problems; seconds of each method are sums over them."""
-    seconds = {"umap-k-means": 0.0, "umap-hdbscan": 0.0}
-    for number, k in enumerate(ks):
-        began = time.perf_counter()
-        z = embedded(np.load(folder / f"{number}.npy"), seed)
-        embedding = time.perf_counter() - began
-        ends = {
-            "umap-k-means": lambda: KMeans(k, n_init=10, random_state=seed).fit_predict(z),  # noqa: B023
-            "umap-hdbscan": lambda: by_density(z),  # noqa: B023
-        }
-        for method, end in ends.items():
-            began = time.perf_counter()
-            np.save(folder / f"{method}-{number}.npy", end())
-            seconds[method] += embedding + time.perf_counter() - began
-    return seconds
-
-
-def main() -> None:
-    """Warm up, say so, and answer until there are no more requests."""
     warnings.simplefilter("ignore")
     rng = np.random.default_rng(0)
-    # Samples of both kinds of search that UMAP has: all distances below 4,096, an index above.
+    # Numba compiles both kinds of search that UMAP has: all distances below 4,096, an index above.
     for rows in (200, 4200):
         by_density(embedded(rng.standard_normal((rows, 5)).astype(np.float32), 0, 11))
+    seconds = {"umap-k-means": 0.0, "umap-hdbscan": 0.0}
+    for number, k in enumerate(ks):
+        times = [time.perf_counter()]
+        z = embedded(np.load(folder / f"{number}.npy"), seed)
+        times.append(time.perf_counter())
+        labels = [KMeans(k, n_init=10, random_state=seed).fit_predict(z)]
+        times.append(time.perf_counter())
+        labels.append(by_density(z))
+        times.append(time.perf_counter())
+        embedding, *own = np.diff(times)
+        for method, found, spent in zip(seconds, labels, own, strict=True):
+            np.save(folder / f"{method}-{number}.npy", found)
+            seconds[method] += embedding + spent
     packages = ("umap-learn", "hdbscan", "numba", "numpy", "scikit-learn")
-    print(json.dumps({package: version(package) for package in packages}), flush=True)
-    for line in sys.stdin:
-        request = json.loads(line)
-        print(json.dumps(answer(Path(request.pop("folder")), **request)), flush=True)
+    versions = {package: version(package) for package in packages}
+    print(json.dumps({"seconds": seconds, "versions": versions}))
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]), int(sys.argv[2]), [int(k) for k in sys.argv[3:]])

@@ -17,6 +17,7 @@ and a real `kscn explore` in turn (over_http.py).
 from __future__ import annotations
 
 import argparse
+import atexit
 import faulthandler
 import gzip
 import hashlib
@@ -61,23 +62,28 @@ READ_BYTES = 16 * 2**20  # of samples, when a file was accepted
 
 X = np.arange(60, dtype=np.float32).reshape(12, 5) / 7
 IMAGES = (np.arange(6 * 8 * 8) * 37 % 251).astype(np.uint8).reshape(6, 8, 8)
+GREY, COLOUR = IMAGES[0], np.stack([IMAGES[0]] * 3, axis=-1)
 
 
 # Files of samples ---------------------------------------------------------------------------------
 
 
+def written(write: Callable[[io.BytesIO], object]) -> bytes:
+    stream = io.BytesIO()
+    write(stream)
+    return stream.getvalue()
+
+
 def npy(array: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
+    return written(lambda file: np.save(file, array))
 
 
-def npz(members: dict[str, bytes], packing: int = zipfile.ZIP_DEFLATED) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", packing) as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    return stream.getvalue()
+def npz(member: bytes) -> bytes:
+    def write(file: io.BytesIO) -> None:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("X.npy", member)
+
+    return written(write)
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -96,42 +102,39 @@ def parquet(packing: str, vectors: bool = False) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet
 
-    stream = io.BytesIO()
-    words = pa.array([f"class {i % 3}" for i in range(len(X))])
     columns: dict[str, Any] = {f"c{i}": X[:, i] for i in range(5)}
     if vectors:
         columns = {"x": pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), X.shape[1])}
-    table = pa.table({**columns, "label": words})
-    pyarrow.parquet.write_table(table, stream, row_group_size=5, compression=packing)
-    return stream.getvalue()
+    table = pa.table({**columns, "label": [f"class {i % 3}" for i in range(len(X))]})
+    options = {"row_group_size": 5, "compression": packing}
+    return written(lambda file: pyarrow.parquet.write_table(table, file, **options))
 
 
-def h5(packed: bool) -> bytes:
+def h5(**options: Any) -> bytes:
     import h5py
 
-    stream = io.BytesIO()
-    with h5py.File(stream, "w") as file:
-        options = {"chunks": (4, 5), "compression": "gzip"} if packed else {}
-        file.create_dataset("X", data=X, **options)
-        file["y"] = list(range(len(X)))
-    return stream.getvalue()
+    def write(stream: io.BytesIO) -> None:
+        with h5py.File(stream, "w") as file:
+            file.create_dataset("X", data=X, **options)
+            file["y"] = list(range(len(X)))
+
+    return written(write)
 
 
 def image(kind: str, pixels: np.ndarray, turned: bool = False) -> bytes:
     from PIL import Image
 
-    stream, exif = io.BytesIO(), Image.Exif()
+    exif = Image.Exif()
     exif[0x0112] = 6  # on its side
-    Image.fromarray(pixels).save(stream, kind, **({"exif": exif} if turned else {}))
-    return stream.getvalue()
+    more = {"exif": exif} if turned else {}
+    return written(lambda file: Image.fromarray(pixels).save(file, kind, **more))
 
 
-GREY, COLOUR = IMAGES[0], np.stack([IMAGES[0]] * 3, axis=-1)
 # Names within the case's folder, and the bytes of a valid file of that kind.
 READERS: dict[str, Callable[[], bytes]] = {
     "x.npy": lambda: npy(X),
-    "x.npz": lambda: npz({"X.npy": npy(X), "y.npy": npy(np.arange(len(X)))}),
-    "stored.npz": lambda: npz({"X.npy": npy(X)}, zipfile.ZIP_STORED),
+    "x.npz": lambda: npz(npy(X)),
+    "labels.npz": lambda: written(lambda file: np.savez(file, X=X, y=np.arange(len(X)))),
     "x-idx3-ubyte": lambda: idx(IMAGES),
     "x-idx3-ubyte.gz": lambda: gzip.compress(idx(IMAGES), mtime=0),
     "x.csv": csv,
@@ -140,8 +143,8 @@ READERS: dict[str, Callable[[], bytes]] = {
     "x.parquet": lambda: parquet("snappy"),
     "packed.parquet": lambda: parquet("gzip"),
     "lists.parquet": lambda: parquet("none", True),
-    "x.h5": lambda: h5(False),
-    "packed.h5": lambda: h5(True),
+    "x.h5": h5,
+    "packed.h5": lambda: h5(chunks=(4, 5), compression="gzip"),
     "shards/b.npy": lambda: npy(X),
     "parts/b.parquet": lambda: parquet("snappy"),
     "deep/b.png": lambda: image("png", (GREY * 16.0).astype("uint16")),
@@ -153,10 +156,9 @@ READERS: dict[str, Callable[[], bytes]] = {
     **{f"turned/b.{k}": lambda k=k: image(k, GREY[:5], True) for k in ("png", "jpeg", "tiff")},
 }
 # What packs an inner file, so that a mutation within is not caught by the checksum of the outer.
-PACKERS: dict[str, tuple[Callable[[], bytes], Callable[[bytes], bytes]]] = {
-    "x.npz": (lambda: npy(X), lambda inner: npz({"X.npy": inner})),
-    "stored.npz": (lambda: npy(X), lambda inner: npz({"X.npy": inner}, zipfile.ZIP_STORED)),
-    "x-idx3-ubyte.gz": (lambda: idx(IMAGES), lambda inner: gzip.compress(inner, mtime=0)),
+PACKERS: dict[str, tuple[bytes, Callable[[bytes], bytes]]] = {
+    "x.npz": (npy(X), npz),
+    "x-idx3-ubyte.gz": (idx(IMAGES), lambda inner: gzip.compress(inner, mtime=0)),
 }
 
 
@@ -170,7 +172,7 @@ def write_file(folder: Path, rng: random.Random) -> tuple[str, Path]:
     name = rng.choice(list(READERS))
     if name in PACKERS and rng.random() < 0.6:
         inner, pack = PACKERS[name]
-        content = pack(mutated(inner(), rng, ".npy"))
+        content = pack(mutated(inner, rng, ".npy"))
     else:
         content = mutated(valid(name), rng, Path(name).suffix)
     path = folder / name
@@ -178,9 +180,8 @@ def write_file(folder: Path, rng: random.Random) -> tuple[str, Path]:
     path.write_bytes(content)
     if path.parent == folder:
         return name, path
-    path.with_name(f"{rng.choice('ac')}{path.suffix}").write_bytes(
-        valid(name)
-    )  # beside a valid one
+    beside = path.with_name(f"{rng.choice('ac')}{path.suffix}")
+    beside.write_bytes(valid(name))
     return name, path.parent
 
 
@@ -195,6 +196,13 @@ def read_everything(path: Path) -> None:
     samples.take([len(samples) - 1, 0, len(samples) // 2])
 
 
+def own_folder() -> Path:
+    """A folder that goes with this process."""
+    folder = tempfile.mkdtemp(prefix="kscn-fuzz-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
 # Models -------------------------------------------------------------------------------------------
 
 
@@ -203,7 +211,7 @@ def models() -> Path:
     """A folder with one small model of each kind."""
     from kscn import KSCN, KSCNPlus, KSubspaces
 
-    folder = Path(tempfile.mkdtemp(prefix="kscn-fuzz-models-"))
+    folder = own_folder()
     vectors = np.random.default_rng(0).normal(size=(30, 6)).astype(np.float32)
     pictures = np.random.default_rng(0).random((30, 8, 8), dtype=np.float32)
     short = {"subspace_dim": 2, "pretrain_epochs": 1, "epochs": 1}
@@ -217,24 +225,24 @@ def models() -> Path:
 def write_model(folder: Path, rng: random.Random) -> tuple[str, Path]:
     """A mutated model directory; often with sizes and checksums that fit, to get further in."""
     kind = rng.choice(sorted(entry.name for entry in models().iterdir()))
-    path = folder / kind
-    shutil.copytree(models() / kind, path)
+    path = Path(shutil.copytree(models() / kind, folder / kind))
     tensors, manifest = path / "model.safetensors", path / "manifest.json"
-    what = rng.choice(["tensors", "manifest", "values", "both", "arrays"])
-    described = json.loads(manifest.read_bytes())
-    if what in ("tensors", "both"):
+    what = rng.choice(["tensors", "manifest", "values", "arrays"])
+    if what == "tensors":
         tensors.write_bytes(mutated(tensors.read_bytes(), rng))
-    if what == "arrays":
+    elif what == "arrays":
         change_an_array(tensors, rng)
-    if what in ("values", "both") or (what == "arrays" and rng.random() < 0.3):
+    elif what == "manifest":
+        manifest.write_bytes(mutated(manifest.read_bytes(), rng))
+        return f"{kind} {what}", path
+    described = json.loads(manifest.read_bytes())
+    if what == "values" or rng.random() < 0.3:
         change_a_value(described, rng)
-    if what in ("tensors", "both", "arrays") and rng.random() < 0.9:
+    if rng.random() < 0.9:
         content = tensors.read_bytes()
         described["tensors_bytes"] = len(content)
         described["tensors_sha256"] = hashlib.sha256(content).hexdigest()
     manifest.write_text(json.dumps(described))
-    if what == "manifest":
-        manifest.write_bytes(mutated(manifest.read_bytes(), rng))
     return f"{kind} {what}", path
 
 
@@ -276,7 +284,7 @@ def open_model(path: Path) -> None:
 @cache
 def finished_run() -> Path:
     """A run directory, in a folder with its data x.npy."""
-    folder = Path(tempfile.mkdtemp(prefix="kscn-fuzz-runs-"))
+    folder = own_folder()
     np.save(folder / "x.npy", np.random.default_rng(0).normal(size=(60, 6)).astype(np.float32))
     kscn("fit", folder / "x.npy", "-k", 2, "-o", folder / "run", "--seed", 0,
          "--method", "k-subspaces", "--subspace-dim", 2, "--n-init", 1)  # fmt: skip
@@ -295,25 +303,21 @@ def kscn(*words: object) -> None:
 
 
 def write_run(folder: Path, rng: random.Random) -> tuple[str, Path]:
-    """A run directory with a mutated file, a missing one, or an end that never came."""
-    path = folder / "run"
-    shutil.copytree(finished_run(), path)
-    files = [file for file in sorted(path.rglob("*")) if file.is_file()]
-    file = rng.choice([file for file in files if file.parent == path])
-    what = rng.choice(["bytes", "bytes", "value", "gone", "resume"])
+    """A run directory with a damaged file, without one, or without the end of its history."""
+    path = Path(shutil.copytree(finished_run(), folder / "run"))
+    file = rng.choice([file for file in sorted(path.rglob("*")) if file.is_file()])
+    history = path / "history.jsonl"
+    lines = history.read_text().splitlines()
+    what = rng.choice(["bytes", "value", "gone", "resume"])
     if what == "value":  # of the last line of the history, which holds the result
-        file = path / "history.jsonl"
-        *lines, last = file.read_text().splitlines()
-        result = json.loads(last)
+        result = json.loads(lines.pop())
         change_a_value(result, rng)
-        file.write_text("\n".join([*lines, json.dumps(result), ""]))
+        history.write_text("\n".join([*lines, json.dumps(result), ""]))
     elif what == "gone":
-        file = rng.choice(files)
         file.unlink()
     elif what == "resume":
-        lines = (path / "history.jsonl").read_text().splitlines(keepends=True)
-        (path / "history.jsonl").write_text("".join(lines[: rng.randrange(len(lines))]))
-    if what in ("bytes", "resume"):
+        history.write_text("".join(f"{line}\n" for line in lines[: rng.randrange(len(lines))]))
+    if what == "bytes" or (what == "resume" and rng.random() < 0.5):
         file.write_bytes(mutated(file.read_bytes(), rng))
     return f"{what} {file.name}", path
 
@@ -384,7 +388,7 @@ def batch(part: str, seed: int, numbers: range, folder: str) -> dict[str, Any]:
         Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
         before, began = record.resident("VmRSS"), time.perf_counter()
         try:
-            outcome = run_case(part, seed, number, Path(folder))[1]
+            outcome = run_case(part, seed, number, Path(folder) / "cases")[1]
             growth = record.resident("VmHWM") - before
             assert growth < MOST_MB, f"takes {growth:.0f} MB of memory"
         except Exception as error:
@@ -407,9 +411,10 @@ def warm_up(part: str, folder: str) -> None:
     """Load libraries and fill caches before anything is measured, and limit the memory."""
     warnings.simplefilter("ignore")
     os.environ["KSCN_MAX_BYTES"] = str(KSCN_MAX_BYTES)
+    tempfile.tempdir = folder
     for number in range(-30, 0):
         with suppress(Exception):
-            run_case(part, 0, number, Path(folder))
+            run_case(part, 0, number, Path(folder) / "cases")
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + ADDRESS_SPACE, size + ADDRESS_SPACE))
 

@@ -124,23 +124,6 @@ def test_export_joins_encoder_and_assignment(run, place, kscn, tmp_path):
     np.testing.assert_array_equal(found, read_run(run).labels())
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        {"output": "maps"}, {"output": "tokens"},
-        {"batch": 1}, {"opset": 13}, {"opset": 21},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_graphs_of_every_form_are_joined(form, place, kscn, tmp_path):
-    file = tinyencoder.write(tmp_path / "e.onnx", **form)
-    args = ("fit", place / "images.npy", "-k", 3, "--encoder", file, "--seed", 0)
-    assert kscn(*args, "-o", tmp_path / "run").exit_code == 0
-    result = kscn("export", tmp_path / "run", tmp_path / "joined.onnx")
-    assert result.exit_code == 0, result.output
-    assert "the clusters of 60 samples agree" in result.stdout
-
-
 def test_another_or_a_missing_encoder_is_refused_in_one_sentence(
     run, place, kscn, one_sentence, tmp_path
 ):

@@ -493,10 +493,9 @@ def test_subspaces_whose_sums_would_fill_the_memory_are_refused(tmp_path):
 
 
 def test_a_file_says_nothing_about_where_and_how_it_is_used(changed):
-    strange = {"device": "cuda:9", "checkpoint_dir": "/anywhere", "pretrained": "/else"}
+    strange = {"device": "cuda:9", "checkpoint_dir": "/anywhere"}
     loaded = load_model(changed("deep", lambda params, _: params["params"].update(strange)))
     assert (loaded.device, loaded.checkpoint_dir) == ("auto", None)
-    assert "pretrained" not in loaded.settings
 
 
 def test_a_model_that_was_cut_off_or_changed_is_refused(changed):

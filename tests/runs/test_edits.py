@@ -208,23 +208,3 @@ def test_parts_are_letters_of_which_there_is_one_for_each_member():
     for parts in ("ab", "abab", "", "éab"):
         with pytest.raises(InputError):
             parts_of(parts, 3)
-
-
-def test_a_long_journal_is_folded_once(tmp_path, monkeypatch):
-    path = tmp_path / "explore" / "edits.jsonl"
-    journal = Journal(path, {})
-    monkeypatch.setattr("os.fsync", lambda file: None)
-    for i in range(300):
-        journal.append({"edit": "name", "cluster": i % 3, "name": f"name {i}"})
-    for i in range(300):
-        journal.append({"edit": ("undo", "redo")[i % 2]})
-    journal.append({"edit": "undo"})
-    journal.close()
-    applied, real = [], Grouping.apply
-    monkeypatch.setattr(Grouping, "apply", lambda self, edit: applied.append(1) or real(self, edit))
-    editor = Editor(LABELS, 3, Journal(path, {}))
-    assert len(applied) == 299
-    assert editor.revision == 601 and editor.can_redo
-    assert editor.grouping.names == {0: "name 297", 1: "name 298", 2: "name 296"}
-    editor.make({"edit": "redo"})
-    assert editor.grouping.names[2] == "name 299"

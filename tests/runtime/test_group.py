@@ -177,11 +177,10 @@ def test_scaling_is_that_of_all_samples(monkeypatch, image):
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_mini_batches_are_drawn_from_all_samples(monkeypatch, tmp_path, on_disk):
     """In every process, though its part has a few classes only; each sample once."""
-    monkeypatch.setattr("kscn.data.shuffle.WINDOW_BYTES", 2**12)
-    monkeypatch.setattr("kscn.data.base.STRETCH_BYTES", 2**8)
     rows = np.arange(2000.0, dtype=np.float32).repeat(4).reshape(2000, 4)
     np.save(tmp_path / "rows.npy", rows)
     source = as_source(tmp_path / "rows.npy" if on_disk else rows)
+    source.window_bytes, source.stretch_bytes = 2**12, 2**8
 
     def epoch(group):
         part = group.part(source)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from kscn.data import Source, as_source, load, shuffle
-from kscn.data.arrays import MappedSource
+from kscn.data import Source, as_source, load
 from kscn.errors import DataError, InputError
 from kscn.nn import InputScaling
 from kscn.runtime import minibatches
@@ -118,20 +117,6 @@ def test_samples_that_are_no_numbers_are_refused_when_read(value, words):
     given.take(np.arange(5))
 
 
-def test_pages_of_a_mapped_file_are_given_back_while_reading_in_order(tmp_path, monkeypatch):
-    X = randn(64, 16).astype(np.float32)
-    np.save(tmp_path / "x.npy", X)
-    released = np.zeros(64, dtype=bool)
-
-    def release(self, start, stop):
-        released[start:stop] = True
-
-    monkeypatch.setattr(MappedSource, "_release", release)
-    given = batches(np.load(tmp_path / "x.npy", mmap_mode="r"))
-    np.testing.assert_array_equal(torch.cat([b for _, b in given.blocks(8)]), X)
-    assert released.all()
-
-
 @pytest.fixture
 def files(tmp_path):
     """The same samples in every kind of file that is read in batches."""
@@ -163,11 +148,10 @@ def test_small_files_come_in_the_same_order_as_arrays(files):
             assert torch.equal(batch, other)
 
 
-def test_large_files_are_shuffled_in_windows_and_memory_never_is(files, monkeypatch):
+def test_large_files_are_shuffled_in_windows_and_memory_never_is(files):
     X, sources = files
-    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 200 * 128)
-    monkeypatch.setattr("kscn.data.base.STRETCH_BYTES", 20 * 128)
     for source in sources:
+        source.window_bytes, source.stretch_bytes = 200 * 128, 20 * 128
         given = batches(source, 64)
         seen = []
         for indices, batch in given.shuffled(seeded(4)):
@@ -183,10 +167,10 @@ def test_large_files_are_shuffled_in_windows_and_memory_never_is(files, monkeypa
     assert torch.equal(order, torch.randperm(1000, generator=seeded(4)))
 
 
-def test_the_order_is_fixed_when_the_epoch_begins(files, monkeypatch):
+def test_the_order_is_fixed_when_the_epoch_begins(files):
     """What others draw from the generator meanwhile does not matter, so an epoch can be redone."""
-    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 100 * 128)
     for source in files[1]:
+        source.window_bytes = 100 * 128
         generator = seeded(9)
         state = generator.get_state()
         calm = [indices for indices, _ in batches(source, 64).shuffled(generator)]
@@ -219,10 +203,11 @@ class Failing(Source):
 
 
 def test_errors_of_the_background_reach_the_loop(monkeypatch):
-    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 20 * 128)
     monkeypatch.setattr(minibatches, "READ_BYTES", 100 * 128)
+    failing = Failing()
+    failing.window_bytes = 20 * 128
     with pytest.raises(DataError, match="damaged"):
-        list(batches(Failing()).shuffled(seeded()))
+        list(batches(failing).shuffled(seeded()))
     firsts = []
     with pytest.raises(DataError, match="damaged"):
         for first, _ in batches(Failing()).blocks(50):
@@ -233,9 +218,9 @@ def test_errors_of_the_background_reach_the_loop(monkeypatch):
 
 @pytest.mark.parametrize("read", ["shuffled", "blocks"])
 def test_leaving_an_epoch_early_leaves_no_thread(files, monkeypatch, read):
-    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 100 * 128)
     monkeypatch.setattr(minibatches, "READ_BYTES", 100 * 128)
     for source in files[1]:
+        source.window_bytes = 100 * 128
         given = batches(source)
         for _ in given.shuffled(seeded()) if read == "shuffled" else given.blocks(4):
             assert len(reader_threads()) == 1
@@ -270,11 +255,12 @@ def resident_mb():
 
 
 @pytest.mark.skipif("not __import__('pathlib').Path('/proc/self/status').exists()")
-def test_an_epoch_of_a_large_file_keeps_memory_flat(tmp_path, monkeypatch):
+def test_an_epoch_of_a_large_file_keeps_memory_flat(tmp_path):
     # Sparse: 256 MB that cost no disk, but would all become resident when read.
     np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.uint8, (250_000, 1024))
-    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 8 * 2**20)
-    given = batches(load(tmp_path / "x.npy").samples, 500)
+    source = load(tmp_path / "x.npy").samples
+    source.window_bytes = 8 * 2**20
+    given = batches(source, 500)
     before, peak = resident_mb(), 0.0
     for _, batch in given.shuffled(seeded()):
         assert not batch.any()

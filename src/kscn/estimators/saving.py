@@ -37,9 +37,6 @@ from kscn.training.states import OF_THE_RUN
 
 # Samples enough for any parameters.
 MANY = 2**62
-# A file that holds parameters of a run could write where its author likes once the model is fitted
-# again.
-NOT_IN_FILES = {*OF_THE_RUN, "pretrained"}
 AFFINE = ("offsets", "shift")  # arrays that only affine subspaces have
 KINDS: dict[type[nn.Module], str] = {cls: name for name, cls in network.AUTOENCODERS.items()}
 
@@ -117,8 +114,11 @@ def params_of_fit(estimator: Any) -> dict[str, Any]:
 
 
 def without_run(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters without those of a run."""
-    return {name: value for name, value in params.items() if name not in NOT_IN_FILES}
+    """Parameters without those of a run.
+
+    A file that holds these could write where its author likes once the model is fitted again.
+    """
+    return {name: value for name, value in params.items() if name not in OF_THE_RUN}
 
 
 # Reading ------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from kscn.data import Source
 from kscn.errors import InputError, ModelFileError
-from kscn.modelfile import read_model
 from kscn.nn.augment import RandomAffine, RandomElastic, RandomNoise
 from kscn.nn.convolutional import ConvAutoencoder
 from kscn.nn.sae import DenseAutoencoder
@@ -161,16 +160,6 @@ def load_weights(module: nn.Module, tensors: Mapping[str, Any], what: str) -> No
                 "was saved from."
             )
     module.load_state_dict({name: torch.as_tensor(tensors[name]) for name in wanted})
-
-
-def pretrained_weights(path: Any) -> dict[str, Any]:
-    """The autoencoder's weights in a saved KSCN model."""
-    model = read_model(path)
-    if model.kind != "KSCN":
-        raise ModelFileError(
-            f"{path} holds a {model.kind}, which has no autoencoder; give a saved KSCN model."
-        )
-    return part(model.tensors, "autoencoder")
 
 
 def part(tensors: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from kscn import chosen, metrics
 from kscn.data import Dataset
 from kscn.errors import InputError
 from kscn.report import course
+from kscn.report.charts import line
 from kscn.report.clusters import Cluster, Illustrator
 from kscn.report.map import flatten, packed
 from kscn.report.palette import colours
@@ -108,6 +109,7 @@ def collect(
         confusion = _confusion(true, labels)
         for cluster in clusters:
             _name(cluster, true[labels == cluster.number])
+    curves = course.series(run.history)
     places, map_method = flatten(survey.points, tsne=tsne, threads=threads)
     return Report(
         title=f"{run.config['data']['name']}, {run.config['run'].get('method', '')}",
@@ -117,9 +119,9 @@ def collect(
         tried=[(chosen.called(row), f"{row['consistency']:.3f}") for row in tried],
         facts=_facts(run, scores),
         clusters=clusters,
-        curves=course.curves(run.history),
+        curves=[(one.title, line(one)) for one in curves],
         started={"start", "fit"} <= {record.get("stage") for record in run.history},
-        pretrained=any(curve.break_at for curve in course.series(run.history)),
+        pretrained=any(one.break_at for one in curves),
         numbers=course.table(run.history),
         map=_map(data, survey, places, labels, true, colour),
         map_method=map_method,

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from kscn.constraints import Integer, parameter
 from kscn.data import Source
-from kscn.data.catalog import cache_dir
+from kscn.data.named import cache_dir
 from kscn.errors import ModelFileError
 from kscn.modelfile import read_model, write_model
 from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling

@@ -120,21 +120,6 @@ def test_bad_samples_are_refused_in_words(name, kind):
         method(name).fit(samples)
 
 
-@every_method
-@pytest.mark.parametrize(
-    "params, words",
-    [
-        ({"n_clusters": 0}, "n_clusters=0"),
-        ({"n_clusters": 2.0}, "n_clusters=2.0"),
-        ({"random_state": -1}, "random_state=-1"),
-        ({"device": "abacus"}, "device='abacus'"),
-    ],
-)
-def test_bad_arguments_are_refused_by_name(name, params, words):
-    with pytest.raises(InputError, match=words):
-        method(name).set_params(**params).fit(IMAGES)
-
-
 @pytest.mark.parametrize("name", [name for name in QUICK if hasattr(method(name), "predict")])
 def test_new_samples_must_fit_the_old(name):
     model = method(name).fit(IMAGES)
