@@ -14,7 +14,7 @@ SHORT = {"dim": 5, "kmeans_starts": 1, "plain": 20, "whitened": (15,)}
 
 def choices(change=setattr):
     """Shorten every choice from now on; `change` may be that of a monkeypatch, which ends it."""
-    from kscn.stages import candidates  # and torch with it, which not all tests need
+    from kscn.choice import candidates  # and torch with it, which not all tests need
 
     change(candidates, "RULES", replace(candidates.RULES, **SHORT))
 
@@ -30,7 +30,7 @@ def moons(n):
 
 def samples(change=setattr, sample=100, most=300):
     """Make candidates from few samples, and layouts of so few more, in every choice from now on."""
-    from kscn.stages import choose, select
+    from kscn.choice import choose, select
 
     change(choose, "CHOICE", replace(choose.CHOICE, sample=sample, most=most))
     change(select, "RULES", replace(select.RULES, laid_out=sample))
