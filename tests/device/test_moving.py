@@ -5,10 +5,10 @@ import itertools
 import fits
 import numpy as np
 import pytest
+from kscn.runtime.checkpoint import CheckpointDirectory, Checkpoints
 from torch import nn
 
 from kscn import KSCN, KSCNPlus, KSubspaces, load_model
-from kscn.runtime.checkpoint import CheckpointDirectory, Checkpoints
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from kscn.stages.pretrain import Trainer
 from warm import COMMAND
 
 from kscn.cli import cli
-from kscn.stages.pretrain import Trainer
 
 pytestmark = pytest.mark.timeout(1200)
 FIT = ("fit", "digits", "-k", 10, "--seed", 0, "--n-init", 1)

@@ -12,6 +12,9 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
+from kscn.runtime.checkpoint import STOP, Checkpoints, StoppedError
+from kscn.stages.losses import ResidualLoss, SeparationLoss
+from kscn.stages.pretrain import Trainer
 
 from kscn import KSCN, KSCNPlus, KSubspaces, data
 from kscn.data import as_source
@@ -19,11 +22,8 @@ from kscn.errors import InputError
 from kscn.estimators.defaults import OPEN
 from kscn.features import VotedFeatures
 from kscn.nn import ConvAutoencoder, InputScaling, WhitenedLatent
-from kscn.runtime.checkpoint import STOP, Checkpoints, StoppedError
 from kscn.runtime.group import current_group
 from kscn.runtime.minibatches import Minibatches
-from kscn.stages.losses import ResidualLoss, SeparationLoss
-from kscn.stages.pretrain import Trainer
 from kscn.subspaces import Subspaces, search
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `import short`

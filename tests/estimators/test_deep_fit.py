@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import short
 import torch
+from kscn.stages import alternation, latent
 from sklearn.datasets import load_digits
 from torch import nn
 
@@ -15,7 +16,6 @@ from kscn.data import make_union_of_subspaces
 from kscn.metrics import clustering_accuracy
 from kscn.nn import ConvAutoencoder, DenseAutoencoder
 from kscn.runtime import latents
-from kscn.stages import alternation, latent
 from kscn.subspaces import principal_angles
 
 N = 120

@@ -22,6 +22,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from kscn.stages import validation as check
+from kscn.stages.pretrain import EpochLosses, Trainer
+from kscn.stages.pretrain import pretrain as train_epochs
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -35,9 +38,6 @@ from kscn.nn import network as networks
 from kscn.runtime.device import placed, seeded
 from kscn.runtime.latents import Encoder, encode, moments
 from kscn.runtime.minibatches import Minibatches
-from kscn.stages import validation as check
-from kscn.stages.pretrain import EpochLosses, Trainer
-from kscn.stages.pretrain import pretrain as train_epochs
 from kscn_paper.rivals.base import Rival
 from kscn_paper.rivals.kmeans import CentreRival
 

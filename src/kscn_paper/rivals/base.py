@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from kscn.stages import validation as check
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
@@ -20,7 +21,6 @@ from kscn.estimators.base import warn_of_empty
 from kscn.runtime.blocks import Blocks, check_finite, working_dtype
 from kscn.runtime.group import ALONE
 from kscn.runtime.labels import canonical_order
-from kscn.stages import validation as check
 
 
 @dataclass(eq=False, repr=False)

@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from kscn.stages import validation as check
+from kscn.stages.losses import SubspaceLoss
+from kscn.stages.pretrain import Trainer
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from torch import Tensor, nn
@@ -24,9 +27,6 @@ from kscn.data import Source
 from kscn.errors import TrainingError
 from kscn.nn import IdentityLatent
 from kscn.runtime.blocks import Blocks
-from kscn.stages import validation as check
-from kscn.stages.losses import SubspaceLoss
-from kscn.stages.pretrain import Trainer
 from kscn.subspaces import ScatterSums
 from kscn.subspaces.bases import rows_times
 from kscn_paper.rivals.autoencoder import NetworkRival, train_alone

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from kscn.stages import validation as check
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from torch import Tensor
@@ -29,7 +30,6 @@ from kscn.estimators.linear import KSubspaces
 from kscn.runtime.blocks import Blocks, check_finite, working_dtype
 from kscn.runtime.device import kept_memory
 from kscn.runtime.labels import canonical_order
-from kscn.stages import validation as check
 from kscn.subspaces import ScatterSums
 from kscn.subspaces.bases import rows_times
 from kscn_paper.rivals.base import Rival, largest_first, subsample, unit_rows

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from kscn.stages import validation as check
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 from scipy.sparse.csgraph import connected_components
@@ -26,7 +27,6 @@ from kscn.constraints import Integer, parameter
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.neighbours.spectral import seeded_eigsh
-from kscn.stages import validation as check
 from kscn_paper.rivals.base import Rival, all_samples
 
 DSC_DIM = 9  # of the subspaces that DSC-Net is told
