@@ -22,22 +22,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from kscn.stages import validation as check
-from kscn.stages.pretrain import EpochLosses, Trainer
-from kscn.stages.pretrain import pretrain as train_epochs
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from kscn import checks as check
 from kscn.constraints import Integer, parameter
 from kscn.data import Source
 from kscn.data.named import cache_dir
 from kscn.errors import ModelFileError
 from kscn.modelfile import read_model, write_model
-from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling
+from kscn.nn import DeepNetwork, DenseAutoencoder, IdentityLatent, InputScaling
 from kscn.nn import network as networks
 from kscn.runtime.device import placed, seeded
-from kscn.runtime.latents import Encoder, encode, moments
+from kscn.runtime.latents import encode, moments
 from kscn.runtime.minibatches import Minibatches
+from kscn.training.driver import Run
+from kscn.training.pretrain import pretrain as train_epochs
+from kscn.training.trainer import Trainer
 from kscn_paper.rivals.base import Rival
 from kscn_paper.rivals.kmeans import CentreRival
 
@@ -111,7 +112,7 @@ class NetworkRival(Rival):
         networks.check_images(source, self._sample_shape, type(self).__name__)
         # The device may be another than it was.
         self._set_network(self.autoencoder_, self.scaling_, self._sample_shape)
-        return encode(self._batches(source), Encoder(self.autoencoder_, IdentityLatent()))
+        return encode(self._batches(source), DeepNetwork(self.autoencoder_, IdentityLatent()))
 
     def _usable_latents(self, source: Source) -> Source:
         """Latents that can be clustered: those not finite or all the same are refused."""
@@ -223,11 +224,10 @@ def pretrain(
     if path is not None and _restore(network, path):
         record("pretrained", network=path.name)
     else:
-        generator = torch.Generator().manual_seed(seed)
         settings: dict[str, Any] = {
             "learning_rate": LEARNING_RATE,
             "schedule": SCHEDULE,
-            "generator": generator,
+            "seed": seed,
         }
         for layer in range(len(layer_pairs(network)) if layer_epochs else 0):
             pair = LayerPair(network, layer, DROPOUT)
@@ -278,27 +278,28 @@ def train_alone(
     record: Record,
     *,
     learning_rate: float,
-    generator: torch.Generator,
+    seed: int,
     schedule: str = "constant",
     part: str = "",
 ) -> None:
     """Train an autoencoder, or a `part` of one, by its reconstruction; one record per epoch."""
+
+    def report(done: dict[str, Any]) -> None:
+        told = {name: done[name] for name in ("epoch", "reconstruction")}
+        record(f"pretrain{part}", **told)
+
+    run = Run(seed, batches.device, on_record=report)
     trainer = Trainer(
-        network,
-        IdentityLatent(),
+        DeepNetwork(network, IdentityLatent()),
         batches,
+        run,
+        f"pretraining{part}",
         epochs=epochs,
         learning_rate=learning_rate,
         schedule=schedule,
-        generator=generator,
-        stage=f"pretraining{part}",
+        augment=None,
     )
-
-    def report(epoch: int, losses: EpochLosses) -> bool:
-        record(f"pretrain{part}", epoch=epoch, reconstruction=losses.reconstruction)
-        return False
-
-    train_epochs(trainer, epochs, report)
+    train_epochs(trainer, epochs, run)
 
 
 def layer_pairs(network: DenseAutoencoder) -> list[tuple[nn.Module, nn.Module]]:

@@ -101,7 +101,7 @@ class DSCNet(NetworkRival, AffinityRival):
             self.pretrain_epochs,
             self._record,
             learning_rate=self.learning_rate,
-            generator=torch.Generator().manual_seed(self.random_state_),
+            seed=self.random_state_,
         )
         codes = self._train_codes(self.autoencoder_, batches.take(np.arange(len(source))))
         rank = self.n_clusters * self.subspace_dim + 1

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from kscn.stages import validation as check
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 from scipy.sparse.csgraph import connected_components
@@ -23,6 +22,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from kscn import checks as check
 from kscn.constraints import Integer, parameter
 from kscn.data import Source
 from kscn.errors import InputError
