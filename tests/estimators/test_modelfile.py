@@ -470,7 +470,7 @@ def test_a_dense_network_that_a_file_pretends_to_hold_is_not_allocated(changed, 
 def test_what_is_empty_but_large_is_not_allocated(changed, saved_own, tmp_path):
     wide = np.zeros((2**40, 0), dtype=np.float32)
     path = changed("deep, dense", lambda _, tensors: tensors.update({"latent.linear.weight": wide}))
-    refused(path, "a shape larger than the file")
+    refused(path, r"shape \(1099511627776, 0\)")
     model = read_model(saved_own[1])
     model.params["fitted"]["input_shape"] = [1, 2**20, 2**20]
     write_model(tmp_path / "own", model.kind, model.params, model.tensors)
