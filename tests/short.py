@@ -3,8 +3,7 @@
 `kscn` makes a `KSCN` that is fitted in a moment. `choices` shortens the choice of `KSCNPlus`, which
 weighs some thirty candidates in up to eight spaces: that takes seconds even for a hundred samples.
 Every kind of space, candidate and judgement stays, once and in few dimensions. What the choice
-itself finds is tested in `estimators/test_plus.py`, and the search for a start in
-`subspaces/test_search.py`, at full length.
+itself finds is tested in `estimators/test_plus.py`.
 """
 
 from dataclasses import replace
@@ -34,13 +33,6 @@ def samples(change=setattr, sample=100, most=300):
 
     change(choose, "CHOICE", replace(choose.CHOICE, sample=sample, most=most))
     change(select, "RULES", replace(select.RULES, laid_out=sample))
-
-
-def searches():
-    """One round of swaps in every search for a start from now on, instead of up to twelve."""
-    from kscn.subspaces import search
-
-    search.RULES = replace(search.RULES, rounds=1)
 
 
 def kscn(**params):

@@ -13,8 +13,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import short
-
 import kscn
 
 FORKS = multiprocessing.get_context("forkserver")
@@ -106,6 +104,5 @@ def _run(argv, before, place, environment, streams):
     os.environ.update(environment)
     os.chdir(place)
     sys.argv = argv
-    short.searches()  # as in the tests
     exec(before, {})
     runpy.run_path(argv[0], run_name="__main__")

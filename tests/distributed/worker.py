@@ -3,7 +3,6 @@
 torchrun --nproc-per-node=2 worker.py RESULT.npz
 """
 
-import dataclasses
 import itertools
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from kscn.runtime.group import current_group
 from kscn.runtime.minibatches import Minibatches
 from kscn.stages.losses import ResidualLoss, SeparationLoss
 from kscn.stages.pretrain import Trainer
-from kscn.subspaces import Subspaces, search
+from kscn.subspaces import Subspaces
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `import short`
 
@@ -202,8 +201,6 @@ def refusals():
 def everything(change=setattr):
     """What this process finds, alone or with others; `change` makes fits short in all alike."""
     found.clear()
-    # Fits are compared by what they find.
-    change(search, "RULES", dataclasses.replace(search.RULES, rounds=12))
     linear()
     deep()
     stopped()

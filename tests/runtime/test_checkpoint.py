@@ -64,16 +64,6 @@ def test_writing_takes_a_small_share_of_the_time(tmp_path, monkeypatch):
     assert written == [1.1, 62.0]
 
 
-def test_within_an_epoch_minutes_decide(tmp_path, monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: clock[0])
-    states = opened(tmp_path, minutes=2.0)
-    clock[0] = 119.0
-    assert not states.due()
-    clock[0] = 121.0
-    assert states.due()
-
-
 def test_a_wish_to_stop_is_met_after_the_state_is_written(tmp_path):
     states = opened(tmp_path, 7)
     checkpoint.STOP.make()
