@@ -5,7 +5,6 @@ import signal
 import sys
 from pathlib import Path
 
-import pytest
 from hypothesis import settings
 
 # Tests run side by side, one per core: threads within a test would only wait for one another.
@@ -26,4 +25,3 @@ sys.path[:0] = [str(Path(__file__).parent / "device"), str(Path(__file__).parent
 import simulated  # noqa: E402
 
 simulated.unsupported()
-
