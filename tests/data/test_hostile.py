@@ -346,6 +346,13 @@ def test_a_row_group_above_the_limit_is_refused(tmp_path, small_limit):
     refuse(tmp_path / "x.parquet", "A row group of .* unpacks to 1600000 bytes")
 
 
+def test_a_list_that_is_longer_than_the_others_is_not_unpacked(tmp_path, small_limit):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = pa.table({"a": [[0.0], np.zeros(200_000)]})
+    parquet.write_table(table, tmp_path / "x.parquet")
+    refuse(tmp_path / "x.parquet", "A row group of .* unpacks to 1600008 bytes")
+
+
 def test_a_long_word_in_many_rows_of_parquet_is_kept_once(tmp_path):
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     which = pa.array(np.arange(20_000, dtype=np.int32) % 2)
