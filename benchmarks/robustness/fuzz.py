@@ -56,8 +56,7 @@ from mutations import change_a_value, mutated
 BATCH = 100  # cases that a process is asked for at once
 SECONDS_PER_CASE = 60
 KSCN_MAX_BYTES = 64 * 2**20
-MOST_MB = 256  # that resident memory may grow by in a case
-ADDRESS_SPACE = 4 * 2**30  # beyond what the process has before the first case
+MORE_MEMORY = 2**30  # than the process has before the first case
 READ_BYTES = 16 * 2**20  # of samples, when a file was accepted
 
 X = np.arange(60, dtype=np.float32).reshape(12, 5) / 7
@@ -382,23 +381,19 @@ def one_sentence(error: KscnError) -> None:
 def batch(part: str, seed: int, numbers: range, folder: str) -> dict[str, Any]:
     """What came of some cases, in this process."""
     outcomes: Counter[str] = Counter()
-    failures, slowest, most = [], 0.0, 0.0
+    failures, slowest = [], 0.0
     for number in numbers:
         faulthandler.dump_traceback_later(SECONDS_PER_CASE, exit=True)
-        Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-        before, began = record.resident("VmRSS"), time.perf_counter()
+        began = time.perf_counter()
         try:
             outcome = run_case(part, seed, number, Path(folder) / "cases")[1]
-            growth = record.resident("VmHWM") - before
-            assert growth < MOST_MB, f"takes {growth:.0f} MB of memory"
         except Exception as error:
-            outcome, growth = "failed", 0.0
-            what = f"{type(error).__name__}: {error}"[:300]
-            failures.append({"case": number, "what": what})
-        slowest, most = max(slowest, time.perf_counter() - began), max(most, growth)
+            outcome = "failed"
+            failures.append({"case": number, "what": f"{type(error).__name__}: {error}"[:300]})
+        slowest = max(slowest, time.perf_counter() - began)
         outcomes[outcome] += 1
     faulthandler.cancel_dump_traceback_later()
-    return {"outcomes": outcomes, "failures": failures, "slowest": slowest, "most": most}
+    return {"outcomes": outcomes, "failures": failures, "slowest": slowest}
 
 
 def process(part: str, folder: str) -> ProcessPoolExecutor:
@@ -416,14 +411,14 @@ def warm_up(part: str, folder: str) -> None:
         with suppress(Exception):
             run_case(part, 0, number, Path(folder) / "cases")
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (size + ADDRESS_SPACE, size + ADDRESS_SPACE))
+    resource.setrlimit(resource.RLIMIT_AS, (size + MORE_MEMORY, size + MORE_MEMORY))
 
 
 def fuzz(part: str, seed: int, count: int) -> dict[str, Any]:
     """All cases, batch by batch."""
     outcomes: Counter[str] = Counter()
     failures: list[dict[str, Any]] = []
-    slowest, most, began = 0.0, 0.0, time.monotonic()
+    slowest, began = 0.0, time.monotonic()
     queue = [range(n, min(n + BATCH, count)) for n in range(0, count, BATCH)]
     with tempfile.TemporaryDirectory(prefix="kscn-fuzz-") as folder:
         pool = process(part, folder)
@@ -436,23 +431,20 @@ def fuzz(part: str, seed: int, count: int) -> dict[str, Any]:
                 if len(numbers) > 1:  # find out which case it was
                     queue = [range(n, n + 1) for n in numbers] + queue
                     continue
-                done = {"outcomes": {"failed": 1}, "slowest": 0.0, "most": 0.0}
-                done["failures"] = [{"case": numbers[0], "what": "the process died or hung"}]
+                fault = {"case": numbers[0], "what": "the process died or hung"}
+                done = {"outcomes": {"failed": 1}, "failures": [fault], "slowest": 0.0}
             outcomes.update(done["outcomes"])
             failures += done["failures"]
-            slowest, most = max(slowest, done["slowest"]), max(most, done["most"])
+            slowest = max(slowest, done["slowest"])
             minutes = round((time.monotonic() - began) / 60, 1)
-            print(
-                f"{part}: {outcomes.total()} cases, {len(failures)} failures, {minutes} minutes",
-                flush=True,
-            )
+            told = f"{outcomes.total()} cases, {len(failures)} failures, {minutes} minutes"
+            print(f"{part}: {told}", flush=True)
         pool.shutdown()
     return {
         "cases": outcomes.total(),
         **{outcome: outcomes[outcome] for outcome in ("accepted", "refused", "failed")},
         "failures": failures[:100],
         "slowest_seconds": round(slowest, 3),
-        "most_growth_mb": round(most, 1),
         "minutes": minutes,
     }
 
@@ -479,8 +471,7 @@ def main(arguments: list[str] | None = None) -> int:
         figures = fuzz(given.part, given.seed, given.count)
     print(json.dumps(figures, indent=1))
     if not given.dry:
-        config = {"seed": given.seed, "max_bytes": KSCN_MAX_BYTES}
-        config |= {"seconds_per_case": SECONDS_PER_CASE}
+        config = {"seed": given.seed, "max_bytes": KSCN_MAX_BYTES, "seconds": SECONDS_PER_CASE}
         record.write("robustness", config, figures, entry=f"fuzz {given.part}")
     return int(bool(figures["failures"]))
 
