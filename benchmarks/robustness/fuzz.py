@@ -166,22 +166,14 @@ def valid(name: str) -> bytes:
     return READERS[name]()
 
 
-def write_file(folder: Path, rng: random.Random) -> tuple[str, Path]:
-    """A mutated file; returns its kind and what to open."""
-    name = rng.choice(list(READERS))
-    if name in PACKERS and rng.random() < 0.6:
-        inner, pack = PACKERS[name]
-        content = pack(mutated(inner, rng, ".npy"))
-    else:
-        content = mutated(valid(name), rng, Path(name).suffix)
-    path = folder / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(content)
-    if path.parent == folder:
-        return name, path
-    beside = path.with_name(f"{rng.choice('ac')}{path.suffix}")
-    beside.write_bytes(valid(name))
-    return name, path.parent
+def write_files(folder: Path) -> None:
+    """Every kind of file, and beside it a second one where a folder is what is read."""
+    for name in READERS:
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(valid(name))
+        if path.parent != folder:
+            path.with_name(f"a{path.name}").write_bytes(valid(name))
 
 
 def read_everything(path: Path) -> None:
@@ -195,22 +187,13 @@ def read_everything(path: Path) -> None:
     samples.take([len(samples) - 1, 0, len(samples) // 2])
 
 
-def own_folder() -> Path:
-    """A folder that goes with this process."""
-    folder = tempfile.mkdtemp(prefix="kscn-fuzz-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
-
-
 # Models -------------------------------------------------------------------------------------------
 
 
-@cache
-def models() -> Path:
-    """A folder with one small model of each kind."""
+def write_models(folder: Path) -> None:
+    """One small model of each kind."""
     from kscn import KSCN, KSCNPlus, KSubspaces
 
-    folder = own_folder()
     vectors = np.random.default_rng(0).normal(size=(30, 6)).astype(np.float32)
     pictures = np.random.default_rng(0).random((30, 8, 8), dtype=np.float32)
     short = {"subspace_dim": 2, "pretrain_epochs": 1, "epochs": 1}
@@ -218,31 +201,102 @@ def models() -> Path:
     KSCN(2, **short, random_state=0).fit(pictures).save(folder / "images")
     KSCN(2, **short, random_state=0).fit(vectors).save(folder / "vectors")
     KSCNPlus(2, random_state=0).fit(vectors).save(folder / "best")
+
+
+def open_model(path: Path) -> None:
+    from kscn import load_model
+
+    load_model(path)
+
+
+# Runs ---------------------------------------------------------------------------------------------
+
+
+def write_run(folder: Path) -> None:
+    """A finished run, with its data within."""
+    run = folder / "run"
+    run.mkdir()
+    np.save(run / "x.npy", np.random.default_rng(0).normal(size=(60, 6)).astype(np.float32))
+    kscn("fit", run / "x.npy", "-k", 2, "-o", folder / "fitted", "--seed", 0,
+         "--method", "k-subspaces", "--subspace-dim", 2, "--n-init", 1)  # fmt: skip
+    (folder / "fitted").rename(run / "run")
+
+
+def kscn(*words: object) -> None:
+    """A command in this process."""
+    from kscn.cli import cli
+
+    with redirect_stdout(io.StringIO()):
+        try:
+            cli.main([str(word) for word in words], prog_name="kscn", standalone_mode=False)
+        except click.ClickException as refusal:
+            raise KscnError(refusal.format_message()) from refusal
+
+
+def use_run(path: Path) -> None:
+    """What users do with a run: look at it, score it, make its page, label more, let it go on."""
+    np.save(path / "y.npy", np.arange(60) % 2)
+    run, refusals = path / "run", []
+    uses = [("info", run), ("evaluate", run, "--labels", path / "y.npy"), ("report", run)]
+    uses += [("predict", run, path / "x.npy", "-o", path / "new.csv"), ("fit", "--resume", run)]
+    for use in uses:
+        try:
+            kscn(*use)
+        except KscnError as error:
+            one_sentence(error)
+            refusals.append(error)
+    if len(refusals) > 1:  # a run that is whole is finished, which `--resume` says
+        raise refusals[0]
+
+
+# One case, and many -------------------------------------------------------------------------------
+
+# What writes a folder of valid things, and what is done with one of them.
+PARTS: dict[str, tuple[Callable[[Path], None], Callable[[Path], None]]] = {
+    "files": (write_files, read_everything),
+    "models": (write_models, open_model),
+    "runs": (write_run, use_run),
+}
+
+
+@cache
+def originals(part: str) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="kscn-fuzz-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    PARTS[part][0](folder)
     return folder
 
 
-def write_model(folder: Path, rng: random.Random) -> tuple[str, Path]:
-    """A mutated model directory; often with sizes and checksums that fit, to get further in."""
-    kind = rng.choice(sorted(entry.name for entry in models().iterdir()))
-    path = Path(shutil.copytree(models() / kind, folder / kind))
-    tensors, manifest = path / "model.safetensors", path / "manifest.json"
-    what = rng.choice(["tensors", "manifest", "values", "arrays"])
-    if what == "tensors":
-        tensors.write_bytes(mutated(tensors.read_bytes(), rng))
-    elif what == "arrays":
-        change_an_array(tensors, rng)
-    elif what == "manifest":
-        manifest.write_bytes(mutated(manifest.read_bytes(), rng))
-        return f"{kind} {what}", path
-    described = json.loads(manifest.read_bytes())
-    if what == "values" or rng.random() < 0.3:
+def damaged(part: str, folder: Path, rng: random.Random) -> tuple[str, Path]:
+    """A copy of something valid with one damaged file: what was done, and where it is."""
+    original = rng.choice(sorted(originals(part).iterdir()))
+    path = folder / original.name
+    if original.is_dir():
+        shutil.copytree(original, path)
+    else:
+        shutil.copy(original, path)
+    files = [file for file in sorted([path, *path.rglob("*")]) if file.is_file()]
+    file = rng.choice(files)
+    content, how = file.read_bytes(), rng.choice(["bytes", "bytes", "within", "within", "gone"])
+    if how == "within" and file.name in PACKERS:
+        inner, pack = PACKERS[file.name]
+        file.write_bytes(pack(mutated(inner, rng, ".npy")))
+    elif how == "within" and file.suffix in (".json", ".jsonl"):
+        *lines, last = (
+            content.decode().strip().split("\n") if file.suffix == ".jsonl" else [content]
+        )
+        described = json.loads(last)
         change_a_value(described, rng)
+        file.write_text("\n".join([*lines, json.dumps(described), ""]))
+    elif how == "within" and file.suffix == ".safetensors":
+        file.write_bytes(with_other_array(content, rng))
+    elif how == "gone" and original.is_dir():
+        file.unlink()
+    else:
+        file.write_bytes(mutated(content, rng, file.suffix))
     if rng.random() < 0.9:
-        content = tensors.read_bytes()
-        described["tensors_bytes"] = len(content)
-        described["tensors_sha256"] = hashlib.sha256(content).hexdigest()
-    manifest.write_text(json.dumps(described))
-    return f"{kind} {what}", path
+        repair_checksums(file.parent)
+    return f"{how} {file.relative_to(folder)}", path
 
 
 # Types of safetensors by their bytes, also those that numpy lacks.
@@ -250,9 +304,8 @@ TYPES = {"F8_E4M3": 1, "I8": 1, "BOOL": 1, "BF16": 2, "F16": 2, "I16": 2, "F32":
          "F64": 8, "I64": 8, "C64": 8}  # fmt: skip
 
 
-def change_an_array(path: Path, rng: random.Random) -> None:
-    """Give one array another type or shape in a file that is otherwise valid."""
-    content = path.read_bytes()
+def with_other_array(content: bytes, rng: random.Random) -> bytes:
+    """A valid safetensors file in which one array has another type or shape."""
     length = int.from_bytes(content[:8], "little")
     header, data = json.loads(content[8 : 8 + length]), content[8 + length :]
     values = {name: data[slice(*entry["data_offsets"])] for name, entry in header.items()}
@@ -268,84 +321,17 @@ def change_an_array(path: Path, rng: random.Random) -> None:
     for key, entry in header.items():
         entry["data_offsets"] = [where, where := where + len(values[key])]
     text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(values[k] for k in header))
+    return len(text).to_bytes(8, "little") + text + b"".join(values[key] for key in header)
 
 
-def open_model(path: Path) -> None:
-    from kscn import load_model
-
-    load_model(path)
-
-
-# Runs ---------------------------------------------------------------------------------------------
-
-
-@cache
-def finished_run() -> Path:
-    """A run directory, in a folder with its data x.npy."""
-    folder = own_folder()
-    np.save(folder / "x.npy", np.random.default_rng(0).normal(size=(60, 6)).astype(np.float32))
-    kscn("fit", folder / "x.npy", "-k", 2, "-o", folder / "run", "--seed", 0,
-         "--method", "k-subspaces", "--subspace-dim", 2, "--n-init", 1)  # fmt: skip
-    return folder / "run"
-
-
-def kscn(*words: object) -> None:
-    """A command in this process."""
-    from kscn.cli import cli
-
-    with redirect_stdout(io.StringIO()):
-        try:
-            cli.main([str(word) for word in words], prog_name="kscn", standalone_mode=False)
-        except click.ClickException as refusal:
-            raise KscnError(refusal.format_message()) from refusal
-
-
-def write_run(folder: Path, rng: random.Random) -> tuple[str, Path]:
-    """A run directory with a damaged file, without one, or without the end of its history."""
-    path = Path(shutil.copytree(finished_run(), folder / "run"))
-    file = rng.choice([file for file in sorted(path.rglob("*")) if file.is_file()])
-    history = path / "history.jsonl"
-    lines = history.read_text().splitlines()
-    what = rng.choice(["bytes", "value", "gone", "resume"])
-    if what == "value":  # of the last line of the history, which holds the result
-        result = json.loads(lines.pop())
-        change_a_value(result, rng)
-        history.write_text("\n".join([*lines, json.dumps(result), ""]))
-    elif what == "gone":
-        file.unlink()
-    elif what == "resume":
-        history.write_text("".join(f"{line}\n" for line in lines[: rng.randrange(len(lines))]))
-    if what == "bytes" or (what == "resume" and rng.random() < 0.5):
-        file.write_bytes(mutated(file.read_bytes(), rng))
-    return f"{what} {file.name}", path
-
-
-def use_run(path: Path) -> None:
-    """What users do with a run: look at it, score it, make its page, label more, let it go on."""
-    truth = path.with_name("y.npy")
-    np.save(truth, np.arange(60) % 2)
-    samples = shutil.copy(finished_run().with_name("x.npy"), truth.with_name("x.npy"))
-    uses = [("info", path), ("evaluate", path, "--labels", truth), ("report", path)]
-    uses += [("predict", path, samples, "-o", truth.with_name("new.csv"))]
-    refusals = []
-    for use in [*uses, ("fit", "--resume", path)]:
-        try:
-            kscn(*use)
-        except KscnError as error:
-            one_sentence(error)
-            refusals.append(error)
-    if len(refusals) > 1:  # a run that is whole is finished, which `--resume` says
-        raise refusals[0]
-
-
-# One case, and many -------------------------------------------------------------------------------
-
-PARTS: dict[str, tuple[Callable[[Path, random.Random], tuple[str, Path]], Callable]] = {
-    "files": (write_file, read_everything),
-    "models": (write_model, open_model),
-    "runs": (write_run, use_run),
-}
+def repair_checksums(folder: Path) -> None:
+    """Let the manifest of a model say what its arrays are now, so that more than that is tried."""
+    tensors, manifest = folder / "model.safetensors", folder / "manifest.json"
+    with suppress(OSError, ValueError, TypeError):
+        content, described = tensors.read_bytes(), json.loads(manifest.read_bytes())
+        described |= {"tensors_bytes": len(content)}
+        described |= {"tensors_sha256": hashlib.sha256(content).hexdigest()}
+        manifest.write_text(json.dumps(described))
 
 
 def run_case(part: str, seed: int, number: int, folder: Path) -> tuple[str, str]:
@@ -354,16 +340,14 @@ def run_case(part: str, seed: int, number: int, folder: Path) -> tuple[str, str]
     Anything that is not as it should be comes out as the exception that it was, or as an
     AssertionError about the message.
     """
-    write, use = PARTS[part]
-    here = folder / "case"
+    here, beside = folder / "case", folder / "beside.txt"
     shutil.rmtree(here, ignore_errors=True)
     here.mkdir(parents=True)
-    beside = folder / "beside.txt"
     beside.write_text("must stay as it is")
-    kind, path = write(here, random.Random(f"{part} {seed} {number}"))
+    kind, path = damaged(part, here, random.Random(f"{part} {seed} {number}"))
     outcome = "accepted"
     try:
-        use(path)
+        PARTS[part][1](path)
     except KscnError as error:
         one_sentence(error)
         assert part == "runs" or str(here) in str(error), f"does not name the file: {error}"

@@ -124,7 +124,7 @@ def test_counts_of_kills_and_damage_on_the_page_are_those_measured():
     page = text_of(DOCS / "scaling.md")
     crash = figures("robustness", "crash")
     assert f"| {sum(crash['kills'].values()):,} kills | {crash['failures']} |" in page
-    for entry in ("fuzz files", "fuzz models", "fuzz runs"):
+    for entry in ("fuzz files", "fuzz models", "fuzz runs", "fuzz requests"):
         found = figures("robustness", entry)
         assert f"| {found['cases']:,} cases | {found['failed']} |" in page
 
