@@ -19,7 +19,6 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
         "kscn.cli.fit",
-        "kscn_paper.runs",
         "kscn.estimators.deep",
         "kscn.estimators.linear",
         "kscn.estimators.plus",

@@ -48,10 +48,10 @@ DROPOUT = 0.2
 # Steps that "auto" aims at, per layer and for the whole network, within most epochs.
 LAYER_STEPS, MOST_LAYER_EPOCHS = 3_000, 50
 STEPS, MOST_EPOCHS = 12_000, 200
-
-Record = Callable[..., None]
 # Brightest pixel of images as the dense network takes them. Vectors have a mean square of one.
 BRIGHTEST = 5.2
+
+Record = Callable[..., None]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -213,6 +213,7 @@ def pretrain(
         "epochs": int(epochs),
         "batch_size": batches.batch_size,
         "seed": seed,
+        "constants": [LEARNING_RATE, SCHEDULE, DROPOUT, BRIGHTEST],
     }
     path = None
     if cache:
