@@ -28,7 +28,6 @@ import os
 import random
 import resource
 import shutil
-import struct
 import sys
 import tempfile
 import time
@@ -40,6 +39,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import redirect_stdout, suppress
 from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -59,121 +59,52 @@ KSCN_MAX_BYTES = 64 * 2**20
 MORE_MEMORY = 2**30  # than the process has before the first case
 READ_BYTES = 16 * 2**20  # of samples, when a file was accepted
 
-X = np.arange(60, dtype=np.float32).reshape(12, 5) / 7
-IMAGES = (np.arange(6 * 8 * 8) * 37 % 251).astype(np.uint8).reshape(6, 8, 8)
-GREY, COLOUR = IMAGES[0], np.stack([IMAGES[0]] * 3, axis=-1)
+# The formats and the valid files of each that their test reads.
+FORMATS = Path(__file__).parents[2] / "tests" / "data" / "test_formats.py"
 
 
 # Files of samples ---------------------------------------------------------------------------------
 
 
-def written(write: Callable[[io.BytesIO], object]) -> bytes:
-    stream = io.BytesIO()
-    write(stream)
-    return stream.getvalue()
-
-
-def npy(array: np.ndarray) -> bytes:
-    return written(lambda file: np.save(file, array))
-
-
-def npz(member: bytes) -> bytes:
-    def write(file: io.BytesIO) -> None:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("X.npy", member)
-
-    return written(write)
-
-
-def idx(array: np.ndarray) -> bytes:
-    return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
-
-
-def csv(separator: str = ",", names: str = "a,b,c,d,e,kind", labels: str = "abc") -> bytes:
-    lines = [separator.join(names.split(","))] if names else []
-    for i, row in enumerate(X):
-        cells = [f"{value:.6g}" for value in row] + ([labels[i % len(labels)]] if labels else [])
-        lines.append(separator.join(cells))
-    return "\n".join([*lines, ""]).encode()
-
-
-def parquet(packing: str, vectors: bool = False) -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet
-
-    columns: dict[str, Any] = {f"c{i}": X[:, i] for i in range(5)}
-    if vectors:
-        columns = {"x": pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), X.shape[1])}
-    table = pa.table({**columns, "label": [f"class {i % 3}" for i in range(len(X))]})
-    options = {"row_group_size": 5, "compression": packing}
-    return written(lambda file: pyarrow.parquet.write_table(table, file, **options))
-
-
-def h5(**options: Any) -> bytes:
-    import h5py
-
-    def write(stream: io.BytesIO) -> None:
-        with h5py.File(stream, "w") as file:
-            file.create_dataset("X", data=X, **options)
-            file["y"] = list(range(len(X)))
-
-    return written(write)
-
-
-def image(kind: str, pixels: np.ndarray, turned: bool = False) -> bytes:
+def write_files(folder: Path) -> None:
+    """A file of every format, folders of shards, and folders of images of every kind."""
     from PIL import Image
 
+    spec = spec_from_file_location("formats", FORMATS)
+    assert spec is not None and spec.loader is not None
+    formats = module_from_spec(spec)
+    spec.loader.exec_module(formats)
+    for name, (content, *_) in formats.FILES.items():
+        (folder / name).write_bytes(content)
+    for name in ("x.npy", "x.parquet"):
+        shards = folder / f"shards{Path(name).suffix}"
+        shards.mkdir()
+        for number in "ab":
+            (shards / f"{number}{name}").write_bytes(formats.FILES[name][0])
+    grey = (np.arange(64) * 37 % 251).astype(np.uint8).reshape(8, 8)
     exif = Image.Exif()
     exif[0x0112] = 6  # on its side
-    more = {"exif": exif} if turned else {}
-    return written(lambda file: Image.fromarray(pixels).save(file, kind, **more))
+    kinds = {"grey": "png jpeg bmp tiff ppm", "colour": "png jpeg gif bmp tiff webp ppm"}
+    for name, names in (kinds | {"turned": "png jpeg tiff"}).items():
+        (folder / name).mkdir()
+        pixels = np.stack([grey] * 3, axis=-1) if name == "colour" else grey
+        for kind in names.split():
+            options = {"exif": exif} if name == "turned" else {}
+            Image.fromarray(pixels).save(folder / name / f"a.{kind}", **options)
+    (folder / "deep").mkdir()
+    for name in ("a.png", "b.tiff"):
+        Image.fromarray((grey * 16.0).astype(np.uint16)).save(folder / "deep" / name)
 
 
-# Names within the case's folder, and the bytes of a valid file of that kind.
-READERS: dict[str, Callable[[], bytes]] = {
-    "x.npy": lambda: npy(X),
-    "x.npz": lambda: npz(npy(X)),
-    "labels.npz": lambda: written(lambda file: np.savez(file, X=X, y=np.arange(len(X)))),
-    "x-idx3-ubyte": lambda: idx(IMAGES),
-    "x-idx3-ubyte.gz": lambda: gzip.compress(idx(IMAGES), mtime=0),
-    "x.csv": csv,
-    "label.csv": lambda: csv(";", "a,b,c,d,e,label", "0123456789"),
-    "bare.csv": lambda: csv("\t", "", ""),
-    "x.parquet": lambda: parquet("snappy"),
-    "packed.parquet": lambda: parquet("gzip"),
-    "lists.parquet": lambda: parquet("none", True),
-    "x.h5": h5,
-    "packed.h5": lambda: h5(chunks=(4, 5), compression="gzip"),
-    "shards/b.npy": lambda: npy(X),
-    "parts/b.parquet": lambda: parquet("snappy"),
-    "deep/b.png": lambda: image("png", (GREY * 16.0).astype("uint16")),
-    **{
-        f"{folder}/b.{kind}": lambda kind=kind, pixels=pixels: image(kind, pixels)
-        for kind in ("png", "jpeg", "gif", "bmp", "tiff", "webp", "ppm")
-        for folder, pixels in (("grey", GREY), ("colour", COLOUR))
-    },
-    **{f"turned/b.{k}": lambda k=k: image(k, GREY[:5], True) for k in ("png", "jpeg", "tiff")},
-}
-# What packs an inner file, so that a mutation within is not caught by the checksum of the outer.
-PACKERS: dict[str, tuple[bytes, Callable[[bytes], bytes]]] = {
-    "x.npz": (npy(X), npz),
-    "x-idx3-ubyte.gz": (idx(IMAGES), lambda inner: gzip.compress(inner, mtime=0)),
-}
-
-
-@cache
-def valid(name: str) -> bytes:
-    return READERS[name]()
-
-
-def write_files(folder: Path) -> None:
-    """Every kind of file, and beside it a second one where a folder is what is read."""
-    for name in READERS:
-        path = folder / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(valid(name))
-        if path.parent != folder:
-            path.with_name(f"a{path.name}").write_bytes(valid(name))
+def packed(content: bytes, rng: random.Random) -> bytes:
+    """A packed file, damaged within, so that the checksum of the outer file is right."""
+    if content[:2] == b"\x1f\x8b":
+        return gzip.compress(mutated(gzip.decompress(content), rng))
+    stream = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(stream, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, mutated(old.read(name), rng, Path(name).suffix))
+    return stream.getvalue()
 
 
 def read_everything(path: Path) -> None:
@@ -278,9 +209,8 @@ def damaged(part: str, folder: Path, rng: random.Random) -> tuple[str, Path]:
     files = [file for file in sorted([path, *path.rglob("*")]) if file.is_file()]
     file = rng.choice(files)
     content, how = file.read_bytes(), rng.choice(["bytes", "bytes", "within", "within", "gone"])
-    if how == "within" and file.name in PACKERS:
-        inner, pack = PACKERS[file.name]
-        file.write_bytes(pack(mutated(inner, rng, ".npy")))
+    if how == "within" and file.suffix in (".npz", ".gz"):
+        file.write_bytes(packed(content, rng))
     elif how == "within" and file.suffix in (".json", ".jsonl"):
         *lines, last = (
             content.decode().strip().split("\n") if file.suffix == ".jsonl" else [content]
