@@ -65,8 +65,7 @@ def test_a_folder_that_grew_is_still_that_of_the_run(photos, sized, paint, kscn,
     (moved / "01.jpg").unlink()
     result = kscn("report", sized, "--data", moved, "-o", page)
     assert result.exit_code == 2
-    assert "1 of the 13 images that were fitted are not in" in result.stderr
-    assert "(01.jpg); give the folder that holds them with --data" in result.stderr
+    assert "1 of 13 images" in result.stderr and "01.jpg" in result.stderr
 
 
 def test_names_that_point_elsewhere_are_refused(sized, kscn, one_sentence, tmp_path):

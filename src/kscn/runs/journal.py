@@ -63,15 +63,15 @@ class Journal:
 
     def _read(self) -> Iterator[dict[str, Any]]:
         try:
-            with self.path.open("rb") as file:
-                content = file.read(self._most_bytes + 1)
+            size = self.path.stat().st_size
         except (FileNotFoundError, NotADirectoryError):
             return
-        if len(content) > self._most_bytes:
+        if size > self._most_bytes:
             raise ModelFileError(
                 f"{self.path} is larger than the {self._most_bytes:,} bytes of a journal; move it "
                 "away to begin anew."
             )
+        content = self.path.read_bytes()
         self._end = content.rfind(b"\n") + 1
         for number, line in enumerate(content[: self._end].splitlines(), 1):
             try:
