@@ -108,10 +108,7 @@ def test_a_run_on_a_folder_goes_on_with_the_same_images(sized, kscn, tmp_path):
     [
         ("size = 16", "size = 17"),
         ("grey = false", "grey = true"),
-        ("grey = false", "grey = 3"),
         ("grey = false", "grey = false\nvalues = [3, 1]"),
-        ("grey = false", 'grey = false\nvalues = ["a", 1]'),
-        ("grey = false", f"grey = false\nvalues = [0, {10**400}]"),
         ("grey = false", "grey = false\nvalues = [nan, 1.0]"),
         ("left_out = 2", "left_out = -2"),
         ("[data.preparation]", "preparation = []\n[other]"),
