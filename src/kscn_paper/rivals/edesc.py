@@ -163,8 +163,7 @@ class EDESC(NetworkRival):
         check_value("latent_dim", self.latent_dim, [None, Integer(self.subspace_dim)])
 
     def _latent_dim(self) -> int:
-        given = self.latent_dim
-        return int(self.n_clusters * self.subspace_dim if given is None else given)
+        return int(self.latent_dim or self.n_clusters * self.subspace_dim)
 
     def _fit(self, source: Source) -> None:
         generator = torch.Generator().manual_seed(self.random_state_)
