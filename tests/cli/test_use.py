@@ -5,7 +5,6 @@ import shutil
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from kscn.atomicfile import atomic_file
 from kscn.runs import table as label_files
@@ -118,20 +117,6 @@ def test_data_list_names_every_data_set(kscn, monkeypatch, tmp_path):
 def test_data_get_prints_where_it_is(one_sentence, kscn):
     assert kscn("data", "get", "digits").output.strip().endswith("digits.csv.gz")
     assert "nonsense" in one_sentence(kscn("data", "get", "nonsense"))
-
-
-def test_images_of_many_sizes_are_brought_to_one(kscn, tmp_path):
-    folder = tmp_path / "photos"
-    folder.mkdir()
-    for i in range(6):
-        Image.new("RGB", (20 + i, 30), (40 * i, 0, 0)).save(folder / f"{i}.jpg")
-    refused = kscn("fit", folder, "-k", "2", "-o", tmp_path / "run")
-    assert refused.exit_code == 2
-    assert "--size 64" in refused.output
-    done = kscn(
-        "fit", folder, "-k", "2", "-o", tmp_path / "run", "--size", "8", "--method", "k-subspaces"
-    )
-    assert done.exit_code == 0
 
 
 def test_images_of_another_size_than_the_fit_s_are_told(kscn, tmp_path):

@@ -4,9 +4,9 @@
 def test_four_commands_from_a_folder_to_sorted_folders_and_a_report(photos, kscn, tmp_path):
     """Every command but the first is one that the command before it has told."""
     run = tmp_path / "my run"
-    refused = kscn("fit", photos, "-k", 2, "-o", run)  # which says all that is missing
-    assert refused.exit_code == 2
-    assert "--size 64" in refused.stderr and "--skip-broken" in refused.stderr
+    for given, missing in (((), "--size 64"), (("--size", 64), "--skip-broken")):
+        refused = kscn("fit", photos, "-k", 2, "-o", run, *given)
+        assert refused.exit_code == 2 and missing in refused.stderr
 
     fit = kscn("fit", photos, "-k", 2, "-o", run, "--size", 64, "--skip-broken", "--seed", 0)
     assert fit.exit_code == 0, fit.output

@@ -146,17 +146,13 @@ def same_as_array(source, array):
     np.testing.assert_array_equal(source[2], array[2])
 
 
-def test_words_are_numbered_in_alphabetical_order(tmp_path):
+def test_words_are_numbered_in_alphabetical_order_and_as_source_opens_paths(tmp_path):
     np.savez(tmp_path / "x.npz", X=X, y=np.array(WORDS))
     dataset = load(tmp_path / "x.npz")
     assert dataset.labels.tolist() == [2, 0, 2, 1]
     assert dataset.label_names == ("ant", "bee", "cat")
-
-
-def test_as_source_opens_paths(tmp_path):
-    np.save(tmp_path / "x.npy", X)
-    np.testing.assert_array_equal(as_source(tmp_path / "x.npy"), X)
-    assert as_source(str(tmp_path / "x.npy"), name="mine").name == "mine"
+    np.testing.assert_array_equal(as_source(tmp_path / "x.npz"), X)
+    assert as_source(str(tmp_path / "x.npz"), name="mine").name == "mine"
 
 
 def test_quoted_cells_and_missing_floats_are_read(tmp_path):
@@ -200,7 +196,7 @@ def lying_h5(name):
     with h5py.File(stream, "w") as file:
         if name == "y":
             file["X"] = X
-        file.create_dataset(name, shape=(2**40, 2)[: 2 if name == "X" else 1], chunks=True)
+        file.create_dataset(name, (2**40, 2)[: 2 if name == "X" else 1], "f4", chunks=True)
     return stream.getvalue()
 
 
@@ -211,36 +207,25 @@ def lying_idx(*lengths):
 BAD_FILES = {
     "text.npy": (b"these are not the samples\n", "not a NumPy array file"),
     "empty.npy": (b"", "empty file"),
-    "cut-header.npy": (npy_bytes(X)[:20], "not a NumPy array file"),
     "cut.npy": (npy_bytes(X)[:-1], "truncated"),
     "huge.npy": (npy_header((2**50, 2**50)), "truncated"),
-    "negative.npy": (npy_header((-1, 5)) + bytes(100), "damaged header"),
     "no-samples.npy": (npy_bytes(X[:0]), r"0 sample\(s\)"),
     "one-dimension.npy": (npy_bytes(X[0]), "Expected 2D array, got 1D"),
     "pickle.npy": (npy_bytes(np.array([[{}]]), allow_pickle=True), "not numbers"),
-    "words.npy": (npy_bytes(np.array([["a"]])), "not numbers"),
-    "complex.npy": (npy_bytes(X + 1j), "Complex data not supported"),
     "records.npy": (npy_bytes(np.zeros((2, 2), "i4,f4")), "not numbers"),
     "text.npz": (b"no archive", "not a readable .npz file"),
     "cut.npz": (npz_bytes(X=X)[:-30], "not a readable .npz file"),
     "huge.npz": (lying_npz(), "not what the file holds"),
     "pickle.npz": (npz_bytes(X=np.array([[{}]])), "npz"),
-    "no-arrays.npz": (npz_bytes(), "does not say which array"),
     "two-arrays.npz": (npz_bytes(first=X, second=X), "first, second"),
     "few-labels.npz": (npz_bytes(X=X, y=np.arange(3)), "one label per sample"),
-    "wide-labels.npz": (npz_bytes(X=X, y=X), "one label per sample"),
     "beyond.npz": (npz_bytes(X=X, y=np.array([0, 1, 2, 2**63], np.uint64)), "64 bits"),
-    "infinite.npz": (npz_bytes(X=X, y=np.array([0, 1, 2, np.inf])), "64 bits"),
     "text-idx3-ubyte": (b"these are not the samples\n", "not an idx file"),
     "floats-idx3-ubyte": (b"\0\0\x0d\x02" + bytes(100), "not an idx file of images as bytes"),
     "cut-header-idx3-ubyte": (idx_bytes(IMAGES)[:9], "not a readable idx file"),
     "cut-idx3-ubyte": (idx_bytes(IMAGES)[:-1], "truncated"),
-    "long-idx3-ubyte": (idx_bytes(IMAGES) + b"x", "longer than its header says"),
-    "cut-idx3-ubyte.gz": (gzip.compress(idx_bytes(IMAGES)[:-1]), "truncated"),
     "long-idx3-ubyte.gz": (gzip.compress(idx_bytes(IMAGES) + b"x"), "longer than its header"),
     "cut-stream-idx3-ubyte.gz": (gzip.compress(idx_bytes(IMAGES))[:-9], "not a readable idx file"),
-    "text-idx3-ubyte.gz": (b"no gzip at all", "not a readable idx file"),
-    "huge-idx3-ubyte": (lying_idx(2**32 - 1, 2**32 - 1), "truncated"),
     "huge-idx3-ubyte.gz": (gzip.compress(lying_idx(2**32 - 1, 2**32 - 1)), "more than"),
     "labels-idx1-ubyte": (idx_bytes(np.arange(4, dtype="u1")), "Expected 2D array, got 1D"),
     "text.h5": (b"no hdf5 at all", "not a readable .h5 file"),
@@ -250,43 +235,34 @@ BAD_FILES = {
     "huge.h5": (lying_h5("X"), "more than 0 packed bytes can hold"),
     "huge-labels.h5": (lying_h5("y"), "array /y .* more than 0 packed bytes can hold"),
     "word.parquet": (table_bytes({"a": ["x", "y"], "b": [1, 2]}), "column 'a' of string"),
-    "words.parquet": (table_bytes({"a": ["x", "y"]}), "column 'a' of string"),
     "list.parquet": (table_bytes({"a": [1, 2], "b": [[1], [2]]}), "column 'b' of list"),
     "dates.parquet": (table_bytes({"a": pa.array([1, 2], pa.date32())}), "column 'a' of date"),
     "label.parquet": (table_bytes({"y": [1, 2]}), "no columns of numbers"),
     "rows.parquet": (table_bytes({"a": pa.array([], pa.float32())}), r"0 sample\(s\)"),
     "twice.parquet": (table_bytes(pa.table([[1.0], [2.0]], names=["a", "a"])), "of one name"),
-    "text.parquet": (b"text", "not a readable .parquet file"),
     "cut.parquet": (table_bytes(AB)[:-9], "not a readable .parquet file"),
     "x.csv": (b"1,2\n3,x\n5,6\n", "has 'x' in row 2, column 2, where a number is expected"),
     "empty-cell.csv": (b"a,b\n1,2\n,6\n", "an empty cell in row 3, column 'a', where a number"),
     "late.csv": (b"\n\na,b\n1,2\n3,x\n", "has 'x' in row 5, column 'b'"),
     "first-row.csv": (b"a,b\n1,\n3,4\n", "an empty cell in row 2, column 'b'"),
-    "last-cell.csv": (b"1,\n3,4\n", "an empty cell in row 1, column 2"),
     "na.csv": (b"NA,2\n3,4\n", "has 'NA' in row 1, column 1"),
     "last-na.csv": (b"1,2,NA\n3,4,5\n", "has 'NA' in row 1, column 3"),
     "nas.csv": (b"NA,NA,cat\n1,2,ant\n", "has 'NA' in row 1, column 1"),
     "mark.csv": (b"?\n1\n2\n", r"has '\?' in row 1, column 1"),
     "notation.csv": (b"2,1_000\n3,4\n", "has '1_000' in row 1, column 2"),
-    "notations.csv": (b"1_000,2_000\n3,4\n", "has '1_000' in row 1, column 1"),
     "script.csv": ("1,2\n3,٣\n".encode(), "has '٣' in row 2, column 2"),
     "comma.csv": (b"x;y2\n1,5;2,5\n", "has '1,5' in row 2, column 'x'"),
     "class.csv": (b"1,9,cat\n3,4,7\n", "has '7' in row 2, column 3, where a label"),
     "no-class.csv": (b"1,2,cat\n3,4,\n", "an empty cell in row 2, column 3"),
-    "class-na.csv": (b"1,2,cat\n3,4,ant\n5,6,NA\n", "has 'NA' in row 3, column 3"),
     "label.csv": (b"a,label\n1,7\n2,\n", "an empty cell in row 3, column 'label', where a label"),
-    "label-nan.csv": (b"a,label\n1,7\n2,nan\n", "has 'nan' in row 3, column 'label'"),
     "first-word.csv": (b"cat,1,2\nant,3,4\n", "has 'cat' in row 1, column 1.* call the column"),
     "short.csv": (b"1,2\n3\n", "Row #2: Expected 2 columns, got 1"),
     "long.csv": (b"1 2 3\n4 5 6 7\n", "Row #2: Expected 3 columns, got 4"),
-    "unnamed.csv": (b"a,b\n1,2,word\n3,4,word\n", "Row #2: Expected 2 columns, got 3"),
     "only-names.csv": (b"a,b\n", r"0 sample\(s\)"),
     "blank.csv": (b"\n\n", r"0 sample\(s\)"),
-    "prose.csv": (b"one line\nword\n", "columns of numbers"),
     "binary.csv": (b"\x89PNG\x00\xff\xfe", "not a readable text table"),
     "beyond.csv": (b"a,label\n1,0\n2,9223372036854775808\n", "64 bits"),
     "far-beyond.csv": (b"a,label\n1,0\n2," + b"9" * 5000, "64 bits"),
-    "samples.unknown": (b"123", "suffix that is not understood"),
     "samples": (b"123", "suffix that is not understood"),
 }  # fmt: skip
 
@@ -312,16 +288,6 @@ def test_what_is_missing_in_a_row_group_is_named_when_it_is_read(tmp_path, colum
     (tmp_path / "x.parquet").write_bytes(table_bytes({"a": column}))
     with pytest.raises(DataError, match=rf"x\.parquet has a missing value.* in row {row};"):
         np.asarray(load(tmp_path / "x.parquet").samples)
-
-
-def test_parquet_damaged_in_the_middle_is_refused_when_read(tmp_path):
-    table = {"a": np.random.default_rng(0).normal(size=1000)}
-    content = bytearray(table_bytes(table, compression="gzip", row_group_size=1000))
-    content[200:2000] = bytes(1800)
-    (tmp_path / "x.parquet").write_bytes(content)
-    samples = load(tmp_path / "x.parquet").samples
-    with pytest.raises(DataError, match=r"Row group 0 of .*x\.parquet is not a readable"):
-        np.asarray(samples)
 
 
 def test_a_file_that_is_cut_off_while_it_is_read_is_named(tmp_path):

@@ -9,8 +9,12 @@ import tracemalloc
 import zipfile
 import zlib
 
+import h5py
 import numpy as np
+import pyarrow as pa
 import pytest
+from PIL import Image
+from pyarrow import parquet
 
 from kscn.data import load
 from kscn.data.tables import open_csv
@@ -60,12 +64,6 @@ def test_pipes_sockets_and_devices_are_refused_without_opening_them(tmp_path):
         finally:
             os.chdir(here)
         refuse(tmp_path / "x.h5", "not a regular file")
-
-
-def test_links_in_a_circle_do_not_exist(tmp_path):
-    (tmp_path / "x.npy").symlink_to(tmp_path / "y.npy")
-    (tmp_path / "y.npy").symlink_to(tmp_path / "x.npy")
-    refuse(tmp_path / "x.npy", "does not exist")
 
 
 @pytest.mark.parametrize("value", ["many", "1e9", "4 GB"])
@@ -234,7 +232,6 @@ def png_header(width, height):
 @pytest.mark.parametrize(("side", "words"), [(9600, "pixels"), (60_000, "exceeds limit")])
 @pytest.mark.filterwarnings("ignore")
 def test_images_of_too_many_pixels_are_refused_by_their_header(tmp_path, side, words):
-    pytest.importorskip("PIL")
     (tmp_path / "x.png").write_bytes(png_header(side, side))
     with pytest.raises(DataError, match=words) as caught:
         load(tmp_path)
@@ -242,23 +239,20 @@ def test_images_of_too_many_pixels_are_refused_by_their_header(tmp_path, side, w
 
 
 def test_images_obey_the_limit_too(tmp_path, small_limit):
-    pytest.importorskip("PIL")
     (tmp_path / "x.png").write_bytes(png_header(600, 600))
     with pytest.raises(DataError, match=r"x\.png unpacks to 1080000 bytes, above the limit"):
         load(tmp_path)
 
 
 def test_files_that_start_other_programs_are_no_images(tmp_path):
-    pytest.importorskip("PIL")
     (tmp_path / "x.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EOF\n")
     with pytest.raises(DataError, match=r"x\.png is not a readable image"):
         load(tmp_path)
 
 
 def test_links_to_folders_above_are_passed_over(tmp_path):
-    image = pytest.importorskip("PIL.Image")
     (tmp_path / "a").mkdir()
-    image.fromarray(np.zeros((3, 2), np.uint8)).save(tmp_path / "a" / "x.png")
+    Image.fromarray(np.zeros((3, 2), np.uint8)).save(tmp_path / "a" / "x.png")
     (tmp_path / "a" / "again").symlink_to(tmp_path)
     (tmp_path / "a" / "broken.png").symlink_to(tmp_path / "nowhere")
     os.mkfifo(tmp_path / "a" / "pipe.png")
@@ -284,18 +278,7 @@ def test_very_deep_folders_are_walked(tmp_path):
 # .h5
 
 
-def test_h5_words_of_any_length_are_labels(tmp_path):
-    h5py = pytest.importorskip("h5py")
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file["X"] = X
-        file["y"] = ["Straße", "b", "Straße", ""]
-    dataset = load(tmp_path / "x.h5")
-    assert dataset.label_names == ("", "Straße", "b")
-    assert dataset.labels.tolist() == [1, 2, 1, 0]
-
-
 def test_one_h5_word_said_very_often_is_refused(tmp_path):
-    h5py = pytest.importorskip("h5py")
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         file["X"] = np.zeros((5000, 1), np.float32)
@@ -311,7 +294,6 @@ def test_one_h5_word_said_very_often_is_refused(tmp_path):
 
 
 def test_h5_samples_in_other_files_are_refused(tmp_path):
-    h5py = pytest.importorskip("h5py")
     (tmp_path / "secret").write_bytes(X.tobytes())
     with h5py.File(tmp_path / "external.h5", "w") as file:
         places = [(str(tmp_path / "secret"), 0, X.nbytes)]
@@ -325,7 +307,6 @@ def test_h5_samples_in_other_files_are_refused(tmp_path):
 
 
 def test_h5_that_promises_more_than_it_can_hold_is_refused(tmp_path, small_limit):
-    h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("X", (2**40, 2), "f4", chunks=(1024, 2))
     refuse(tmp_path / "x.h5", "array /X .* more than 0 packed bytes can hold")
@@ -338,7 +319,6 @@ def test_h5_that_promises_more_than_it_can_hold_is_refused(tmp_path, small_limit
 
 
 def test_a_row_group_above_the_limit_is_refused(tmp_path, small_limit):
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     table = pa.table({"a": ZEROS[0], "b": ZEROS[0], "c": ZEROS[1]})
     parquet.write_table(table, tmp_path / "small.parquet")
     assert load(tmp_path / "small.parquet").samples.shape == (3,)
@@ -346,8 +326,13 @@ def test_a_row_group_above_the_limit_is_refused(tmp_path, small_limit):
     refuse(tmp_path / "x.parquet", "A row group of .* unpacks to 1600000 bytes")
 
 
+def test_a_list_that_is_longer_than_the_others_is_not_unpacked(tmp_path, small_limit):
+    table = pa.table({"a": [[0.0], np.zeros(200_000)]})
+    parquet.write_table(table, tmp_path / "x.parquet")
+    refuse(tmp_path / "x.parquet", "A row group of .* unpacks to 1600008 bytes")
+
+
 def test_a_long_word_in_many_rows_of_parquet_is_kept_once(tmp_path):
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     which = pa.array(np.arange(20_000, dtype=np.int32) % 2)
     words = pa.DictionaryArray.from_arrays(which, ["long" * 25_000, "b"])
     table = pa.table({"x": np.zeros(20_000), "label": words})

@@ -1,7 +1,5 @@
 """Images of any format become samples, sub-folders their labels."""
 
-import struct
-
 import numpy as np
 import pytest
 
@@ -102,16 +100,6 @@ def test_the_middle_is_kept_and_the_first_frame_of_a_gif(tmp_path):
     assert np.asarray(read_image(tmp_path / "a.gif"))[0, 0].tolist() == [255, 0, 0]
 
 
-def test_what_cannot_be_read_is_named(tmp_path):
-    (tmp_path / "text.png").write_text("no image")
-    (tmp_path / "bomb.bmp").write_bytes(
-        struct.pack("<2sIHHIIiiHH", b"BM", 99, 0, 0, 54, 40, 99_999, 99_999, 1, 24) + bytes(24)
-    )
-    for name in ("text.png", "bomb.bmp", "missing.png"):
-        with pytest.raises(DataError, match=name):
-            read_image(tmp_path / name)
-
-
 def test_a_flat_folder_has_no_labels(tmp_path):
     for number, pixels in enumerate(GREY):
         save(tmp_path, f"{number}.png", pixels)
@@ -133,14 +121,6 @@ def test_sub_folders_are_labels_and_colour_comes_first(tmp_path):
     np.testing.assert_array_equal(dataset.samples, COLOUR[[1, 3, 0, 2]].transpose(0, 3, 1, 2))
     assert dataset.labels.tolist() == [0, 0, 1, 1]
     assert dataset.label_names == ("ant", "cat")
-
-
-def test_bilevel_and_palette_images_are_read(tmp_path):
-    save(tmp_path / "two", "a.png", GREY[0] > 127)
-    np.testing.assert_array_equal(load(tmp_path / "two").samples[0], (GREY[0] > 127) * 255)
-    (tmp_path / "palette").mkdir()
-    Image.fromarray(COLOUR[0]).convert("P").save(tmp_path / "palette" / "a.png")
-    assert load(tmp_path / "palette").samples.shape == (3, 6, 5)
 
 
 def test_only_headers_are_read_when_a_folder_is_opened(tmp_path, monkeypatch):
@@ -179,12 +159,9 @@ def test_differing_sizes_and_modes_are_named(tmp_path):
     save(tmp_path / "modes", "b.png", COLOUR[0])
     with pytest.raises(DataError, match=r"b\.png is 5 x 6 RGB"):
         load(tmp_path / "modes")
-
-
-def test_modes_that_would_lose_something_are_refused(tmp_path):
-    save(tmp_path, "a.png", np.dstack([COLOUR[0], GREY[0]]))
+    save(tmp_path / "lossy", "a.png", np.dstack([COLOUR[0], GREY[0]]))
     with pytest.raises(DataError, match=r"a\.png is 5 x 6 RGBA.*--size 64"):
-        load(tmp_path)
+        load(tmp_path / "lossy")
 
 
 def turned(folder, kind, orientation):
@@ -216,13 +193,6 @@ def test_images_are_turned_upright(tmp_path, kind, orientation, upright):
     samples = load(tmp_path).samples
     assert samples.shape == upright.shape
     assert np.abs(samples[0].astype(int) - upright).max() <= (4 if kind == "jpg" else 0)
-
-
-def test_images_that_differ_once_upright_are_named(tmp_path):
-    turned(tmp_path, "jpg", 6)
-    save(tmp_path, "b.png", GREY[0])
-    with pytest.raises(DataError, match=r"b\.png is 5 x 6 L, and .*a\.jpg is 6 x 5 L"):
-        load(tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF")
@@ -361,9 +331,3 @@ def test_a_single_image_is_one_sample(tmp_path):
     assert found.name == "one.png" and found.labels is None
     assert found.samples.names == ["one.png"]
     np.testing.assert_array_equal(np.asarray(found.samples), pixels[None])
-
-
-def test_a_single_broken_image_is_named(tmp_path):
-    (tmp_path / "bad.png").write_bytes(b"x")
-    with pytest.raises(DataError, match=r"bad\.png is not a readable image"):
-        load(tmp_path / "bad.png")

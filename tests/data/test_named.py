@@ -128,19 +128,15 @@ def test_when_nothing_works_the_message_lists_what_was_tried():
     assert "\n" not in message
 
 
-def test_an_interrupted_fetch_leaves_nothing_half_written(tmp_path):
-    write_files(tmp_path / "mine", "mnist")
+def test_progress_reaches_the_size_of_each_file_and_may_end_the_fetch(tmp_path):
+    write_files(tmp_path / "mine", "mnist", packed=True)
 
     def interrupt(file, done, total):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         named.get("mnist", interrupt, **TINY)
-    assert not list((tmp_path / "cache" / "mnist").iterdir())
-
-
-def test_progress_reaches_the_size_of_each_file(tmp_path):
-    write_files(tmp_path / "mine", "mnist", packed=True)
+    assert not list((tmp_path / "cache" / "mnist").iterdir())  # nothing half written
     seen = {}
     named.get("mnist", lambda file, *counts: seen.__setitem__(file, counts), **TINY)
     assert seen == {name: (len(data), len(data)) for name, data in CONTENTS["mnist"].items()}

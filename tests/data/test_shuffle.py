@@ -3,10 +3,13 @@
 import threading
 from itertools import pairwise
 
+import h5py
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from kscn.data import as_source, load
 from kscn.data.base import Source
@@ -164,8 +167,6 @@ def test_memory_and_single_files_have_no_stretches(tmp_path):
 
 
 def test_stretches_of_files_cover_them_and_respect_their_units(tmp_path):
-    h5py = pytest.importorskip("h5py")
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     X = np.zeros((6000, 64), np.float64)  # 3 MB
     np.save(tmp_path / "x.npy", X)
     with h5py.File(tmp_path / "x.h5", "w") as file:
@@ -184,7 +185,6 @@ def test_stretches_of_files_cover_them_and_respect_their_units(tmp_path):
 
 
 def test_row_groups_are_cut_where_they_end(tmp_path):
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     table = pa.table({f"c{i}": np.zeros(5000) for i in range(40)})
     parquet.write_table(table, tmp_path / "x.parquet", row_group_size=700)
     cuts = load(tmp_path / "x.parquet").samples.stretches()

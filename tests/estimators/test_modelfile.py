@@ -298,7 +298,6 @@ def nan(array):
 # What any file may get wrong, tried on one of each estimator.
 OF_ALL = [
     drop("subspaces"),
-    drop("subspace_dims"),
     replace("subspaces", lambda a: a[0]),
     replace("subspaces", lambda a: 2 * a),
     replace("subspaces", nan),
@@ -308,9 +307,6 @@ OF_ALL = [
     replace("subspaces", lambda a: a[:0]),
     replace("subspaces", lambda a: a[:, :0]),
     replace("subspaces", lambda a: a[:, :, :0]),
-    replace("subspace_dims", lambda a: a + 1),
-    replace("subspace_dims", lambda a: a.astype(np.int8)),
-    replace("subspace_dims", lambda a: a[:1]),
     set_in("params", "n_clusters", 4),
     set_in("params", "n_clusters", True),
     set_in("params", "colour", "red"),
@@ -325,7 +321,6 @@ OF_ALL = [
     set_in("fitted", "inertia", "low"),
     set_in("fitted", "noise_variance", [1]),
     set_in("fitted", "temperature", None),
-    set_in("fitted", "n_features_in", 65),
     set_in("fitted", "feature_names", ["a", "b"]),
     set_in("fitted", "feature_names", [1] * 64),
     set_in("fitted", "feature_names", "a" * 64),
@@ -470,7 +465,7 @@ def test_a_dense_network_that_a_file_pretends_to_hold_is_not_allocated(changed, 
 def test_what_is_empty_but_large_is_not_allocated(changed, saved_own, tmp_path):
     wide = np.zeros((2**40, 0), dtype=np.float32)
     path = changed("deep, dense", lambda _, tensors: tensors.update({"latent.linear.weight": wide}))
-    refused(path, "a shape larger than the file")
+    refused(path, r"shape \(1099511627776, 0\)")
     model = read_model(saved_own[1])
     model.params["fitted"]["input_shape"] = [1, 2**20, 2**20]
     write_model(tmp_path / "own", model.kind, model.params, model.tensors)
@@ -482,11 +477,10 @@ def test_subspaces_whose_sums_would_fill_the_memory_are_refused(tmp_path):
     d = 40_000
     tensors = {
         "subspaces": np.eye(d, 1, dtype=np.float32)[None],
-        "subspace_dims": np.array([1]),
         "spectra": np.ones((1, d)),
     }
     fitted = {"inertia": 0.0, "n_iter": 1, "noise_variance": 0.0, "feature_names": []}
-    fitted |= {"temperature": 1.0, "n_features_in": d, "input_shape": [d]}
+    fitted |= {"temperature": 1.0, "input_shape": [d]}
     params = {"n_clusters": 1, "affine": False, "random_state": 0}
     write_model(tmp_path / "m", "KSubspaces", {"params": params, "fitted": fitted}, tensors)
     refused(tmp_path / "m", r"needs 11\.9 GiB")

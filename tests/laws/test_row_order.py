@@ -100,7 +100,6 @@ def test_subspaces_that_grow(order):
     assert "grow" in {record["stage"] for record in model.history_}
 
 
-@pytest.mark.full_search
 @pytest.mark.parametrize("order", ["sorted", "interleaved"])
 def test_a_network_that_learns_from_windows_of_a_disk(order, tmp_path):
     x, y = bars()

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kscn.errors import InputError, ModelFileError
-from kscn.runs.edits import Editor, Grouping, letters, parts_of
+from kscn.runs.edits import Editor, Grouping, letters, open_editor, parts_of, read_grouping
 from kscn.runs.journal import Journal
 
 LABELS = np.array([0, 0, 1, 1, 2, 2, 2, -1])
@@ -192,11 +192,23 @@ def test_an_edit_that_does_not_reach_the_disk_did_not_happen(monkeypatch):
         assert editor.can_undo and not editor.can_redo and editor.revision == 1
 
 
+def test_a_second_editor_is_kept_out_and_readers_are_not(tmp_path):
+    editor = open_editor(tmp_path, LABELS, 3)
+    editor.make({"edit": "merge", "clusters": [2], "into": 1})
+    with pytest.raises(ModelFileError, match="another process"):
+        open_editor(tmp_path, LABELS, 3)
+    assert read_grouping(tmp_path, LABELS, 3).clusters == [0, 1]
+    editor.close()
+    again = open_editor(tmp_path, LABELS, 3)
+    assert again.grouping.clusters == [0, 1]
+    again.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["explore"]
+
+
 def test_a_journal_that_does_not_fit_is_refused(tmp_path):
     journal = Journal(tmp_path / "explore" / "edits.jsonl", {})
     journal.append({"edit": "name", "cluster": 0, "name": "x"})
     journal.append({"edit": "merge", "clusters": [0], "into": 77})
-    journal.close()
     with pytest.raises(ModelFileError, match=r"line 3 .* cluster 77"):
         Editor(LABELS, 3, Journal(tmp_path / "explore" / "edits.jsonl", {}))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kscn.data import as_source
 from kscn.errors import InputError
 from kscn.runtime import group as distributed
-from kscn.runtime.group import ALONE, Group, Part, current_group, own_rows, place
+from kscn.runtime.group import ALONE, Group, current_group, own_rows, place
 from kscn.runtime.minibatches import Minibatches
 from kscn.subspaces import ScatterSums, keep_nearest
 
@@ -100,11 +100,6 @@ def test_parts_are_contiguous_and_cover_everything(monkeypatch, n, size):
         blocks = np.concatenate([block for _, block in part.batches(2)])
         np.testing.assert_array_equal(blocks, part[:])
         assert [first for first, _ in part.batches(2)] == list(range(0, len(part), 2))
-
-
-def test_a_part_is_not_cut_again(monkeypatch):
-    part = Part(as_source(np.zeros((10, 2))), 3, 6, 3, 10)
-    assert together(2, lambda group: group.part(part), monkeypatch)[1] is part
 
 
 def test_too_few_samples_or_too_small_batches_are_refused(monkeypatch):

@@ -9,7 +9,6 @@ import torch
 from kscn.data import Source, as_source, load
 from kscn.errors import DataError, InputError
 from kscn.nn import InputScaling
-from kscn.runtime import minibatches
 from kscn.runtime.minibatches import Minibatches
 
 CPU = torch.device("cpu")
@@ -19,10 +18,10 @@ def randn(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-def batches(X, batch_size=4, shape=None, scaling=None):
+def batches(X, batch_size=4, shape=None, **more):
     source = as_source(X)
-    scaling = scaling or InputScaling(torch.zeros(()), 1.0)
-    return Minibatches(source, scaling, shape or source.shape, batch_size, CPU)
+    scaling = InputScaling(torch.zeros(()), 1.0)
+    return Minibatches(source, scaling, shape or source.shape, batch_size, CPU, **more)
 
 
 def seeded(seed=0):
@@ -80,23 +79,6 @@ def test_every_number_type_arrives_as_float32(dtype):
         np.testing.assert_array_equal(found, expected)
 
 
-def test_scaling_is_applied_before_the_network_sees_anything():
-    X = randn(30, 2, 3) * 3 + 5
-    scaling = InputScaling.of(as_source(X), image=False)
-    given = batches(X, shape=(6,), scaling=scaling)
-    expected = (X - X.mean(axis=0)).reshape(30, 6)
-    expected /= np.sqrt((expected**2).mean())
-    np.testing.assert_allclose(given.take(np.arange(30)), expected, atol=1e-5)
-    np.testing.assert_array_equal(given.take(np.array([7, 3])), given.take(np.arange(30))[[7, 3]])
-
-
-def test_blocks_come_in_order_and_may_begin_anywhere():
-    X = randn(10, 3)
-    found = list(batches(X).blocks(4, 1, 8))
-    assert [first for first, _ in found] == [1, 5]
-    np.testing.assert_array_equal(torch.cat([b for _, b in found]), X[1:8].astype(np.float32))
-
-
 def test_read_only_and_strided_samples_are_neither_copied_nor_written_to():
     X = randn(12, 5)
     X.flags.writeable = False
@@ -138,16 +120,6 @@ def reader_threads():
     return [t for t in threading.enumerate() if t.name.startswith("kscn-read")]
 
 
-def test_small_files_come_in_the_same_order_as_arrays(files):
-    X, sources = files
-    expected = list(batches(X, 64).shuffled(seeded(3)))
-    for source in sources:
-        found = list(batches(source, 64).shuffled(seeded(3)))
-        for (indices, batch), (other_indices, other) in zip(found, expected, strict=True):
-            assert torch.equal(indices, other_indices)
-            assert torch.equal(batch, other)
-
-
 def test_large_files_are_shuffled_in_windows_and_memory_never_is(files):
     X, sources = files
     for source in sources:
@@ -165,21 +137,6 @@ def test_large_files_are_shuffled_in_windows_and_memory_never_is(files):
         assert not torch.equal(order, torch.randperm(1000, generator=seeded(4)))
     order = torch.cat([indices for indices, _ in batches(X, 64).shuffled(seeded(4))])
     assert torch.equal(order, torch.randperm(1000, generator=seeded(4)))
-
-
-def test_the_order_is_fixed_when_the_epoch_begins(files):
-    """What others draw from the generator meanwhile does not matter, so an epoch can be redone."""
-    for source in files[1]:
-        source.window_bytes = 100 * 128
-        generator = seeded(9)
-        state = generator.get_state()
-        calm = [indices for indices, _ in batches(source, 64).shuffled(generator)]
-        generator.set_state(state)
-        disturbed = []
-        for indices, _ in batches(source, 64).shuffled(generator):
-            torch.rand(5, generator=generator)
-            disturbed.append(indices)
-        assert torch.equal(torch.cat(calm), torch.cat(disturbed))
 
 
 class Failing(Source):
@@ -202,47 +159,36 @@ class Failing(Source):
         return self._read(rows.min(), rows.max() + 1)
 
 
-def test_errors_of_the_background_reach_the_loop(monkeypatch):
-    monkeypatch.setattr(minibatches, "READ_BYTES", 100 * 128)
+def test_errors_of_the_background_reach_the_loop():
     failing = Failing()
     failing.window_bytes = 20 * 128
     with pytest.raises(DataError, match="damaged"):
         list(batches(failing).shuffled(seeded()))
     firsts = []
     with pytest.raises(DataError, match="damaged"):
-        for first, _ in batches(Failing()).blocks(50):
+        for first, _ in batches(Failing(), read_bytes=100 * 128).blocks(50):
             firsts.append(first)
     assert firsts == list(range(0, 500, 50))
     assert not reader_threads()
 
 
 @pytest.mark.parametrize("read", ["shuffled", "blocks"])
-def test_leaving_an_epoch_early_leaves_no_thread(files, monkeypatch, read):
-    monkeypatch.setattr(minibatches, "READ_BYTES", 100 * 128)
+def test_leaving_an_epoch_early_leaves_no_thread(files, read):
     for source in files[1]:
         source.window_bytes = 100 * 128
-        given = batches(source)
+        given = batches(source, read_bytes=100 * 128)
         for _ in given.shuffled(seeded()) if read == "shuffled" else given.blocks(4):
             assert len(reader_threads()) == 1
             break
         assert not reader_threads()
 
 
-def test_arrays_in_memory_need_no_thread():
-    given = batches(randn(100, 3))
-    for _ in given.shuffled(seeded()):
-        assert not reader_threads()
-    for _ in given.blocks(4):
-        assert not reader_threads()
-
-
 @pytest.mark.parametrize("rows", [7, 64, 300, 2000])
-def test_blocks_that_are_read_ahead_are_the_blocks_asked_for(files, monkeypatch, rows):
+def test_blocks_that_are_read_ahead_are_the_blocks_asked_for(files, rows):
     X, sources = files
-    monkeypatch.setattr(minibatches, "READ_BYTES", 150 * 128)
     for source in sources:
         for start, stop in ((0, None), (3, 997), (-50, -1), (5, 5)):
-            found = list(batches(source).blocks(rows, start, stop))
+            found = list(batches(source, read_bytes=150 * 128).blocks(rows, start, stop))
             low, high, _ = slice(start, stop).indices(1000)
             assert [first for first, _ in found] == list(range(low, high, rows))
             joined = torch.cat([torch.empty(0, 16), *(block for _, block in found)])

@@ -94,11 +94,8 @@ class Source(ABC):
         if batch_size < 1:
             raise InputError(f"batch_size is {batch_size}; it must be at least 1.")
         first, last, _ = slice(start, stop).indices(len(self))
-        return self._blocks(first, last, batch_size)
-
-    def _blocks(self, start: int, stop: int, size: int) -> Iterator[tuple[int, np.ndarray]]:
-        for low in range(start, stop, size):
-            yield low, self._read(low, min(low + size, stop))
+        for low in range(first, last, batch_size):
+            yield low, self._read(low, min(low + batch_size, last))
 
     @property
     def feature_names(self) -> list[str]:
@@ -148,9 +145,9 @@ class Source(ABC):
     def __getitem__(self, index: Any) -> np.ndarray:
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
-            if step == 1:
-                return self._read(start, max(start, stop))
-            return self.take(np.arange(start, stop, step))
+            if step != 1:
+                return self.take(np.arange(start, stop, step))
+            return self._read(start, max(start, stop))
         if isinstance(index, (int, np.integer)):
             # IndexError, not InputError, is what ends Python's own iteration over a sequence.
             if not -len(self) <= index < len(self):
@@ -170,9 +167,8 @@ class Source(ABC):
 
     def called(self, row: int) -> str:
         """What a sample is called on a page: its file, as far as that is text, or its number."""
-        if self.names is None:
-            return f"sample {row}"
-        return self.names[row].encode("utf-8", "replace").decode()
+        name = f"sample {row}" if self.names is None else self.names[row]
+        return name.encode("utf-8", "replace").decode()
 
     @property
     def row_bytes(self) -> int:

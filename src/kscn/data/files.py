@@ -71,15 +71,16 @@ def _open_file(path: Path) -> Dataset:
 
 def _open_folder(folder: Path, open_images: Callable[[Path], Dataset]) -> Dataset:
     """A folder of images; or of .npy or .parquet files, in the order of their names."""
-    files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
-    shards = [file for file in files if file.suffix.lower() in (".npy", ".parquet")]
+    files = [file for file in folder.iterdir() if not file.name.startswith(".")]
+    shards = sorted(file for file in files if file.suffix.lower() in (".npy", ".parquet"))
     # The labels of all samples in .npy files, which may well lie beside images.
     given = [f for f in shards if f.suffix.lower() == ".npy" and f.stem.lower() in LABEL_NAMES]
     shards = [file for file in shards if file not in given]
     if not shards:
         return open_images(folder)
     suffix = shards[0].suffix.lower()
-    other = [f for f in files if is_image_name(f) or (f in shards and f.suffix.lower() != suffix)]
+    other = [file for file in shards if file.suffix.lower() != suffix]
+    other += [file for file in files if is_image_name(file)]
     if other:
         raise DataError(
             f"{folder} has both {other[0].name} and {shards[0].name}; keep samples of one kind in "

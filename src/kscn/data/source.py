@@ -3,6 +3,7 @@
 import os
 import sys
 from abc import abstractmethod
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -120,27 +121,20 @@ class FileSource(Source):
         """Even cuts: a disk likes to read on."""
         return self._even_cuts()
 
-    def _read(self, start: int, stop: int) -> np.ndarray:
-        out = np.empty((stop - start, *self.shape), dtype=self.dtype)
-        self._fill(out, start)
-        return out
-
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         out = np.empty((len(rows), *self.shape), dtype=self.dtype)
+        content = memoryview(out.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+        # Neighbours are read together.
         borders = np.flatnonzero(np.diff(rows, prepend=-2, append=-2) != 1)
-        for low, high in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True):
-            self._fill(out[low:high], int(rows[low]))
+        places = self._offset + rows[borders[:-1]] * self.row_bytes
+        runs = pairwise((borders * self.row_bytes).tolist())
+        for (low, high), place in zip(runs, places.tolist(), strict=True):
+            while low < high:
+                count = os.preadv(self._file.fileno(), [content[low:high]], place)
+                if count == 0:
+                    raise DataError(f"{self.name} became shorter while it was read; open it again.")
+                low, place = low + count, place + count
         return out
-
-    def _fill(self, out: np.ndarray, first: int) -> None:
-        """Read neighbours, from a row on."""
-        left = memoryview(out.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
-        place = self._offset + first * self.row_bytes
-        while left:
-            count = os.preadv(self._file.fileno(), [left], place)
-            if count == 0:
-                raise DataError(f"{self.name} became shorter while it was read; open it again.")
-            left, place = left[count:], place + count
 
 
 class SlicedSource(Source):

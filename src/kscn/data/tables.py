@@ -63,16 +63,22 @@ def parquet_source(path: Path) -> Source:
                 f"{path} has a column {reason(name)!r} of {kinds[name]}, where numbers or one "
                 "column of lists of numbers are expected; remove it."
             )
-    lengths = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+    groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+    lengths = [group.num_rows for group in groups]
     if not kinds or min(lengths, default=0) < 0:
         raise DataError(f"{path} has no columns of numbers, or is damaged; check what it holds.")
-    width = len(kinds)
+    width, values = len(kinds), 0
     if vectors:
+        # Lists may be of any length, whatever the first one is.
+        values = max(
+            (g.column(n).num_values for g in groups for n in range(g.num_columns)), default=0
+        )
         with readable(path, ".parquet file"):
             rows = file.iter_batches(batch_size=1, columns=list(kinds))
             width = next((len(row.column(0)[0]) for row in rows), 1)
     dtype = np.result_type(*(kind.to_pandas_dtype() for kind in held))
-    check_bytes(f"A row group of {path}", max(lengths, default=0) * width * dtype.itemsize)
+    values = max(values, max(lengths, default=0) * width)
+    check_bytes(f"A row group of {path}", values * dtype.itemsize)
     starts = np.cumsum([0, *lengths])
 
     def opened(number: int) -> Source:
@@ -86,13 +92,13 @@ def parquet_source(path: Path) -> Source:
                 columns = [columns[0].flatten()]
             for column in columns if dtype.kind != "f" and not bad.any() else []:
                 bad = bad | np.asarray(column.is_null()).reshape(len(table), -1).any(axis=1)
-            values = [column.to_numpy(zero_copy_only=False) for column in columns]
+            arrays = [column.to_numpy(zero_copy_only=False) for column in columns]
         if bad.any() or len(table) != lengths[number]:
             raise DataError(
                 f"{path} has a missing value, or a list of another length than {width}, in row "
                 f"{starts[number] + bad.argmax() + 1}; fill it in or remove the row."
             )
-        samples = values[0].reshape(-1, width) if vectors else np.stack(values, axis=1)
+        samples = arrays[0].reshape(-1, width) if vectors else np.stack(arrays, axis=1)
         return ArraySource(samples.astype(dtype, copy=False), str(path))
 
     # Row groups are unpacked whole; small neighbours stay together.

@@ -48,7 +48,7 @@ def write(estimator: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator; see `SubspaceClusterer.save`."""
     model: SubspaceModel = estimator.model_
     facts, tensors = estimator._facts()
-    tensors |= {"subspaces": model.bases, "subspace_dims": model.subspaces.dims}
+    tensors["subspaces"] = model.bases
     if model.offsets is not None:
         tensors |= {name: getattr(model, name) for name in AFFINE}
     described: dict[str, Any] = {
@@ -58,7 +58,6 @@ def write(estimator: Any, path: str | os.PathLike[str]) -> None:
             "n_iter": estimator.n_iter_,
             "noise_variance": estimator.noise_variance_,
             "temperature": model.temperature,
-            "n_features_in": estimator.n_features_in_,
             "input_shape": list(model.shape),
             "feature_names": getattr(estimator, "feature_names_in_", np.empty(0, object)).tolist(),
             **facts,
@@ -156,8 +155,6 @@ def _model(file: ModelFile, fitted: Mapping[str, Any], given: nn.Module | None) 
     arrays, bases = file.tensors, _subspaces(file)
     shape = shape_of(fitted)
     width = math.prod(shape)
-    if fitted["n_features_in"] != width:
-        raise ValueError(f"its samples have another number of features than {list(shape)}")
     model = SubspaceModel(shape)
     model.bases = torch.from_numpy(bases)
     affine = "offsets" in arrays
@@ -204,10 +201,6 @@ def _subspaces(file: ModelFile) -> NDArray:
         raise ValueError(fault)
     if file.params["params"]["n_clusters"] != len(bases):
         raise ValueError(f"it has {len(bases)} subspaces")
-    dims = file.tensors["subspace_dims"]
-    check_array("subspace_dims", dims, (len(bases),), ("int64",))
-    if not np.array_equal(dims, found.dims):
-        raise ValueError("subspace_dims are not those of its subspaces")
     return bases
 
 

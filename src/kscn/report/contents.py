@@ -52,7 +52,6 @@ class RunFacts:
     history: Sequence[Mapping[str, Any]]  # lines of history.jsonl; the last one is the result
     labels: NDArray  # (n,)
     model: Any
-    versions: Mapping[str, str] = field(default_factory=dict)  # packages that wrote the model
 
 
 @dataclass(frozen=True)
@@ -298,7 +297,7 @@ def _config(run: RunFacts) -> dict[str, list[tuple[str, str]]]:
             result.get("unit", "iterations"): result["iterations"],
         },
         "Settings": run.config["parameters"],
-        "Versions": {"kscn": about.get("kscn"), **run.versions},
+        "Version": {"kscn": about.get("kscn")},
     }
     return {
         name: [(str(key), _told(value)) for key, value in table.items() if value is not None]

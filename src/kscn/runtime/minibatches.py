@@ -16,9 +16,6 @@ from kscn.nn.scaling import InputScaling
 from kscn.runtime.blocks import FiniteCheck, check_finite, from_numpy
 from kscn.runtime.group import Part, place
 
-# Read from a disk at once by `blocks`, however small the blocks themselves.
-READ_BYTES = 8 * 2**20
-
 
 @dataclass(eq=False)
 class Minibatches:
@@ -29,6 +26,7 @@ class Minibatches:
     shape: tuple[int, ...]  # of one sample as the network takes it: (c, h, w) or (d,)
     batch_size: int  # samples per step
     device: torch.device  # of the network
+    read_bytes: int = 8 * 2**20  # from a disk at once by `blocks`, however small these are
 
     def __len__(self) -> int:
         return len(self.source)
@@ -85,7 +83,7 @@ class Minibatches:
         self, rows: int, start: int, stop: int | None
     ) -> Iterator[tuple[int, np.ndarray]]:
         low, high, _ = slice(start, stop).indices(len(self))
-        together = rows * max(1, READ_BYTES // (rows * self.source.row_bytes))
+        together = rows * max(1, self.read_bytes // (rows * self.source.row_bytes))
         if not self.source.on_disk or high - low <= together:
             yield from self.source.batches(rows, start, stop)
             return

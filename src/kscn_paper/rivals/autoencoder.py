@@ -42,17 +42,16 @@ from kscn.training.trainer import Trainer
 from kscn_paper.rivals.base import Rival
 from kscn_paper.rivals.kmeans import CentreRival
 
-KIND = "PretrainedAutoencoder"
 LEARNING_RATE, SCHEDULE = 1e-3, "one-cycle"
 # Share of the entries of a layer's input that are dropped in layer-wise pretraining.
 DROPOUT = 0.2
 # Steps that "auto" aims at, per layer and for the whole network, within most epochs.
 LAYER_STEPS, MOST_LAYER_EPOCHS = 3_000, 50
 STEPS, MOST_EPOCHS = 12_000, 200
-
-Record = Callable[..., None]
 # Brightest pixel of images as the dense network takes them. Vectors have a mean square of one.
 BRIGHTEST = 5.2
+
+Record = Callable[..., None]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -214,6 +213,7 @@ def pretrain(
         "epochs": int(epochs),
         "batch_size": batches.batch_size,
         "seed": seed,
+        "constants": [LEARNING_RATE, SCHEDULE, DROPOUT, BRIGHTEST],
     }
     path = None
     if cache:
@@ -221,7 +221,7 @@ def pretrain(
         if isinstance(cache, (str, os.PathLike)):
             folder = Path(cache).expanduser()
         path = folder / fingerprint(batches.source, recipe)
-    if path is not None and _restore(network, path):
+    if path is not None and path.exists() and _restore(network, path):
         record("pretrained", network=path.name)
     else:
         settings: dict[str, Any] = {
@@ -253,15 +253,13 @@ def fingerprint(source: Source, recipe: dict[str, Any]) -> str:
 def _keep(network: nn.Module, path: Path, recipe: dict[str, Any]) -> None:
     """Write the weights of a network; a disk that refuses costs a warning only."""
     try:
-        write_model(path, KIND, recipe, network.state_dict())
+        write_model(path, "PretrainedAutoencoder", recipe, network.state_dict())
     except ModelFileError as error:
         warnings.warn(f"The pretrained network is not kept because {error}", stacklevel=3)
 
 
 def _restore(network: nn.Module, path: Path) -> bool:
-    """Put kept weights into the network, if there are any that can be used."""
-    if not path.exists():
-        return False
+    """Put kept weights into the network, if they can be used."""
     try:
         model = read_model(path)
         networks.load_weights(network, model.tensors, str(path))

@@ -164,8 +164,7 @@ class EDESC(NetworkRival):
         check_value("latent_dim", self.latent_dim, [None, Integer(self.subspace_dim)])
 
     def _latent_dim(self) -> int:
-        given = self.latent_dim
-        return int(self.n_clusters * self.subspace_dim if given is None else given)
+        return int(self.latent_dim or self.n_clusters * self.subspace_dim)
 
     def _fit(self, source: Source) -> None:
         self._eta = self.eta  # shares go by that of the fit, whatever is set later

@@ -3,7 +3,6 @@
 Codes become an affinity; normalised spectral clustering takes the leading k eigenvectors of
 D^-1/2 W D^-1/2, rows brought to unit norm, then k-means. Only products with W are needed, so a
 sparse affinity stays sparse and a dense one is never copied.
-
 """
 
 import itertools
@@ -29,7 +28,7 @@ from kscn.errors import InputError
 from kscn.neighbours.spectral import seeded_eigsh
 from kscn_paper.rivals.base import Rival, all_samples
 
-DSC_DIM = 9  # of the subspaces that DSC-Net is told
+DSC_DIM = 9  # of the subspaces of DSC-Net
 SMALL = 600  # up to this size a full eigendecomposition is quick and always converges
 STARTS = 20  # of the final k-means
 BLOCK = 512  # rows of a dense affinity that are worked on together

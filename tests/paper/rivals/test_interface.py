@@ -104,7 +104,7 @@ def test_the_container_does_not_matter(name, tmp_path):
 BAD = {
     "NaN": (np.where(np.arange(60)[:, None, None] == 7, np.nan, IMAGES), "contains NaN"),
     "infinity": (np.where(np.arange(60)[:, None, None] == 7, np.inf, IMAGES), "infinity"),
-    "sparse": (scipy.sparse.csr_array(X), "is sparse"),
+    "sparse": (scipy.sparse.csr_array(X), "X is sparse"),
     "too few": (IMAGES[:2], r"n_samples=2 should be >= n_clusters=3"),
     "one axis": (X[0], "Expected 2D array"),
     "words": (np.array([["a", "b"]] * 5), "not numbers"),
