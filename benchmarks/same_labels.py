@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 from kscn import KSCN, KSCNPlus, KSubspaces, data
-from kscn_paper import rivals as baselines
+from kscn_paper import rivals
 from kscn_paper.rivals.self_expression import dsc_start
 
 # More than 600 samples, so that eigenvectors of affinities are found by iterations too.
@@ -64,7 +64,7 @@ BASELINES: dict[str, dict[str, Any]] = {
     "edesc": {"pretrain_epochs": 3, "epochs": 3, "hidden": (64, 32), "tol": 0.0},
     "k-fsc": {"subspace_dim": 4, "max_iter": 4, "n_init": 2},
     "k-fsc, k-means": {"subspace_dim": 4, "max_iter": 4, "init": "k-means", "penalty": 4.0},
-    **{name: SAE if name.endswith("sae") else CAE for name in baselines.COMPOSITES},
+    **{name: SAE if name.endswith("sae") else CAE for name in rivals.COMPOSITES},
 }
 # Fits of more samples than the 10,000 that these methods begin with.
 MANY: dict[str, dict[str, Any]] = {
@@ -130,10 +130,10 @@ def panel() -> dict[str, tuple[Callable[[], Any], NDArray]]:
     images = load_digits().images[:SAMPLES].astype(np.float32)
     kinds = {"images": images, "vectors": images.reshape(SAMPLES, -1)}
     made: dict[str, Callable[[], Any]] = {
-        name: partial(baselines.make, name.split(",")[0], K, random_state=SEED, **params)
+        name: partial(rivals.make, name.split(",")[0], K, random_state=SEED, **params)
         for name, params in BASELINES.items()
     }
-    missing = {*baselines.NAMES, *baselines.COMPOSITES} - {name.split(",")[0] for name in made}
+    missing = {*rivals.NAMES, *rivals.COMPOSITES} - {name.split(",")[0] for name in made}
     assert not missing, f"the panel has no fit of {missing}"
     images_only = ("cae", "refined", "two processes")
     many, _, _ = data.make_union_of_subspaces(10_500, 3, 12, 2, noise=0.1, random_state=SEED)
@@ -143,7 +143,7 @@ def panel() -> dict[str, tuple[Callable[[], Any], NDArray]]:
         for kind, samples in kinds.items()
         if kind == "images" or not any(word in name for word in images_only)
     } | {
-        f"{name} (many)": (partial(baselines.make, name, 3, random_state=SEED, **params), many)
+        f"{name} (many)": (partial(rivals.make, name, 3, random_state=SEED, **params), many)
         for name, params in MANY.items()
     }
 

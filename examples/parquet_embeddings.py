@@ -2,8 +2,8 @@
 
     python examples/parquet_embeddings.py [--samples 3000]
 
-Embeddings are one column of lists of fixed size, as most tools write them. Here they are synthetic:
-points near six subspaces of dimension 3 in 32 dimensions. Needs the extra `parquet`.
+Embeddings are one column of lists, as pandas, polars and most tools write them. Here they are
+synthetic: points near six subspaces of dimension 3 in 32 dimensions.
 """
 
 import argparse
@@ -42,8 +42,7 @@ def main() -> None:
 def write_embeddings(path: Path, count: int) -> np.ndarray:
     """Write a column `embedding` in row groups of 1,000; return which subspace made each row."""
     samples, truth, _ = data.make_union_of_subspaces(count, 6, 32, 3, noise=0.05, random_state=0)
-    flat = pa.array(samples.ravel())
-    column = pa.FixedSizeListArray.from_arrays(flat, samples.shape[1])
+    column = pa.array(list(samples))  # list<float>
     pq.write_table(pa.table({"embedding": column}), path, row_group_size=1000)
     return truth
 

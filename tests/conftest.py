@@ -5,7 +5,6 @@ import signal
 import sys
 from pathlib import Path
 
-import pytest
 from hypothesis import settings
 
 # Tests run side by side, one per core: threads within a test would only wait for one another.
@@ -23,29 +22,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # torch counts its devices at the first backward pass, so the simulated one is there from the start.
 sys.path[:0] = [str(Path(__file__).parent / "device"), str(Path(__file__).parent)]
-import short  # noqa: E402
 import simulated  # noqa: E402
 
-from kscn.subspaces import search  # noqa: E402
-
 simulated.unsupported()
-
-# For all tests, and for fixtures that outlive a test; processes of `warm` do the same.
-RULES = search.RULES
-short.searches()
-
-
-@pytest.fixture(autouse=True)
-def long_search(request, monkeypatch):
-    """Searches at full length, for bounds on quality and tests of the search itself."""
-    wanted = {"slow", "full_search"} & {mark.name for mark in request.node.iter_markers()}
-    if wanted or request.path.name == "test_search.py":
-        monkeypatch.setattr(search, "RULES", RULES)
-
-
-@pytest.fixture(scope="module")
-def short_choice():
-    """`KSCNPlus` weighs few candidates: for files in which their choice is not the subject."""
-    with pytest.MonkeyPatch.context() as patch:
-        short.choices(patch.setattr)
-        yield

@@ -1,22 +1,4 @@
-"""Fits made short, for tests of what happens before and after them.
-
-`kscn` makes a `KSCN` that is fitted in a moment. `choices` shortens the choice of `KSCNPlus`, which
-weighs some thirty candidates in up to eight spaces: that takes seconds even for a hundred samples.
-Every kind of space, candidate and judgement stays, once and in few dimensions. What the choice
-itself finds is tested in `estimators/test_plus.py`, and the search for a start in
-`subspaces/test_search.py`, at full length.
-"""
-
-from dataclasses import replace
-
-SHORT = {"dim": 5, "kmeans_starts": 1, "plain": 20, "whitened": (15,)}
-
-
-def choices(change=setattr):
-    """Shorten every choice from now on; `change` may be that of a monkeypatch, which ends it."""
-    from kscn.stages import candidates  # and torch with it, which not all tests need
-
-    change(candidates, "RULES", replace(candidates.RULES, **SHORT))
+"""Fits made short, for tests of what happens before and after them, and samples for them."""
 
 
 def moons(n):
@@ -26,21 +8,6 @@ def moons(n):
     # Of this draw the choice is clear; of others rounding decides it.
     x, y = make_moons(n, noise=0.05, random_state=6)
     return x.astype("f4"), y
-
-
-def samples(change=setattr, sample=100, most=300):
-    """Make candidates from few samples, and layouts of so few more, in every choice from now on."""
-    from kscn.stages import choose, select
-
-    change(choose, "CHOICE", replace(choose.CHOICE, sample=sample, most=most))
-    change(select, "RULES", replace(select.RULES, laid_out=sample))
-
-
-def searches():
-    """One round of swaps in every search for a start from now on, instead of up to twelve."""
-    from kscn.subspaces import search
-
-    search.RULES = replace(search.RULES, rounds=1)
 
 
 def kscn(**params):

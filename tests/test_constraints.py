@@ -16,7 +16,7 @@ from kscn.constraints import (
     parameter,
 )
 from kscn.errors import InputError
-from kscn_paper import rivals as baselines
+from kscn_paper import rivals
 
 
 @pytest.mark.parametrize(
@@ -79,18 +79,18 @@ def test_parameters_of_a_dataclass_are_checked_with_those_of_its_base():
         check_parameters(Derived(kind="c"))
 
 
-@pytest.mark.parametrize("name", [*baselines.NAMES, *baselines.COMPOSITES])
+@pytest.mark.parametrize("name", [*rivals.NAMES, *rivals.COMPOSITES])
 def test_defaults_are_allowed_and_all_but_the_number_of_clusters_are_given_by_name(name):
-    model = baselines.make(name, 3)
+    model = rivals.make(name, 3)
     check_parameters(model)
     first, *others = inspect.signature(type(model)).parameters.values()
     assert first.name == "n_clusters" and first.kind is first.POSITIONAL_OR_KEYWORD
     assert all(one.kind is one.KEYWORD_ONLY for one in others)
 
 
-@pytest.mark.parametrize("name", [*baselines.NAMES, *baselines.COMPOSITES])
+@pytest.mark.parametrize("name", [*rivals.NAMES, *rivals.COMPOSITES])
 def test_every_parameter_is_described(name):
-    model = baselines.make(name, 3)
+    model = rivals.make(name, 3)
     described = "".join(
         (base.__doc__ or "").partition("Attributes")[0] for base in type(model).__mro__
     )

@@ -6,15 +6,15 @@ from itertools import groupby
 import numpy as np
 import pytest
 import torch
+from kscn.runtime.checkpoint import State
+from kscn.stages.losses import LOSSES, ClusterLoss, energies
+from kscn.stages.run import Stage
 from torch import nn
 
 from kscn import KSCN, data
 from kscn.data import Dataset, as_source
-from kscn.data.readers import READERS
+from kscn.data.files import READERS
 from kscn.errors import InputError
-from kscn.runtime.checkpoint import State
-from kscn.stages.losses import LOSSES, ClusterLoss, energies
-from kscn.stages.run import Stage
 from kscn_paper.rivals.base import Rival
 
 

@@ -74,12 +74,6 @@ def test_a_damaged_model_can_be_saved_again(model):
     assert read_model(model).params == {"n_clusters": 3}
 
 
-def test_a_relative_path_works(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_model("model", "KSubspaces", {}, {})
-    assert read_model("model").tensors == {}
-
-
 @pytest.mark.parametrize("name", ["_write_synced", "sync_directory", "replace_directory"])
 def test_a_full_disk_keeps_the_old_model_and_says_so(model, monkeypatch, name):
     def full(*args):

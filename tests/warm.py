@@ -13,15 +13,12 @@ import tempfile
 import time
 from pathlib import Path
 
-import short
-
 import kscn
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
         "kscn.cli.fit",
-        "kscn_paper.runs",
         "kscn.estimators.deep",
         "kscn.estimators.linear",
         "kscn.estimators.plus",
@@ -106,6 +103,5 @@ def _run(argv, before, place, environment, streams):
     os.environ.update(environment)
     os.chdir(place)
     sys.argv = argv
-    short.searches()  # as in the tests
     exec(before, {})
     runpy.run_path(argv[0], run_name="__main__")

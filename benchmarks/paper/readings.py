@@ -125,7 +125,7 @@ class Study:
         model = self._model(
             reading,
             seed,
-            pretrained=pretrained,
+            pretrained.autoencoder_,
             pretrain_epochs=0,
             learning_rate=reading["rate"],
             trim=reading["trim"],
@@ -148,20 +148,20 @@ class Study:
             ],
         }
 
-    def _model(self, reading: Reading, seed: int, **more: Any) -> Any:
+    def _model(self, reading: Reading, seed: int, network: nn.Module, **more: Any) -> Any:
         return methods.make(
             "kscn-s",
             self.k,
             dataset=self.name,
             preset="paper",
-            autoencoder=self._network(reading, seed),
+            autoencoder=network,  # a copy of it, with the weights it has
             batch_size=reading["batch"],
             random_state=seed,
             **more,
         )
 
     def _network(self, reading: Reading, seed: int) -> Network:
-        torch.manual_seed(seed)  # a module that is given is copied with the weights it has
+        torch.manual_seed(seed)
         shape = (1, *self.images.shape[1:])
         return Network(shape, reading["pixels"], reading["latent"] == "before")
 
@@ -175,15 +175,17 @@ class Study:
             weight *= self.images[0].size / code
         return weight / reading["pixels"] ** 2
 
-    def _pretrained(self, reading: Reading, seed: int) -> Path:
-        """The network before clustering; where its code is read makes no difference to it."""
+    def _pretrained(self, reading: Reading, seed: int) -> Any:
+        """A model before clustering; where its code is read makes no difference to its network."""
         shared = {name: reading[name] for name in ("batch", "pixels", "pretraining")}
         name = "-".join([self.name, str(len(self.images)), *map(str, shared.values()), str(seed)])
         path = self.work / name
         if not path.exists():
+            after = {**reading, "latent": "after"}
             model = self._model(
-                {**reading, "latent": "after"},
+                after,
                 seed,
+                self._network(after, seed),
                 pretrain_epochs=reading["pretraining"],
                 epochs=0,
                 init=np.arange(len(self.images)) % self.k,  # not used
@@ -191,18 +193,17 @@ class Study:
             unfinished = path.with_name(f"{name}.part")
             model.fit(self.images).save(unfinished)
             unfinished.replace(path)
-        return path
+        return load_model(path, autoencoder=self._network(reading, seed))
 
     # The start ----------------------------------------------------------------------------------
 
-    def _start(self, reading: Reading, seed: int, pretrained: Path, dim: int) -> Any:
+    def _start(self, reading: Reading, seed: int, pretrained: Any, dim: int) -> Any:
         """What `KSCN` begins with: a start of its own, a function of latents, or labels."""
         kind = reading["start"]
         if kind in ("dsc", "k-means"):
             return dsc_start if kind == "dsc" else kind
         chosen = np.sort(np.random.default_rng(seed).permutation(len(self.images))[:SUBSET])
-        network = self._network(reading, seed)
-        latents = load_model(pretrained, autoencoder=network).transform(self.images)
+        latents = pretrained.transform(self.images)
         few = (
             self._dsc_net(chosen, seed)
             if kind == "dsc-net"

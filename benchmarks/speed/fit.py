@@ -6,9 +6,9 @@
 
 iteration   one iteration of k-subspaces beside one of k-means with as many columns (MNIST)
 growth      time per sample and memory of k-subspaces, for more and more samples on disk
-images      two epochs of kSCN on deformed digits, in memory and on disk
-processes   samples per second of two processes of one thread beside one, and what they score.
-            "Apart" are two that share nothing but the machine: no exchange can be faster
+images      the same of two epochs of kSCN on more and more digits, the fewest in memory
+processes   samples per second of two processes of one thread beside one; "apart" are two that
+            share nothing but the machine: no exchange can be faster
 `--small` makes everything tiny, to see that it runs. MNIST: `kscn data get mnist`.
 """
 
@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
-from kscn import KSCN, KSubspaces, data, metrics
+from kscn import KSCN, KSubspaces, data
 from kscn.features import Components
 from kscn.nn.rows import through
 
@@ -71,27 +71,22 @@ def iteration(small: bool, folder: Path) -> dict[str, Any]:
 
 def growth(small: bool, folder: Path) -> dict[str, Any]:
     """Five iterations from given bases: the search for a start does not grow with n."""
-    rows = []
+    rng = np.random.default_rng(0)
+    bases, rows = random_bases(K, 64, 5), []
     for n in (2_000, 4_000) if small else (100_000, 1_000_000, 10_000_000):
-        path = folder / f"{n}.npy"
-        file = np.lib.format.open_memmap(path, "w+", np.float32, (n, 64))
-        subspaces = random_bases(K, 64, 5)
+        file = np.lib.format.open_memmap(folder / "x.npy", "w+", np.float32, (n, 64))
         for begin in range(0, n, 100_000):
-            rng = np.random.default_rng(begin)
             size = min(100_000, n - begin)
-            x = np.einsum(
-                "ndp,np->nd", subspaces[rng.integers(K, size=size)], rng.standard_normal((size, 5))
-            )
+            picked, inside = bases[rng.integers(K, size=size)], rng.standard_normal((size, 5))
+            x = np.einsum("ndp,np->nd", picked, inside)
             file[begin : begin + size] = x + 0.2 * rng.standard_normal(x.shape)
         file.flush()
-        del file
-        rows.append({"n": n, **apart("grown", str(path))})
-        path.unlink()
+        rows.append({"n": n, **apart("vectors", str(folder / "x.npy"))})
         print(rows[-1], flush=True)
     return {"growth": rows}
 
 
-def grown(path: str) -> dict[str, float]:
+def vectors(path: str) -> dict[str, float]:
     """Fit a file in a process of its own: time, and growth of resident memory."""
     warm, _, _ = data.make_union_of_subspaces(20_000, K, 64, 5, random_state=0)
     KSubspaces(K, subspace_dim=5, n_init=1, max_iter=2, random_state=0).fit(warm)
@@ -106,50 +101,27 @@ def grown(path: str) -> dict[str, float]:
 
 
 def images(small: bool, folder: Path) -> dict[str, Any]:
-    """Rates of kSCN in memory and on disk; what was measured is kept and not repeated."""
-    sizes = (300, 600) if small else (70_000, 700_000, 8_000_000)
-    write_images(folder, sizes[-1], small)
-    figures = {}
-    for n in sizes:
-        kept = folder / f"kscn-{n}.json"
-        if not kept.exists():
-            kept.write_text(json.dumps(apart("kscn", str(folder), str(n), str(int(n == sizes[0])))))
-        figures[f"kscn:{n}"] = json.loads(kept.read_text())
+    """Epochs of kSCN, with their encoding and updates; the fewest images are in memory."""
+    figures, rng = {}, np.random.default_rng(0)
+    digits = np.asarray(data.load("digits" if small else "mnist").samples)
+    for n in (300, 600) if small else (70_000, 700_000, 8_000_000):
+        file = np.lib.format.open_memmap(folder / "x.npy", "w+", np.uint8, (n, *digits.shape[1:]))
+        for begin in range(0, n, 20_000):
+            file[begin : begin + 20_000] = rng.choice(digits, min(20_000, n - begin))
+        file.flush()
+        figures[f"kscn:{n}"] = apart("epochs", str(folder / "x.npy"), str(int(not figures)))
         print(n, figures[f"kscn:{n}"], flush=True)
     return figures
 
 
-def write_images(folder: Path, n: int, small: bool) -> None:
-    """Digits, each turned, sheared, scaled and shifted by its own draw."""
-    from kscn.nn import RandomAffine
-
-    if (folder / "classes.npy").exists():
-        return
-    digits = data.load("digits" if small else "mnist")
-    pixels, classes = np.asarray(digits.samples), np.asarray(digits.labels)
-    file = np.lib.format.open_memmap(folder / "images.npy", "w+", np.uint8, (n, *pixels.shape[1:]))
-    generator, deform = torch.Generator().manual_seed(0), RandomAffine()
-    drawn = torch.randint(len(pixels), (n,), generator=generator).numpy()
-    for begin in range(0, n, 20_000):
-        batch = torch.from_numpy(pixels[drawn[begin : begin + 20_000]]).float()[:, None]
-        file[begin : begin + len(batch)] = deform(batch, generator)[:, 0].round().byte().numpy()
-    file.flush()
-    np.save(folder / "classes.npy", classes[drawn])
-
-
-def images_kscn(folder: str, n: str, in_memory: str) -> dict[str, float]:
-    """Two epochs of the alternation, with their encoding and updates."""
-    images = np.load(Path(folder) / "images.npy", mmap_mode="r")[: int(n)]
-    images = np.array(images) if in_memory == "1" else images
-    model = KSCN(K, pretrain_epochs=1, epochs=2, settings={"tol": 0.0}, random_state=0).fit(images)
-    ends = [entry["seconds"] for entry in model.history_]
-    began = max(e["seconds"] for e in model.history_ if e["stage"] != "fit")
-    classes = np.load(Path(folder) / "classes.npy")[: len(model.labels_)]
-    return {
-        "samples_per_second": 2 * int(n) / (ends[-1] - began),
-        "peak_resident_mb": record.resident("VmHWM"),
-        "acc": metrics.clustering_accuracy(classes, model.labels_),
-    }
+def epochs(path: str, in_memory: str) -> dict[str, float]:
+    """Two epochs of the alternation after one of pretraining, in a process of its own."""
+    x = np.load(path, mmap_mode="r")
+    x = np.array(x) if in_memory == "1" else x
+    model = KSCN(K, pretrain_epochs=1, epochs=2, settings={"tol": 0.0}, random_state=0).fit(x)
+    began = max(entry["seconds"] for entry in model.history_ if entry["stage"] != "fit")
+    rate = 2 * len(x) / (model.history_[-1]["seconds"] - began)
+    return {"samples_per_second": rate, "peak_resident_mb": record.resident("VmHWM")}
 
 
 def processes(small: bool, folder: Path) -> dict[str, Any]:
@@ -165,32 +137,6 @@ def processes(small: bool, folder: Path) -> dict[str, Any]:
         speedup = {count: round(rates[count] / rates["1"], 2) for count in ("2", "2 apart")}
         figures[name] = {"samples_per_second": rates, "speedup": speedup}
         print(name, figures[name], flush=True)
-    labels = np.asarray(data.load("digits").labels)
-    scores: dict[str, list[float]] = {"1": [], "2": []}
-    epochs = ["--pretrain-epochs", "1", "--epochs", "1"] if small else []
-    for seed in range(1 if small else SEEDS):
-        for count, found in scores.items():
-            run = folder / f"run-{count}-{seed}"
-            options = [
-                "-k",
-                str(K),
-                "--method",
-                "kscn-s",
-                "--seed",
-                str(seed),
-                "-o",
-                str(run),
-                *epochs,
-            ]
-            command(count, "-m", "kscn", "fit", "digits", *options)
-            rows = (run / "labels.csv").read_text().split()[1:]
-            clusters = np.array([int(row.split(",")[1]) for row in rows])
-            found.append(round(100 * metrics.clustering_accuracy(labels, clusters), 2))
-    mean, sd = (
-        {count: round(of(found), 2) for count, found in scores.items()}
-        for of in (statistics.mean, statistics.pstdev)
-    )
-    figures["kscn-s on digits"] = {"acc": scores, "mean": mean, "sd": sd}
     return figures
 
 
@@ -259,7 +205,7 @@ def random_bases(k: int, d: int, p: int, seed: int = 0) -> NDArray:
 
 
 PARTS = {part.__name__: part for part in (iteration, growth, images, processes)}
-CHILDREN = {"grown": grown, "kscn": images_kscn, "work": work}
+CHILDREN = {child.__name__: child for child in (vectors, epochs, work)}
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -20,7 +20,9 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,58 +36,40 @@ FIT = ["fit", "digits", "-k", "10", "--method", "kscn-s", "--seed", "0"]
 FIT += ["--pretrain-epochs", "2", "--epochs", "1", "--n-init", "1", "-o"]
 
 
-def body_of(image: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    np.save(file, image)
-    return file.getvalue()
-
-
-def client(port: int, work: list[int], bodies: list[bytes], answers: dict, times: dict) -> None:
-    """Send requests until there are none left; two clients never take the same one."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    head = {"Content-Type": "application/octet-stream"}
-    while True:
-        try:
-            number = work.pop()
-        except IndexError:
-            return
-        began = time.perf_counter()
-        connection.request("POST", "/predict", bodies[number], head)
-        response = connection.getresponse()
-        content = response.read()
-        times[number] = time.perf_counter() - began
-        answers[number] = (response.status, content)
-
-
 def cpu_seconds(process: int) -> float:
     """Processor time of a process: what a shared machine does not blur."""
     fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(port: int, clients: int, bodies: list[bytes], expected: np.ndarray) -> dict:
-    answers: dict[int, tuple[int, bytes]] = {}
-    times: dict[int, float] = {}
-    work = list(range(len(bodies)))
-    threads = [
-        threading.Thread(target=client, args=(port, work, bodies, answers, times))
-        for _ in range(clients)
-    ]
+def measure(host: str, clients: int, images: np.ndarray, expected: np.ndarray) -> dict[str, Any]:
+    """Send every image from one of the clients, each of which keeps its connection."""
+    own = threading.local()
+
+    def ask(number: int) -> tuple[float, bool]:
+        if not hasattr(own, "connection"):
+            own.connection = http.client.HTTPConnection(host, timeout=60)
+        body = io.BytesIO()
+        np.save(body, images[number])
+        kind = {"Content-Type": "application/octet-stream"}
+        began = time.perf_counter()
+        own.connection.request("POST", "/predict", body.getvalue(), kind)
+        answer = own.connection.getresponse()
+        content = answer.read()
+        seconds = time.perf_counter() - began
+        if answer.status != 200:
+            return seconds, False
+        return seconds, json.loads(content)["predictions"][0]["label"] == expected[number]
+
     began = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(clients) as pool:
+        answers = list(pool.map(ask, range(len(images))))
     seconds = time.perf_counter() - began
-    right = [
-        status == 200 and json.loads(content)["predictions"][0]["label"] == expected[number]
-        for number, (status, content) in answers.items()
-    ]
-    latency = 1000 * np.array(list(times.values()))
+    latency = 1000 * np.array([spent for spent, _ in answers])
     return {
         "answered": len(answers),
-        "right": int(sum(right)),
-        "lost": len(bodies) - len(answers),
+        "right": sum(bool(right) for _, right in answers),
+        "lost": len(images) - len(answers),
         "seconds": round(seconds, 3),
         "requests_per_second": round(len(answers) / seconds, 1),
         "p50_ms": round(float(np.percentile(latency, 50)), 2),
@@ -105,17 +89,15 @@ def main(arguments: list[str] | None = None) -> None:
         images = np.asarray(data.load("digits").samples)[: options.requests]
         chosen = np.arange(options.requests) % len(images)
         expected = load_model(f"{run}/model").predict(images)[chosen]
-        bodies = [body_of(images[i]) for i in chosen]
         with subprocess.Popen([*KSCN, "serve", run, "--port", "0"], stdout=-1, text=True) as it:
             try:
                 assert it.stdout is not None
-                port = int(it.stdout.readline().split("http://127.0.0.1:")[1].split()[0])
-                few = list(range(min(20, len(bodies))))
-                client(port, few, bodies, {}, {})  # the first ones load libraries
+                host = it.stdout.readline().split("http://")[1].split("/")[0].split()[0]
+                measure(host, 1, images[:20], expected)  # the first ones load libraries
                 before = cpu_seconds(it.pid)
-                figures = measure(port, options.clients, bodies, expected)
+                figures = measure(host, options.clients, images[chosen], expected)
                 used = cpu_seconds(it.pid) - before
-                figures["server_cpu_ms_per_request"] = round(1000 * used / len(bodies), 2)
+                figures["server_cpu_ms_per_request"] = round(1000 * used / len(chosen), 2)
                 figures["load_average"] = round(os.getloadavg()[0], 1)
             finally:
                 it.terminate()

@@ -40,7 +40,9 @@ _MANIFEST_BYTES = 16 * 2**20
 _LONGEST_NAME = 500  # of parameters and whatever else is named
 _KIND = re.compile(r"\w{1,80}", re.ASCII)
 _MANIFEST = {
-    "kind": Test("the name of a class", lambda kind: bool(_KIND.fullmatch(str(kind)))),
+    "kind": Test(
+        "the name of a class", lambda kind: isinstance(kind, str) and bool(_KIND.fullmatch(kind))
+    ),
     "params": {},
     "tensors_bytes": integer(0),
     "tensors_sha256": TEXT,

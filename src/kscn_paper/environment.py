@@ -13,8 +13,6 @@ from typing import Any
 
 import kscn
 
-PACKAGES = ("kscn", "torch", "numpy", "scikit-learn")
-
 
 def describe() -> dict[str, Any]:
     """Time, versions, commit and machine, to be called when a run begins."""
@@ -23,7 +21,9 @@ def describe() -> dict[str, Any]:
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
-        "versions": {package: version(package) for package in PACKAGES},
+        "versions": {
+            package: version(package) for package in ("kscn", "torch", "numpy", "scikit-learn")
+        },
         "python": platform.python_version(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),

@@ -5,7 +5,6 @@ Needs the extra `paper` (matplotlib and openTSNE). Labels only colour, name and 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from kscn import KSCN, data, extras, metrics
 from kscn.errors import InputError
-from kscn.nn import IdentityLatent
+from kscn.nn import DeepNetwork, IdentityLatent
 from kscn.report.spaces import space_of
-from kscn.runtime.latents import Encoder, encode
+from kscn.runtime.latents import encode
 from kscn_paper import methods
 
 if TYPE_CHECKING:
@@ -51,16 +49,15 @@ def draw(dataset: str, folder: Path, seed: int = 0, **parameters: Any) -> dict[s
     classes, truth = np.unique(np.asarray(loaded.labels), return_inverse=True)
     words = loaded.label_names
     names = [str(number) if words is None else words[number] for number in classes]
-    pretrained: dict[str, nn.Module] = {}
 
-    def keep(estimator: Any, record: dict[str, Any]) -> None:
-        if record["stage"] == "pretrain":  # after every epoch, any of which may be the last
-            pretrained["network"] = copy.deepcopy(estimator.autoencoder_)
+    def made(**more: Any) -> KSCN:
+        settings = {"random_state": seed, **parameters, **more}
+        return methods.make("kscn-s", len(classes), dataset=dataset, **settings).fit(images)
 
-    settings: dict[str, Any] = {"random_state": seed, "callbacks": [keep], **parameters}
-    model = methods.make("kscn-s", len(classes), dataset=dataset, **settings).fit(images)
+    pretrained = made(epochs=0).autoencoder_
+    model = made(autoencoder=pretrained, pretrain_epochs=0)
     accuracy = 100 * metrics.clustering_accuracy(truth, model.labels_)
-    before = Encoder(pretrained["network"], IdentityLatent())
+    before = DeepNetwork(pretrained, IdentityLatent())
     latents = {
         "pretrained autoencoder": np.asarray(encode(model._network_inputs(images), before)),
         f"after clustering by kscn-s (ACC {accuracy:.1f} %)": model.transform(images),

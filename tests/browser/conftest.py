@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import short
 from click.testing import CliRunner
 
 from kscn.cli import cli
@@ -85,7 +84,6 @@ def reports(tmp_path_factory):
         with pytest.MonkeyPatch.context() as patch:
             # Neither the choice of features nor the method of the map is what is looked at.
             patch.setattr("kscn.report.map._tsne", lambda: None)
-            short.choices(patch.setattr)
             _call("fit", directory / file, "-o", run, "--seed", 0, *options)
             _call("report", run)
         pages[kind] = run / "report.html"

@@ -48,15 +48,6 @@ def test_broken_files_are_named_or_left_out(kscn, folder, encoder, tmp_path, one
     assert len(np.load(tmp_path / "e.npy")) == 39
 
 
-def test_mistakes_get_one_sentence(kscn, folder, encoder, tmp_path, one_sentence):
-    for args, words in (
-        ((folder, "--encoder", encoder, "-o", tmp_path / "e.csv"), "should end in .npy"),
-        ((folder, "--encoder", "x.pt", "-o", tmp_path / "e.npy"), "give an .onnx file"),
-        ((tmp_path / "no/", "--encoder", encoder, "-o", tmp_path / "e.npy"), "does not exist"),
-    ):
-        assert words in one_sentence(kscn("embed", *args))
-
-
 def test_the_cache_is_listed_and_cleared(kscn, folder, encoder, tmp_path):
     assert "no embeddings in" in kscn("data", "cache").output
     assert kscn("embed", folder, "--encoder", encoder, "-o", tmp_path / "e.npy").exit_code == 0

@@ -98,17 +98,6 @@ def test_the_service_labels_files_of_any_size_as_the_run_does(run, place, kscn, 
         kind = {"Content-Type": "image/png"}
         alone = client.post("/predict", content=files[7].read_bytes(), headers=kind).json()
         assert alone["predictions"] == [answer["predictions"][7]]
-        for content, words in (
-            (b"GIF89a", "image 0 is no PNG or JPEG file"),
-            (files[0].read_bytes()[:100], "image 0 is"),
-        ):
-            refused = client.post("/predict", content=content, headers=kind)
-            assert refused.status_code == 400 and words in refused.json()["error"]
-        pixels = np.full((3, 96, 96), 90)
-        told = client.post("/predict", json={"samples": pixels.tolist()})
-        assert told.status_code == 200, told.json()
-        refused = client.post("/predict", json={"samples": (1000 * pixels).tolist()})
-        assert refused.status_code == 422 and "whole numbers from 0 to 255" in refused.text
 
 
 def test_export_joins_encoder_and_assignment(run, place, kscn, tmp_path):
@@ -122,23 +111,6 @@ def test_export_joins_encoder_and_assignment(run, place, kscn, tmp_path):
     session = onnxruntime.InferenceSession(tmp_path / "joined.onnx")
     found = session.run(["label"], {"images": prepared})[0]
     np.testing.assert_array_equal(found, read_run(run).labels())
-
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        {"output": "maps"}, {"output": "tokens"},
-        {"batch": 1}, {"opset": 13}, {"opset": 21},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_graphs_of_every_form_are_joined(form, place, kscn, tmp_path):
-    file = tinyencoder.write(tmp_path / "e.onnx", **form)
-    args = ("fit", place / "images.npy", "-k", 3, "--encoder", file, "--seed", 0)
-    assert kscn(*args, "-o", tmp_path / "run").exit_code == 0
-    result = kscn("export", tmp_path / "run", tmp_path / "joined.onnx")
-    assert result.exit_code == 0, result.output
-    assert "the clusters of 60 samples agree" in result.stdout
 
 
 def test_another_or_a_missing_encoder_is_refused_in_one_sentence(

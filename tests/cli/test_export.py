@@ -26,17 +26,3 @@ def test_without_the_data_the_check_uses_random_samples(kscn, finished, tmp_path
     result = kscn("export", run, tmp_path / "model.onnx")
     assert result.exit_code == 0, result.output
     assert "64 random samples" in result.output
-
-
-def test_what_cannot_be_exported_gets_one_sentence(
-    one_sentence, kscn, finished, files, planes, tmp_path
-):
-    np.save(tmp_path / "short.npy", planes[0][:50])
-    for args, words in (
-        ((finished, tmp_path / "model.pt"), "should end in .onnx"),
-        ((tmp_path / "nothing", tmp_path / "model.onnx"), "does not exist"),
-        ((finished, tmp_path / "no" / "model.onnx"), "cannot write"),
-        ((finished, tmp_path / "m.onnx", "--data", tmp_path / "short.npy"), "has 50 samples"),
-    ):
-        assert words in one_sentence(kscn("export", *args))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["short.npy"]

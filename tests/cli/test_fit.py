@@ -141,103 +141,9 @@ def test_notes_kept_in_a_run_survive_its_replacement(kscn, files, finished, tmp_
     assert (run / "notes.txt").read_text() == "mine"
 
 
-def never_fit(*args, **kwargs):
-    raise AssertionError("the fit began although its result cannot be written")
-
-
-def test_an_output_that_cannot_be_written_is_found_before_the_fit(
-    one_sentence, kscn, files, tmp_path, monkeypatch
-):
-    monkeypatch.setattr("kscn.estimators.plus.KSCNPlus.fit", never_fit)
-    (tmp_path / "file").write_text("text")
-    fit = ("fit", files / "x.npy", "-k", 2, "-o")
-    assert "cannot write" in one_sentence(kscn(*fit, tmp_path / "file"))
-    assert "cannot write" in one_sentence(kscn(*fit, tmp_path / "file" / "below"))
-    assert (tmp_path / "file").read_text() == "text"
-
-    def denied(self, *args, **kwargs):
-        raise PermissionError(13, "Permission denied", str(self))
-
-    monkeypatch.setattr("pathlib.Path.mkdir", denied)
-    assert "Permission denied" in one_sentence(kscn(*fit, tmp_path / "run"))
-
-
-# --- bad data ---------------------------------------------------------------------------------
-
-
 def save(path, array):
     np.save(path, array)
     return path
-
-
-def text_named_npy(tmp_path):
-    (tmp_path / "text.npy").write_text("not an array")
-    return tmp_path / "text.npy"
-
-
-def with_one(value):
-    def make(tmp_path):
-        samples = np.random.default_rng(0).standard_normal((30, 4)).astype(np.float32)
-        samples[17, 2] = value
-        return save(tmp_path / "bad.npy", samples)
-
-    return make
-
-
-def half_an_idx(tmp_path):
-    header = bytes([0, 0, 8, 3]) + (1000).to_bytes(4, "big") + (8).to_bytes(4, "big") * 2
-    (tmp_path / "half-idx3-ubyte").write_bytes(header + bytes(1000))
-    return tmp_path / "half-idx3-ubyte"
-
-
-def folder_with_a_broken_image(tmp_path):
-    image = pytest.importorskip("PIL.Image")
-    (tmp_path / "images").mkdir()
-    for i in range(12):
-        pixels = np.random.default_rng(i).integers(0, 255, (8, 8), dtype=np.uint8)
-        image.fromarray(pixels).save(tmp_path / "images" / f"{i:02}.png")
-    (tmp_path / "images" / "07.png").write_bytes(b"\x89PNG broken")
-    return tmp_path / "images"
-
-
-@pytest.mark.parametrize(
-    ("make", "options", "words"),
-    [
-        (lambda p: p / "nothing.npy", (), "nothing.npy"),
-        (lambda p: "nonsense", (), "nonsense"),
-        (text_named_npy, (), "text.npy"),
-        (half_an_idx, (), "half-idx3-ubyte"),
-        (folder_with_a_broken_image, (), "07.png"),
-        (with_one(np.nan), (), "NaN"),
-        (with_one(np.inf), (), "inf"),
-        (lambda p: save(p / "x.npy", np.arange(10.0)), (), "1D"),
-        (lambda p: save(p / "x.npy", np.zeros((0, 3))), (), "empty"),
-        (lambda p: save(p / "x.npy", np.ones((20, 3))), (), "are equal"),
-        (lambda p: save(p / "x.npy", np.eye(2, 5)), (), "2"),
-        (lambda p: save(p / "x.npy", np.eye(9, 5)), (*LINEAR, "--subspace-dim", 5), "5"),
-        (lambda p: save(p / "x.npy", np.eye(9, 5)), (*LINEAR, "--trim", 1.5), "trim"),
-        (lambda p: save(p / "x.npy", np.eye(9, 5)), (*LINEAR, "--init", "magic"), "magic"),
-        (lambda p: save(p / "x.npy", np.eye(9, 5)), (*LINEAR, "--n-init", 0), "n_init"),
-        (lambda p: save(p / "x.npy", np.eye(9, 5)), (*LINEAR, "--max-iter", 0), "max_iter"),
-        (lambda p: save(p / "x.npy", np.eye(9, 5)), ("--batch-size", 0), "batch_size"),
-        (lambda p: save(p / "x.npy", np.eye(9, 5)), ("--seed", -1), "random_state"),
-        (lambda p: save(p / "x.npy", np.array(["a", "b"])), (), "x.npy"),
-    ],
-)
-def test_bad_data_gets_one_sentence_and_leaves_no_directory(
-    one_sentence, kscn, tmp_path, make, options, words
-):
-    data = make(tmp_path)
-    before = set(os.listdir(tmp_path))
-    result = kscn("fit", data, "-k", 3, "-o", tmp_path / "run", *options)
-    assert words.lower() in one_sentence(result).lower()
-    assert set(os.listdir(tmp_path)) == before
-
-
-def test_a_subspace_dim_that_is_no_number_is_a_usage_error(kscn, files, tmp_path):
-    result = kscn("fit", files / "x.npy", "-k", 3, "-o", tmp_path / "r", "--subspace-dim", "many")
-    assert result.exit_code == 2
-    assert "'many' is neither 'auto' nor a number" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -253,28 +159,3 @@ def test_odd_but_sound_data_is_clustered(kscn, tmp_path, samples, k, method):
     result = kscn("fit", tmp_path / "x.npy", "-k", k, "-o", tmp_path / "run", *method)
     assert result.exit_code == 0, result.output
     assert set(labels_in(tmp_path / "run")) <= set(range(k))
-
-
-# --- what is said of data ----------------------------------------------------------------------
-
-
-def test_a_column_that_has_nearly_all_of_the_variance_is_named(kscn, tmp_path):
-    rng = np.random.default_rng(0)
-    table = rng.normal(size=(60, 3))
-    for name, factors in (("alike", (1, 1, 1)), ("unlike", (1, 1000, 1)), ("constant", (0, 0, 0))):
-        text = "\n".join(["a,grams,c", *(",".join(map(str, row)) for row in 1 + table * factors)])
-        (tmp_path / f"{name}.csv").write_text(text)
-        args = ("fit", tmp_path / f"{name}.csv", "-k", 2, "--method", "k-subspaces")
-        said = kscn(*args, "-o", tmp_path / name).stderr
-        assert ("grams has 100.0% of the variance" in said) == (name == "unlike")
-
-
-def test_columns_that_best_standardises_are_not_complained_of(kscn, tmp_path):
-    rng = np.random.default_rng(0)
-    group = np.repeat([0.0, 5.0], 30)[:, None]
-    table = (group + rng.normal(size=(60, 3))) * (1, 1000, 1)
-    np.savetxt(tmp_path / "x.csv", table, delimiter=",", header="a,grams,c", comments="")
-    for method in ("best", "k-subspaces"):
-        args = ("fit", tmp_path / "x.csv", "-k", 2, "--method", method, "--seed", 0)
-        said = kscn(*args, "-o", tmp_path / method).stderr
-        assert ("of the variance" in said) == (method == "k-subspaces")

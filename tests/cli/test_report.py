@@ -3,7 +3,6 @@
 import os
 import shutil
 
-import numpy as np
 import pytest
 
 
@@ -49,34 +48,6 @@ def test_data_that_moved_is_asked_for_and_taken(one_sentence, kscn, run, files, 
     assert "is no longer at" in words and "--data" in words
     assert not (run / "report.html").exists()
     assert kscn("report", run, "--data", files / "x.npy").exit_code == 0
-
-
-def test_what_does_not_fit_is_refused(one_sentence, kscn, run, planes, tmp_path):
-    np.save(tmp_path / "short.npy", planes[0][:50])
-    np.save(tmp_path / "turned.npy", planes[0][::-1])
-    np.save(tmp_path / "few.npy", planes[1][:5])
-    np.save(tmp_path / "nan.npy", np.full(120, np.nan))
-    for options, words in (
-        (("--data", tmp_path / "short.npy"), "has 50 samples"),
-        (("--data", tmp_path / "turned.npy"), "not the samples of the run"),
-        (("--data", tmp_path / "nothing.npy"), "does not exist"),
-        (("--labels", tmp_path / "few.npy"), "has 5 labels and the run has 120 samples"),
-        (("--labels", tmp_path / "nan.npy"), "NaN"),
-        (("-o", tmp_path), "is a directory"),
-        (("-o", tmp_path / "no" / "page.html"), "cannot write"),
-    ):
-        assert words in one_sentence(kscn("report", run, *options))
-    assert "does not exist" in one_sentence(kscn("report", tmp_path / "nothing"))
-    assert not (run / "report.html").exists()
-
-
-def test_labels_that_do_not_match_are_named(one_sentence, kscn, run):
-    labels = run / "labels.csv"
-    rows = labels.read_text().splitlines()
-    labels.write_text("\n".join(rows[:-3]))
-    assert "labels and the run has 120 samples" in one_sentence(kscn("report", run))
-    labels.write_text("\n".join([*rows[:-1], "119,7"]))
-    assert "other labels than the numbers 0 to 2" in one_sentence(kscn("report", run))
 
 
 def test_a_failure_keeps_the_older_page(one_sentence, kscn, run):

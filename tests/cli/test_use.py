@@ -5,7 +5,6 @@ import shutil
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from kscn.atomicfile import atomic_file
 from kscn.runs import table as label_files
@@ -21,19 +20,6 @@ def test_predict_writes_a_label_for_every_sample(kscn, files, finished, planes, 
     rows = (tmp_path / "labels.csv").read_text().splitlines()
     assert rows[0] == "index,label"
     assert rows[1:] == [f"{i},{label}" for i, label in enumerate(planes[1][::-1])]
-
-
-def test_predict_refuses_what_it_cannot_do(one_sentence, kscn, files, finished, tmp_path):
-    out = tmp_path / "labels.csv"
-    data = shutil.copy(files / "x.npy", tmp_path / "x.npy")
-    np.save(tmp_path / "wide.npy", np.ones((5, 9), dtype=np.float32))
-    assert "does not exist" in one_sentence(kscn("predict", tmp_path / "no", data, "-o", out))
-    assert "nothing.npy" in one_sentence(kscn("predict", finished, "nothing.npy", "-o", out))
-    assert "9" in one_sentence(kscn("predict", finished, tmp_path / "wide.npy", "-o", out))
-    assert "is a directory" in one_sentence(kscn("predict", finished, data, "-o", tmp_path))
-    assert "cannot write" in one_sentence(kscn("predict", finished, data, "-o", f"{data}/below"))
-    assert "is the data itself" in one_sentence(kscn("predict", finished, data, "-o", data))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["wide.npy", "x.npy"]
 
 
 def test_a_damaged_model_is_named(one_sentence, kscn, files, finished, tmp_path):
@@ -96,28 +82,6 @@ def test_evaluate_finds_the_labels_that_came_with_the_data(kscn, files, tmp_path
     assert "ACC" in kscn("evaluate", tmp_path / "r").output
 
 
-def test_evaluate_refuses_what_does_not_fit(one_sentence, kscn, files, finished, tmp_path):
-    evaluate = ("evaluate", finished)
-    np.save(tmp_path / "short.npy", np.zeros(7, dtype=int))
-    np.save(tmp_path / "nan.npy", np.full(120, np.nan))
-    (tmp_path / "text.npy").write_text("no array")
-    (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00\x01")
-    for options, words in (
-        (("--labels", tmp_path / "short.npy"), "has 7 labels and the run has 120 samples"),
-        (("--labels", tmp_path / "nan.npy"), "NaN"),
-        (("--labels", tmp_path / "text.npy"), "cannot read labels from"),
-        (("--labels", tmp_path / "binary.txt"), "cannot read labels from"),
-        (("--labels", tmp_path / "nothing.npy"), "does not exist"),
-        (("--labels", tmp_path), "cannot read labels from"),
-        (("--data", "digits"), "digits has 1,797 samples"),
-        ((), "has no labels; give the true classes with --labels"),
-    ):
-        assert words in one_sentence(kscn(*evaluate, *options))
-    both = kscn(*evaluate, "--labels", files / "y.npy", "--data", "digits")
-    assert both.exit_code == 2
-    assert "not both" in both.stderr
-
-
 def test_labels_are_read_as_they_were_written(tmp_path):
     labels = np.arange(23) % 5
     with atomic_file(tmp_path / "l.csv") as file:
@@ -153,22 +117,6 @@ def test_data_list_names_every_data_set(kscn, monkeypatch, tmp_path):
 def test_data_get_prints_where_it_is(one_sentence, kscn):
     assert kscn("data", "get", "digits").output.strip().endswith("digits.csv.gz")
     assert "nonsense" in one_sentence(kscn("data", "get", "nonsense"))
-
-
-def test_images_of_many_sizes_are_brought_to_one(kscn, tmp_path):
-    folder = tmp_path / "photos"
-    folder.mkdir()
-    for i in range(6):
-        Image.new("RGB", (20 + i, 30), (40 * i, 0, 0)).save(folder / f"{i}.jpg")
-    refused = kscn("fit", folder, "-k", "2", "-o", tmp_path / "run")
-    assert refused.exit_code == 2
-    assert "--size 64" in refused.output
-    done = kscn("data", "resize", folder, "-o", tmp_path / "new", "--size", "8")
-    assert done.exit_code == 0
-    assert "wrote 6 images of 8 x 8" in done.output
-    again = kscn("data", "resize", folder, "-o", tmp_path / "new", "--size", "8")
-    assert again.exit_code == 2
-    assert "not empty" in again.output
 
 
 def test_images_of_another_size_than_the_fit_s_are_told(kscn, tmp_path):

@@ -1,15 +1,12 @@
 """A newcomer's walk: from a folder of photographs as they are to sorted folders and a report."""
 
-import pytest
-import tinyencoder
-
 
 def test_four_commands_from_a_folder_to_sorted_folders_and_a_report(photos, kscn, tmp_path):
     """Every command but the first is one that the command before it has told."""
     run = tmp_path / "my run"
-    refused = kscn("fit", photos, "-k", 2, "-o", run)  # which says all that is missing
-    assert refused.exit_code == 2
-    assert "--size 64" in refused.stderr and "--skip-broken" in refused.stderr
+    for given, missing in (((), "--size 64"), (("--size", 64), "--skip-broken")):
+        refused = kscn("fit", photos, "-k", 2, "-o", run, *given)
+        assert refused.exit_code == 2 and missing in refused.stderr
 
     fit = kscn("fit", photos, "-k", 2, "-o", run, "--size", 64, "--skip-broken", "--seed", 0)
     assert fit.exit_code == 0, fit.output
@@ -29,19 +26,3 @@ def test_four_commands_from_a_folder_to_sorted_folders_and_a_report(photos, kscn
     found = sorted(file.name for folder in folders for file in folder.iterdir())
     left_out = {"broken.jpg", "empty.png", "notes.txt"}
     assert found == sorted({file.name for file in photos.iterdir()} - left_out)
-
-
-def test_the_same_with_an_encoder_needs_no_size(photos, kscn, tmp_path, monkeypatch):
-    pytest.importorskip("onnxruntime")
-    monkeypatch.setenv("KSCN_CACHE", str(tmp_path / "cache"))
-    encoder, run = tinyencoder.write(tmp_path / "tiny.onnx"), tmp_path / "run"
-    fit = ("fit", photos, "-k", 2, "-o", run, "--encoder", encoder, "--seed", 0)
-    refused = kscn(*fit)
-    assert refused.exit_code == 2 and "--skip-broken" in refused.stderr
-    assert kscn(*fit, "--skip-broken").exit_code == 0
-    report = kscn("report", run)
-    assert report.exit_code == 0, report.output
-    assert "glass, clear.png" in (run / "report.html").read_text()
-    sorting = kscn("sort", run, "-o", tmp_path / "sorted")
-    assert sorting.exit_code == 0, sorting.output
-    assert len(list((tmp_path / "sorted").glob("*/*"))) == 13

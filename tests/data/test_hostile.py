@@ -9,11 +9,15 @@ import tracemalloc
 import zipfile
 import zlib
 
+import h5py
 import numpy as np
+import pyarrow as pa
 import pytest
+from PIL import Image
+from pyarrow import parquet
 
-from kscn.data import hdf5, load, numpyfiles, tables
-from kscn.data.arrays import ArraySource, MappedSource
+from kscn.data import load
+from kscn.data.tables import open_csv
 from kscn.errors import DataError, InputError
 
 X = np.arange(24, dtype=np.float32).reshape(4, 6)
@@ -60,12 +64,6 @@ def test_pipes_sockets_and_devices_are_refused_without_opening_them(tmp_path):
         finally:
             os.chdir(here)
         refuse(tmp_path / "x.h5", "not a regular file")
-
-
-def test_links_in_a_circle_do_not_exist(tmp_path):
-    (tmp_path / "x.npy").symlink_to(tmp_path / "y.npy")
-    (tmp_path / "y.npy").symlink_to(tmp_path / "x.npy")
-    refuse(tmp_path / "x.npy", "does not exist")
 
 
 @pytest.mark.parametrize("value", ["many", "1e9", "4 GB"])
@@ -134,7 +132,7 @@ def test_a_member_that_says_less_than_it_holds_is_not_unpacked_further(tmp_path)
 
 def test_a_zip_directory_of_many_entries_is_not_read(tmp_path):
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
-        for number in range(numpyfiles._DIRECTORY_BYTES // 1000):
+        for number in range(1050):
             archive.writestr(f"{number:04}" + "x" * 1000, b"")
     refuse(tmp_path / "x.npz", "has a directory of")
 
@@ -170,21 +168,26 @@ def test_a_gzip_bomb_behind_an_honest_header_is_not_unpacked(tmp_path):
     refuse(tmp_path / "x-idx2-ubyte.gz", "longer than its header says")
 
 
-@pytest.mark.parametrize("dimensions", [0, 33, 255])
+@pytest.mark.parametrize("dimensions", [0, 5, 255])
 def test_idx_files_of_too_many_dimensions_are_refused(tmp_path, dimensions):
     content = bytes([0, 0, 8, dimensions]) + struct.pack(">I", 1) * dimensions + b"x"
     (tmp_path / "x-idx3-ubyte").write_bytes(content)
-    refuse(tmp_path / "x-idx3-ubyte", f"claims {dimensions} dimensions")
+    refuse(tmp_path / "x-idx3-ubyte", "not an idx file")
 
 
 # .csv
 
 
-@pytest.mark.parametrize("cell", ["1,", '"1\n",', "1", '"'])
-def test_a_csv_row_without_end_is_refused(tmp_path, monkeypatch, cell):
-    monkeypatch.setattr(tables, "_LONGEST_ROW", 2**16)
-    (tmp_path / "x.csv").write_text(cell * (2**22 // len(cell)))
-    refuse(tmp_path / "x.csv", "more than 65536 letters", most_mb=8)
+@pytest.mark.parametrize("cell", ["1,", '"1\n",', "1", '"', "1,\n"])
+def test_a_csv_row_without_end_is_refused(tmp_path, cell):
+    (tmp_path / "x.csv").write_text("1,2\n" * (cell == '"') + cell * (2**22 // len(cell)))
+    with pytest.raises(DataError, match=r"x\.csv .*(columns|too long|empty cell)"):
+        open_csv(tmp_path / "x.csv", longest=2**16)
+
+
+def test_a_csv_of_too_many_columns_is_refused(tmp_path):
+    (tmp_path / "x.csv").write_text(",".join("1" * 100_000))
+    refuse(tmp_path / "x.csv", "100000 columns .* convert", most_mb=32)
 
 
 def test_one_long_word_does_not_widen_all_labels(tmp_path):
@@ -198,32 +201,21 @@ def test_one_long_word_does_not_widen_all_labels(tmp_path):
     assert dataset.labels.sum() == 20_000
 
 
-def test_a_large_csv_goes_to_a_temporary_file(tmp_path, monkeypatch):
-    table = np.random.default_rng(0).normal(size=(5000, 3))
-    words = np.array(["b", "a", "c"])[np.arange(5000) % 3]
-    lines = [",".join([*map(repr, row.tolist()), w]) for row, w in zip(table, words, strict=True)]
-    (tmp_path / "x.csv").write_text("\n".join(lines))
-    inside = load(tmp_path / "x.csv")
-    monkeypatch.setattr(tables, "_PIECE", 125)
-    monkeypatch.setattr(tables, "_MEMORY_BYTES", 50_000)
-    outside = load(tmp_path / "x.csv")
-    assert isinstance(inside.samples, ArraySource)
-    assert not inside.samples.on_disk
-    assert isinstance(outside.samples, MappedSource)
-    for dataset in (inside, outside):
-        np.testing.assert_array_equal(dataset.samples, table)
-        assert dataset.labels.tolist() == [1, 0, 2] * 1666 + [1, 0]
+def test_a_large_csv_is_never_in_memory_whole(tmp_path):
+    row = ",".join(["0.5"] * 100)
+    (tmp_path / "x.csv").write_text((row + "\n") * 50_000)  # 40 MB of numbers
+    tracemalloc.start()
+    samples = open_csv(tmp_path / "x.csv", longest=2**18).samples
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (samples.shape, len(samples), samples.on_disk) == ((100,), 50_000, True)
+    assert peak < 8 * 2**20
 
 
 def test_a_full_temporary_folder_is_named(tmp_path, monkeypatch):
     (tmp_path / "x.csv").write_text("1,2\n" * 1000)
-
-    def full(*args, **options):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(tables, "_MEMORY_BYTES", 1000)
-    monkeypatch.setattr(tables.tempfile, "TemporaryFile", full)
-    refuse(tmp_path / "x.csv", r"cannot be written to .* \(No space left on device\).* TMPDIR")
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda: open("/dev/full", "wb"))  # noqa: SIM115
+    refuse(tmp_path / "x.csv", r"written to .* \(No space left on device\).* TMPDIR")
 
 
 # images
@@ -240,7 +232,6 @@ def png_header(width, height):
 @pytest.mark.parametrize(("side", "words"), [(9600, "pixels"), (60_000, "exceeds limit")])
 @pytest.mark.filterwarnings("ignore")
 def test_images_of_too_many_pixels_are_refused_by_their_header(tmp_path, side, words):
-    pytest.importorskip("PIL")
     (tmp_path / "x.png").write_bytes(png_header(side, side))
     with pytest.raises(DataError, match=words) as caught:
         load(tmp_path)
@@ -248,23 +239,20 @@ def test_images_of_too_many_pixels_are_refused_by_their_header(tmp_path, side, w
 
 
 def test_images_obey_the_limit_too(tmp_path, small_limit):
-    pytest.importorskip("PIL")
     (tmp_path / "x.png").write_bytes(png_header(600, 600))
     with pytest.raises(DataError, match=r"x\.png unpacks to 1080000 bytes, above the limit"):
         load(tmp_path)
 
 
 def test_files_that_start_other_programs_are_no_images(tmp_path):
-    pytest.importorskip("PIL")
     (tmp_path / "x.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EOF\n")
     with pytest.raises(DataError, match=r"x\.png is not a readable image"):
         load(tmp_path)
 
 
 def test_links_to_folders_above_are_passed_over(tmp_path):
-    image = pytest.importorskip("PIL.Image")
     (tmp_path / "a").mkdir()
-    image.fromarray(np.zeros((3, 2), np.uint8)).save(tmp_path / "a" / "x.png")
+    Image.fromarray(np.zeros((3, 2), np.uint8)).save(tmp_path / "a" / "x.png")
     (tmp_path / "a" / "again").symlink_to(tmp_path)
     (tmp_path / "a" / "broken.png").symlink_to(tmp_path / "nowhere")
     os.mkfifo(tmp_path / "a" / "pipe.png")
@@ -290,28 +278,7 @@ def test_very_deep_folders_are_walked(tmp_path):
 # .h5
 
 
-def test_h5_words_of_any_length_are_labels(tmp_path):
-    h5py = pytest.importorskip("h5py")
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file["X"] = X
-        file["y"] = ["Straße", "b", "Straße", ""]
-    dataset = load(tmp_path / "x.h5")
-    assert dataset.label_names == ("", "Straße", "b")
-    assert dataset.labels.tolist() == [1, 2, 1, 0]
-
-
-def test_reading_h5_words_ends_in_time(tmp_path, monkeypatch):
-    h5py = pytest.importorskip("h5py")
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file["X"] = X
-        file["y"] = list("abca")
-    monkeypatch.setattr(hdf5, "_READ_WORDS", "while True: pass")
-    monkeypatch.setattr(hdf5, "_START_SECONDS", 0.2)
-    refuse(tmp_path / "x.h5", "array /y .* cannot be read; write labels again")
-
-
-def test_one_h5_word_said_very_often_is_refused(tmp_path, monkeypatch):
-    h5py = pytest.importorskip("h5py")
+def test_one_h5_word_said_very_often_is_refused(tmp_path):
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         file["X"] = np.zeros((5000, 1), np.float32)
@@ -323,12 +290,10 @@ def test_one_h5_word_said_very_often_is_refused(tmp_path, monkeypatch):
     content = bytearray(path.read_bytes())
     content[offset : offset + 16 * 5000] = content[offset : offset + 16] * 5000
     path.write_bytes(content)  # 2 GB of labels in less than a megabyte
-    monkeypatch.setattr(hdf5, "_WORDS_BYTES", 400 * 2**20)
-    refuse(path, "array /y .* cannot be read")
+    refuse(path, "array /y .* more letters than the file", most_mb=300)
 
 
 def test_h5_samples_in_other_files_are_refused(tmp_path):
-    h5py = pytest.importorskip("h5py")
     (tmp_path / "secret").write_bytes(X.tobytes())
     with h5py.File(tmp_path / "external.h5", "w") as file:
         places = [(str(tmp_path / "secret"), 0, X.nbytes)]
@@ -342,7 +307,6 @@ def test_h5_samples_in_other_files_are_refused(tmp_path):
 
 
 def test_h5_that_promises_more_than_it_can_hold_is_refused(tmp_path, small_limit):
-    h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("X", (2**40, 2), "f4", chunks=(1024, 2))
     refuse(tmp_path / "x.h5", "array /X .* more than 0 packed bytes can hold")
@@ -351,20 +315,10 @@ def test_h5_that_promises_more_than_it_can_hold_is_refused(tmp_path, small_limit
     refuse(tmp_path / "block.h5", "A block of .* above the limit")
 
 
-def test_h5_with_very_many_arrays_is_refused(tmp_path, monkeypatch):
-    h5py = pytest.importorskip("h5py")
-    monkeypatch.setattr(hdf5, "_MAX_ARRAYS", 5)
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        for number in range(6):
-            file[f"x{number}"] = X
-    refuse(tmp_path / "x.h5", "more than 5 arrays")
-
-
 # .parquet
 
 
 def test_a_row_group_above_the_limit_is_refused(tmp_path, small_limit):
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     table = pa.table({"a": ZEROS[0], "b": ZEROS[0], "c": ZEROS[1]})
     parquet.write_table(table, tmp_path / "small.parquet")
     assert load(tmp_path / "small.parquet").samples.shape == (3,)
@@ -372,8 +326,13 @@ def test_a_row_group_above_the_limit_is_refused(tmp_path, small_limit):
     refuse(tmp_path / "x.parquet", "A row group of .* unpacks to 1600000 bytes")
 
 
+def test_a_list_that_is_longer_than_the_others_is_not_unpacked(tmp_path, small_limit):
+    table = pa.table({"a": [[0.0], np.zeros(200_000)]})
+    parquet.write_table(table, tmp_path / "x.parquet")
+    refuse(tmp_path / "x.parquet", "A row group of .* unpacks to 1600008 bytes")
+
+
 def test_a_long_word_in_many_rows_of_parquet_is_kept_once(tmp_path):
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     which = pa.array(np.arange(20_000, dtype=np.int32) % 2)
     words = pa.DictionaryArray.from_arrays(which, ["long" * 25_000, "b"])
     table = pa.table({"x": np.zeros(20_000), "label": words})

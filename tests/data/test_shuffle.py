@@ -3,16 +3,18 @@
 import threading
 from itertools import pairwise
 
+import h5py
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
-from kscn.data import as_source, load, shuffle
-from kscn.data.arrays import ArraySource
-from kscn.data.base import Source, even_cuts
-from kscn.data.chain import ChainedSource
+from kscn.data import as_source, load
+from kscn.data.base import Source
 from kscn.data.shuffle import read_ahead, shuffled_exactly, shuffled_in_windows
+from kscn.data.source import ArraySource
 
 
 class Reads(Source):
@@ -49,10 +51,9 @@ def cut_sources(draw):
 @given(cut_sources(), st.integers(0, 2**63 - 1), st.integers(1, 40), st.integers(1, 100))
 def test_every_sample_comes_once_in_batches_of_the_sizes_asked_for(source, seed, size, window):
     sizes = [size] * (len(source) // size) + [len(source) % size] * (len(source) % size > 0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shuffle, "WINDOW_BYTES", 8 * window)
-        batches = list(shuffled_in_windows(source, seed, sizes))
-        again = list(shuffled_in_windows(source, seed, sizes))
+    source.window_bytes = 8 * window
+    batches = list(shuffled_in_windows(source, seed, sizes))
+    again = list(shuffled_in_windows(source, seed, sizes))
     assert [len(indices) for indices, _ in batches] == sizes
     order = np.concatenate([indices for indices, _ in batches])
     np.testing.assert_array_equal(np.sort(order), np.arange(len(source)))
@@ -60,19 +61,19 @@ def test_every_sample_comes_once_in_batches_of_the_sizes_asked_for(source, seed,
     np.testing.assert_array_equal(np.concatenate([indices for indices, _ in again]), order)
 
 
-def test_whole_stretches_are_read_forwards_within_a_window(monkeypatch):
-    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 8 * 100)
+def test_whole_stretches_are_read_forwards_within_a_window():
     cuts = np.arange(0, 1001, 10)
     source = Reads(1000, cuts)
+    source.window_bytes = 8 * 100
     list(shuffled_in_windows(source, 0, [1000]))
     assert sorted(source.reads) == list(pairwise(cuts))
     steps_back = sum(b < a for a, b in pairwise(source.reads))
     assert steps_back <= 11  # once per window
 
 
-def test_the_order_mixes_the_whole_source(monkeypatch):
-    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 8 * 1000)
+def test_the_order_mixes_the_whole_source():
     source = Reads(10_000, np.arange(0, 10_001, 20))
+    source.window_bytes = 8 * 1000
     order = np.concatenate([i for i, _ in shuffled_in_windows(source, 1, [100] * 100)])
     # Within a window of 50 stretches from everywhere, place and number have nothing in common.
     assert abs(np.corrcoef(order, np.arange(10_000))[0, 1]) < 0.1
@@ -88,11 +89,11 @@ def test_the_order_mixes_the_whole_source(monkeypatch):
 
 @pytest.mark.parametrize("stretch", [20, 5000])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_file_sorted_by_class_comes_as_if_it_were_shuffled(stretch, seed, monkeypatch):
+def test_a_file_sorted_by_class_comes_as_if_it_were_shuffled(stretch, seed):
     """Also where a stretch (a row group, a chunk) is longer than a window."""
-    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 8 * 1000)
     n = 20_000
     source = Reads(n, np.append(np.arange(0, n, stretch), n))
+    source.window_bytes = 8 * 1000
     order = np.concatenate([i for i, _ in shuffled_in_windows(source, seed, [100] * (n // 100))])
     table = np.stack([np.bincount(some // (n // 4), minlength=4) for some in order.reshape(20, -1)])
     # Four classes, 250 of each in every window; batches are then drawn from one.
@@ -163,12 +164,9 @@ def test_memory_and_single_files_have_no_stretches(tmp_path):
     X = np.zeros((10, 4), np.float32)
     assert as_source(X).stretches() is None
     assert not as_source(X).on_disk
-    assert ChainedSource([as_source(X), as_source(X)], "X").stretches() is None
 
 
 def test_stretches_of_files_cover_them_and_respect_their_units(tmp_path):
-    h5py = pytest.importorskip("h5py")
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     X = np.zeros((6000, 64), np.float64)  # 3 MB
     np.save(tmp_path / "x.npy", X)
     with h5py.File(tmp_path / "x.h5", "w") as file:
@@ -187,7 +185,6 @@ def test_stretches_of_files_cover_them_and_respect_their_units(tmp_path):
 
 
 def test_row_groups_are_cut_where_they_end(tmp_path):
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     table = pa.table({f"c{i}": np.zeros(5000) for i in range(40)})
     parquet.write_table(table, tmp_path / "x.parquet", row_group_size=700)
     cuts = load(tmp_path / "x.parquet").samples.stretches()
@@ -195,10 +192,12 @@ def test_row_groups_are_cut_where_they_end(tmp_path):
     assert (cuts[:-1] % 700 == 0).all()
 
 
-@given(st.integers(1, 10**6), st.integers(1, 10**7), st.integers(1, 1000))
-def test_even_cuts_are_even(length, row_bytes, unit):
-    cuts = even_cuts(length, row_bytes, unit)
+@given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(1, 1000))
+def test_even_cuts_are_even(length, width, unit):
+    source = Reads(length, [0, length])
+    source.shape = (width,)
+    cuts = source._even_cuts(unit)
     assert (cuts[0], cuts[-1]) == (0, length)
     assert (np.diff(cuts) > 0).all()
     assert (cuts[:-1] % unit == 0).all()
-    assert np.diff(cuts).max() * row_bytes <= max(2**20, unit * row_bytes)
+    assert np.diff(cuts).max() * 8 * width <= max(2**20, unit * 8 * width)

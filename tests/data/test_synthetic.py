@@ -22,12 +22,6 @@ def test_samples_lie_in_their_subspace_and_clusters_are_even():
     assert (np.diff(y) != 0).mean() > 0.5  # shuffled
 
 
-def test_coefficients_are_standard_normal():
-    X, y, S = make_union_of_subspaces(20_000, 2, 10, 4, random_state=1, dtype=np.float64)
-    coefficients = X[y == 0] @ S[0]
-    np.testing.assert_allclose(np.cov(coefficients.T), np.eye(4), atol=0.06)
-
-
 def test_noise_is_the_standard_deviation_per_coordinate():
     X, y, S = make_union_of_subspaces(20_000, 3, 30, 5, noise=0.05, random_state=2)
     off = residuals(X.astype(np.float64), S.astype(np.float64))[np.arange(len(X)), y]

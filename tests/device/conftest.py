@@ -3,7 +3,6 @@
 from functools import lru_cache
 
 import pytest
-import short
 import simulated
 
 
@@ -11,12 +10,6 @@ import simulated
 def on_cpu(fit):
     """What a fit ends with on the CPU."""
     return fit("cpu")
-
-
-@pytest.fixture(autouse=True)
-def short_choices(monkeypatch):
-    """Few candidates: an operator takes a while to get to the device."""
-    short.choices(monkeypatch.setattr)
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-import pytest
-import short
 
 from kscn import KSCN, KSCNPlus, KSubspaces
 from kscn_paper.rivals import make
@@ -140,14 +138,6 @@ def plus_on_vectors(device):
     return KSCNPlus(3, starts=3, device=device, random_state=0).fit(planes()), planes()
 
 
-def plus_on_more_vectors(device):
-    """A layout of more samples than candidates are made from, and votes for the others."""
-    samples, _ = short.moons(351)
-    with pytest.MonkeyPatch.context() as patch:
-        short.samples(patch.setattr)
-        return KSCNPlus(2, starts=1, device=device, random_state=0).fit(samples), samples
-
-
 def many_images():
     """As many images as growth and refinement need at the least."""
     return np.concatenate([images()] * 3)
@@ -160,7 +150,7 @@ def plus_on_images(device):
     return KSCNPlus(4, device=device, random_state=0, **settings).fit(samples), samples
 
 
-PLUS = [plus_on_vectors, plus_on_more_vectors, plus_on_images]
+PLUS = [plus_on_vectors, plus_on_images]
 LINEAR = [
     linear,
     automatic,

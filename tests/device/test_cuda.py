@@ -26,10 +26,3 @@ def test_fits_end_as_on_the_cpu(fit, cpu, tmp_path):
     model.save(tmp_path / "model")
     loaded = load_model(tmp_path / "model").set_params(device="cpu")
     assert clustering_accuracy(model.labels_, loaded.predict(samples)) >= 0.99
-
-
-@pytest.mark.parametrize("name", fits.BASELINES)
-def test_baselines_end_as_on_the_cpu(name):
-    found, _ = fits.baseline(name, "cuda")
-    expected, _ = fits.baseline(name, "cpu")
-    assert clustering_accuracy(expected.labels_, found.labels_) >= ALIKE_TRAINED

@@ -5,10 +5,10 @@ import itertools
 import fits
 import numpy as np
 import pytest
+from kscn.runtime.checkpoint import CheckpointDirectory, Checkpoints
 from torch import nn
 
 from kscn import KSCN, KSCNPlus, KSubspaces, load_model
-from kscn.runtime.checkpoint import CheckpointDirectory, Checkpoints
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_the_middle_of_an_epoch_keeps_the_devices_generator(simgpu, tmp_path, mo
         return paused[-1]
 
     def keep_and_halt(self, always=False):
-        keep(self, always)
+        keep(self, always=True)
         if paused and paused[-1]:
             paused.clear()
             raise HaltedError

@@ -19,8 +19,7 @@ def results(torchrun, tmp_path_factory):
     path = tmp_path_factory.mktemp("results") / "found.npz"
     ended = torchrun(2, WORKER, path)
     assert ended.returncode == 0, ended.errors
-    with pytest.MonkeyPatch.context() as patch:
-        alone = runpy.run_path(WORKER)["everything"](patch.setattr)
+    alone = runpy.run_path(WORKER)["everything"]()
     return {1: alone, 2: np.load(path)}
 
 
@@ -65,7 +64,8 @@ def test_a_fit_that_was_stopped_ends_as_if_it_had_not_been(results, processes):
 
 
 def test_a_refined_fit_begins_alike_and_ends_as_good_in_two_processes(results):
-    np.testing.assert_array_equal(results[2]["plus.start"], results[1]["plus.start"])
+    # Clusters are numbered by their sizes in the end, which are nearly equal here.
+    assert metrics.clustering_accuracy(results[2]["plus.start"], results[1]["plus.start"]) == 1
     for n in (1, 2):
         found = metrics.clustering_accuracy(results[n]["true"], results[n]["plus.labels"])
         assert found == pytest.approx(1.0, abs=0.01)
@@ -76,10 +76,6 @@ def test_noise_ends_alike_in_two_processes(results):
     np.testing.assert_array_equal(two["noise.labels"], one["noise.labels"])
     for a, b in zip(one["noise.bases"], two["noise.bases"], strict=True):
         assert subspace_angles(a, b).max() < 1e-4
-
-
-def test_a_layout_of_more_samples_is_the_same_in_two_processes(results):
-    np.testing.assert_array_equal(results[2]["more.labels"], results[1]["more.labels"])
 
 
 @pytest.mark.parametrize("case", ["separation", "svd", "grassmann", "scattering", "plus"])

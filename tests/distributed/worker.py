@@ -3,15 +3,16 @@
 torchrun --nproc-per-node=2 worker.py RESULT.npz
 """
 
-import dataclasses
 import itertools
 import sys
 import tempfile
-from pathlib import Path
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from kscn.runtime.checkpoint import STOP, Checkpoints, StoppedError
+from kscn.stages.losses import ResidualLoss, SeparationLoss
+from kscn.stages.pretrain import Trainer
 
 from kscn import KSCN, KSCNPlus, KSubspaces, data
 from kscn.data import as_source
@@ -19,16 +20,9 @@ from kscn.errors import InputError
 from kscn.estimators.defaults import OPEN
 from kscn.features import Votes
 from kscn.nn import ConvAutoencoder, InputScaling, WhitenedLatent
-from kscn.runtime.checkpoint import STOP, Checkpoints, StoppedError
 from kscn.runtime.group import current_group
 from kscn.runtime.minibatches import Minibatches
-from kscn.stages.losses import ResidualLoss, SeparationLoss
-from kscn.stages.pretrain import Trainer
-from kscn.subspaces import Subspaces, search
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # for `import short`
-
-import short
+from kscn.subspaces import Subspaces
 
 found = {}
 SHARED = {
@@ -177,15 +171,6 @@ def noise():
     found["noise.labels"], found["noise.bases"] = model.labels_, model.subspaces_
 
 
-def more():
-    """Two arcs, of which more are laid out than candidates are made from."""
-    samples, _ = short.moons(351)
-    model = KSCNPlus(2, starts=1, random_state=0).fit(samples)
-    assert model.chosen_ == "layout, 300 samples (best spaces)", model.chosen_
-    np.testing.assert_array_equal(model.predict(samples), model.labels_)
-    found["more.labels"] = model.labels_
-
-
 def refusals():
     """What cannot be shared out is refused in all processes alike."""
     for call in (
@@ -199,20 +184,15 @@ def refusals():
             found.setdefault("refused", []).append(str(error))
 
 
-def everything(change=setattr):
-    """What this process finds, alone or with others; `change` makes fits short in all alike."""
+def everything():
+    """What this process finds, alone or with others."""
     found.clear()
-    # Fits are compared by what they find.
-    change(search, "RULES", dataclasses.replace(search.RULES, rounds=12))
     linear()
     deep()
     stopped()
     steps()
-    short.choices(change)
     noise()
     plus()
-    short.samples(change)
-    more()
     if current_group().size > 1:
         refusals()
     return found

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import short
 
 import kscn.data
 from kscn.data import as_source
@@ -40,7 +39,6 @@ def few_digits(monkeypatch):
 
     monkeypatch.setattr(kscn.data, "_open", open_few)
     monkeypatch.setattr(presets, "parameters", few_epochs)
-    short.choices(monkeypatch.setattr)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 import kscn
 from kscn import data, metrics
-from kscn_paper import rivals as baselines
+from kscn_paper import rivals
 
 NAMES = {
     kscn: ["KSubspaces", "KSCN", "KSCNPlus", "load_model"],
@@ -15,7 +15,7 @@ NAMES = {
         *("clustering_accuracy", "normalized_mutual_info", "adjusted_rand", "scores"),
         *("align_labels", "confusion_matrix"),
     ],
-    baselines: ["make"],
+    rivals: ["make"],
 }
 
 

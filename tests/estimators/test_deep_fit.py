@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import short
 import torch
+from kscn.stages import alternation, latent
 from sklearn.datasets import load_digits
 from torch import nn
 
@@ -15,7 +16,6 @@ from kscn.data import make_union_of_subspaces
 from kscn.metrics import clustering_accuracy
 from kscn.nn import ConvAutoencoder, DenseAutoencoder
 from kscn.runtime import latents
-from kscn.stages import alternation, latent
 from kscn.subspaces import principal_angles
 
 N = 120
@@ -327,15 +327,14 @@ def test_batch_norm_survives_a_last_sample_alone(n):
 # Warm start ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("latent", ["identity", "whitened"])
-def test_a_saved_autoencoder_is_where_a_fit_can_begin(tmp_path, latent):
+def test_the_network_of_a_fitted_model_is_where_a_fit_can_begin():
     X = digits()
-    first = quick(latent=latent, pretrain_epochs=2).fit(X)
-    first.save(tmp_path / "model")
-    warm = quick(pretrained=tmp_path / "model", pretrain_epochs=0, epochs=0, random_state=9).fit(X)
+    first = quick(pretrain_epochs=2).fit(X)
+    again = {"autoencoder": first.autoencoder_, "autoencoder_params": None, "epochs": 0}
+    warm = quick(pretrain_epochs=0, random_state=9, **again).fit(X)
     assert torch.equal(state(warm.autoencoder_), state(first.autoencoder_))
     np.testing.assert_array_equal(warm.reconstruct(X), first.reconstruct(X))
-    more = quick(pretrained=str(tmp_path / "model"), pretrain_epochs=1, epochs=0).fit(X)
+    more = quick(pretrain_epochs=1, **again).fit(X)
     assert not torch.equal(state(more.autoencoder_), state(first.autoencoder_))
     losses = [model.history_[0]["reconstruction"] for model in (first, more)]
     assert losses[1] < losses[0]

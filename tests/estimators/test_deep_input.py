@@ -7,8 +7,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from kscn import KSubspaces
-from kscn.errors import InputError, KscnError, ModelFileError, TrainingError
+from kscn.errors import InputError, KscnError, TrainingError
 from kscn.nn import DenseAutoencoder
 
 N = 60
@@ -253,50 +252,6 @@ def test_a_huge_learning_rate_is_named_with_step_and_epoch(params, words):
         model.fit(digits())
     assert "lower learning_rate" in str(caught.value)
     assert not hasattr(model, "subspaces_")
-
-
-# Pretrained ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def saved(tmp_path):
-    quick(epochs=0).fit(digits()).save(tmp_path / "model")
-    return tmp_path / "model"
-
-
-@pytest.mark.parametrize(
-    ("params", "words"),
-    [
-        ({"autoencoder_params": {"channels": [7, 4], "kernels": [3, 3]}}, "of shape"),
-        ({"autoencoder_params": {"channels": [6], "kernels": [3]}}, "another architecture"),
-        ({"autoencoder_params": {"channels": [6, 4], "kernels": [5, 3]}}, "another architecture"),
-        (
-            {"autoencoder_params": {"channels": [6, 4], "kernels": [3, 3], "batch_norm": True}},
-            "is missing in it",
-        ),
-        ({"autoencoder": "sae", "autoencoder_params": {"latent_dim": 5}}, "another architecture"),
-    ],
-)
-def test_a_file_from_another_architecture_is_refused_and_nothing_lost(saved, params, words):
-    model = quick(pretrained=saved, **params)
-    message = refused(model, digits(), ModelFileError)
-    assert words in message
-    assert str(saved) in message
-    without = {**model.settings, "pretrained": None}
-    model.set_params(settings=without, callbacks=()).fit(digits())
-    quick(pretrained=saved).fit(digits())  # the file is as good as before
-
-
-def test_a_file_that_is_no_saved_kscn_is_refused(tmp_path, saved):
-    assert "does not exist" in refused(
-        quick(pretrained=tmp_path / "none"), digits(), ModelFileError
-    )
-    KSubspaces(3, subspace_dim=2, n_init=1).fit(digits()).save(tmp_path / "linear")
-    words = refused(quick(pretrained=tmp_path / "linear"), digits(), ModelFileError)
-    assert "holds a KSubspaces, which has no autoencoder" in words
-    content = (saved / "model.safetensors").read_bytes()
-    (saved / "model.safetensors").write_bytes(content[:-40])
-    assert "cut off" in refused(quick(pretrained=saved), digits(), ModelFileError)
 
 
 class HalfDead(DenseAutoencoder):

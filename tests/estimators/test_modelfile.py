@@ -337,7 +337,6 @@ OF_ALL = [
     set_in("model", "assignment", {"kind": "votes", "config": {}}),
     set_in("model", "steps", None),
     set_in("model", "steps", [{"kind": "pickle", "config": {}}]),
-    set_in("fitted", "n_features_in", 65),
     set_in("fitted", "feature_names", ["a", "b"]),
     set_in("fitted", "feature_names", [1] * 64),
     set_in("fitted", "feature_names", "a" * 64),
@@ -488,7 +487,6 @@ def test_subspaces_whose_sums_would_fill_the_memory_are_refused(tmp_path):
     d = 40_000
     tensors = {"assignment.bases": np.eye(d, 1, dtype=np.float32)[None], "spectra": np.ones((1, d))}
     fitted = {"inertia": 0.0, "n_iter": 1, "noise_variance": 0.0, "feature_names": []}
-    fitted["n_features_in"] = d
     own = {"kind": "subspaces", "config": {"n_clusters": 1, "dim": 1, "width": d}}
     facts = {
         "params": {"n_clusters": 1, "affine": False, "random_state": 0},
@@ -500,10 +498,9 @@ def test_subspaces_whose_sums_would_fill_the_memory_are_refused(tmp_path):
 
 
 def test_a_file_says_nothing_about_where_and_how_it_is_used(changed):
-    strange = {"device": "cuda:9", "checkpoint_dir": "/anywhere", "pretrained": "/else"}
+    strange = {"device": "cuda:9", "checkpoint_dir": "/anywhere"}
     loaded = load_model(changed("deep", lambda params, _: params["params"].update(strange)))
     assert (loaded.device, loaded.checkpoint_dir) == ("auto", None)
-    assert "pretrained" not in loaded.settings
 
 
 def test_a_model_that_was_cut_off_or_changed_is_refused(changed):

@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from kscn.stages import choose
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 
@@ -14,7 +15,6 @@ from kscn.errors import InputError
 from kscn.metrics import clustering_accuracy
 from kscn.metrics import normalized_mutual_info as nmi
 from kscn.runtime.blocks import Blocks
-from kscn.stages import choose
 from kscn.subspaces import Subspaces
 
 K, N = 4, 400

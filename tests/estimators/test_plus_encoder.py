@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import tinyencoder
 import torch
+from kscn.runtime.checkpoint import STOP, StoppedError
 from sklearn.base import clone
 
 from kscn import KSCNPlus, load_model, metrics
 from kscn.errors import InputError, ModelFileError
 from kscn.features.encoders import Encoder, load_encoder
-from kscn.runtime.checkpoint import STOP, StoppedError
 
 pytest.importorskip("onnxruntime")
 IMAGES, KINDS = tinyencoder.photographs(60)

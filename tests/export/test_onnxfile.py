@@ -4,7 +4,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-import short
 from sklearn.datasets import load_iris
 
 from kscn import KSCN, KSCNPlus, KSubspaces, data
@@ -35,12 +34,6 @@ MODELS = {
 }
 
 
-@pytest.fixture
-def short_choice(monkeypatch):
-    """Few candidates, for the test that asks for it alone."""
-    short.choices(monkeypatch.setattr)
-
-
 @pytest.fixture(scope="session")
 def images():
     return np.asarray(data.load("digits").samples)
@@ -58,7 +51,6 @@ def run(content, samples):
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.usefixtures("short_choice")
 def test_all_digits_get_the_labels_residuals_and_posteriors_of_the_model(images, fitted, name):
     model = fitted(name)
     content = onnx_bytes(model, images.shape[1:])
@@ -92,7 +84,6 @@ def test_points_are_in_the_graph_too():
     np.testing.assert_allclose(residuals, model.residuals(vectors), atol=1e-6)
 
 
-@pytest.mark.usefixtures("short_choice")
 def test_scattering_without_a_network_is_refused(images):
     model = KSCNPlus(10, refine=False, **PLUS).fit(images[:300])
     model.model_.steps = scattering_steps(images.shape[1:])

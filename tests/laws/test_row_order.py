@@ -16,7 +16,8 @@ from scipy import ndimage
 from sklearn.datasets import load_digits
 
 from kscn import KSCN, KSCNPlus, KSubspaces
-from kscn.data import as_source, base, make_union_of_subspaces, shuffle
+from kscn.data import as_source, make_union_of_subspaces
+from kscn.data.shuffle import in_one_window
 from kscn.metrics import clustering_accuracy
 
 ORDERS = ("as they are", "sorted", "interleaved", "shuffled")
@@ -68,7 +69,7 @@ def on_disk(x, folder, shards=5):
     """The same samples in several files."""
     folder.mkdir()
     for number, part in enumerate(np.array_split(x, shards)):
-        np.save(folder / f"part-{number}.npy", part)
+        np.save(folder / f"part-{number:03}.npy", part)
     return folder
 
 
@@ -99,15 +100,13 @@ def test_subspaces_that_grow(order):
     assert "grow" in {record["stage"] for record in model.history_}
 
 
-@pytest.mark.full_search
 @pytest.mark.parametrize("order", ["sorted", "interleaved"])
-def test_a_network_that_learns_from_windows_of_a_disk(order, tmp_path, monkeypatch):
+def test_a_network_that_learns_from_windows_of_a_disk(order, tmp_path):
     x, y = bars()
     rows = ordered(y, order)
-    folder = on_disk(x[rows], tmp_path / "shards")
-    monkeypatch.setattr(base, "STRETCH_BYTES", 16 * x[0].nbytes)
-    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 100 * x[0].nbytes)
-    assert not shuffle.in_one_window(as_source(folder))
+    source = as_source(on_disk(x[rows], tmp_path / "shards", len(x) // 16))
+    source.window_bytes = 100 * x[0].nbytes
+    assert not in_one_window(source)
     model = KSCN.from_settings(
         4,
         subspace_dim=2,
@@ -119,7 +118,7 @@ def test_a_network_that_learns_from_windows_of_a_disk(order, tmp_path, monkeypat
         learning_rate=3e-3,
         random_state=0,
     )
-    assert accuracy(model, folder, y[rows]) > 0.98
+    assert accuracy(model, source, y[rows]) > 0.98
 
 
 def bars():

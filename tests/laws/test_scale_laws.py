@@ -10,7 +10,6 @@ from kscn import KSCN, KSCNPlus, KSubspaces
 from kscn.data import make_union_of_subspaces
 from kscn.metrics import clustering_accuracy
 
-pytestmark = pytest.mark.usefixtures("short_choice")
 VECTORS = make_union_of_subspaces(150, 3, 12, 2, noise=0.02, random_state=0)[0]
 IMAGES = load_digits().images[:90].astype(np.float32)
 SMALL = {"pretrain_epochs": 1, "epochs": 1, "n_init": 1, "subspace_dim": 2}

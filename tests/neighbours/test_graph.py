@@ -73,13 +73,6 @@ def test_copies_of_a_sample_are_not_its_neighbours():
     assert torch.allclose(near.closeness, -(found - places[which][:, :1]).square())
 
 
-def test_without_copies_the_distinct_nearest_are_the_nearest():
-    z = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
-    one, other = nearest(z, 7), nearest_distinct(z, 7)
-    assert torch.equal(one.index, other.index)
-    assert torch.equal(one.closeness, other.closeness)
-
-
 def test_too_few_distinct_samples_have_their_copies_as_neighbours():
     z = torch.tensor([[0.0], [1.0]]).repeat(10, 1)
     assert nearest_distinct(z, 5).index.shape == (20, 5)

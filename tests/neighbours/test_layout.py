@@ -117,13 +117,6 @@ def test_graphs_beside_each_other_do_not_meet():
     assert [one.shape for one in places] == [(300, 10)] * 2
 
 
-def test_the_same_description_twice_is_that_description():
-    z, _ = blobs()
-    near = nearest(z, 10)
-    once, twice = layout_clusters([near, near], [[0], [0, 1]], 3)
-    assert clustering_accuracy(once, twice) == 1.0
-
-
 def test_a_description_of_chance_among_others_does_no_harm():
     z, y = blobs()
     chance = torch.from_numpy(np.random.default_rng(1).normal(size=(300, 5))).float()

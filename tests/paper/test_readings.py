@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -122,24 +121,16 @@ def images(side):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_cells_are_written_as_they_come_and_not_again(tmp_path, monkeypatch):
-    study = script("readings")
+def test_a_cell_has_scores_of_its_start_and_its_end(tmp_path, monkeypatch):
     monkeypatch.setattr(data, "load", lambda name: images(28))
-    for name in ("pretraining", "epochs"):
-        short = replace(readings.FACTORS[name], levels={1: "1 epoch", 2: "2 epochs"})
-        monkeypatch.setitem(readings.FACTORS, name, short)
-    first = readings.design()[0]
+    study = script("readings").Study("mnist-test", None, tmp_path)
+    first = readings.design()[0] | {"pretraining": 1, "epochs": 2}
     other = first | {"pixels": 255, "latent": "before", "losses": "mean", "batch": 64}
-    monkeypatch.setattr(readings, "design", lambda: [first, other | {"start": "spectral"}])
-    run = ["--stage", "design", "--sets", "mnist-test", "--out", str(tmp_path)]
-    study.main([*run, "--work", str(tmp_path / "work")])
-    written = (tmp_path / "paper_readings.json").read_text()
-    cells = json.loads(written)["figures"]["cells"]
-    assert len(cells) == 2
-    for cell in cells.values():
+    for reading in (first, first | {"epochs": 1}, other | {"start": "spectral"}):
+        cell = study.run(reading, 0)
         assert {"acc", "nmi", "start", "seconds", "commit", "relative residual"} <= {*cell}, cell
-    study.main([*run, "--work", str(tmp_path / "work")])
-    assert (tmp_path / "paper_readings.json").read_text() == written
+        assert cell["epochs"] <= reading["epochs"] and cell["reading"] == reading
+    assert len(list(tmp_path.iterdir())) == 2  # the first two cells share their network
 
 
 def test_rows_on_features_are_runs(tmp_path, monkeypatch):
@@ -172,12 +163,8 @@ def test_pretraining_counts_for_every_method_on_the_latents(tmp_path, monkeypatc
     assert figures["affinity"]["gb"] == pytest.approx(39.2)
 
 
-def test_attempts_are_written_as_they_come(tmp_path, monkeypatch):
-    attempts = script("attempts")
+def test_an_attempt_is_scored_and_its_empty_clusters_are_counted(monkeypatch):
     monkeypatch.setattr(data, "load", lambda name: images(16))
-    monkeypatch.setitem(attempts.ATTEMPTS, "mnist-test/k-means", [{"n_init": 1}])
-    attempts.main(["mnist-test/k-means", "--seeds", "1", "--out", str(tmp_path)])
-    figures = json.loads((tmp_path / "attempts.json").read_text())["figures"]
-    ((name, cell),) = figures["cells"].items()
-    assert name == 'mnist-test/k-means {"n_init": 1} seed=0'
-    assert {"acc", "nmi", "ari", "empty", "sizes", "objective", "settings"} <= {*cell}
+    cell = script("attempts").attempt("mnist-test", "k-means", {"n_init": 1}, 0)
+    assert cell["acc"] > 90 and cell["empty"] == 0 and sum(cell["sizes"]) == 120
+    assert (cell["settings"], cell["seed"]) == ({"n_init": 1}, 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kscn.data.catalog import NAMES
+from kscn.data.named import NAMES
 from kscn_paper import methods, runs, tables
 from kscn_paper.__main__ import cli, figures_page
 from kscn_paper.tables import Row

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import short
 
 from kscn import KSCNPlus, KSubspaces
 from kscn.data import Dataset, as_source
@@ -40,9 +39,7 @@ def bars():
 @pytest.fixture(scope="session")
 def refined(bars):
     """A KSCNPlus with an encoder, fitted on the bars."""
-    with pytest.MonkeyPatch.context() as patch:
-        short.choices(patch.setattr)
-        return KSCNPlus(2, starts=1, epochs=3, refine=True, random_state=0).fit(bars)
+    return KSCNPlus(2, starts=1, epochs=3, refine=True, random_state=0).fit(bars)
 
 
 @pytest.fixture
@@ -79,3 +76,9 @@ def run_of():
         return facts, Dataset(as_source(samples, name), labels, name)
 
     return make
+
+
+@pytest.fixture
+def quick_map(monkeypatch):
+    """PCA in place of t-SNE, as where openTSNE is not installed."""
+    monkeypatch.setattr("kscn.report.map._tsne", lambda: None)

@@ -144,7 +144,6 @@ def test_a_model_without_a_decoder_shows_members_along_its_directions(refined, b
             assert first.startswith("−") and last.startswith("+")
 
 
-@pytest.mark.usefixtures("short_choice")
 def test_features_of_vectors_have_loadings_of_their_own_columns(run_of):
     rng = np.random.default_rng(0)
     group = np.repeat([0, 1], 80)

@@ -7,22 +7,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from kscn.report.pictures import Painter, data_uri, is_image, png, sheet
+from kscn.report.pictures import Painter, data_uri, is_image, sheet
 
 
 @pytest.mark.parametrize(("channels", "mode"), [(1, "L"), (3, "RGB"), (4, "RGBA")])
 def test_pillow_reads_the_png_back(channels, mode):
     pixels = np.random.default_rng(0).integers(0, 256, (5, 7, channels), dtype=np.uint8)
-    image = Image.open(io.BytesIO(png(pixels)))
-    assert image.mode == mode
-    assert (np.asarray(image).reshape(pixels.shape) == pixels).all()
-
-
-def test_a_data_uri_holds_the_file():
-    pixels = np.full((2, 2, 1), 9, dtype=np.uint8)
     head, body = data_uri(pixels).split(",")
     assert head == "data:image/png;base64"
-    assert base64.b64decode(body) == png(pixels)
+    image = Image.open(io.BytesIO(base64.b64decode(body)))
+    assert image.mode == mode
+    assert (np.asarray(image).reshape(pixels.shape) == pixels).all()
 
 
 @pytest.mark.parametrize(
@@ -34,15 +29,9 @@ def test_which_samples_are_pictures(shape, answer):
 
 
 def test_values_are_drawn_from_black_to_white():
-    painter = Painter((1, 2), 0.0, 16.0)
-    assert painter.pixels(np.array([[[0, 16]], [[8, 99]]])).reshape(2, 2).tolist() == [
-        [0, 255],
-        [128, 255],
-    ]
-
-
-def test_constant_samples_are_drawn_too():
-    assert Painter((2, 2), 0.0, 0.0).pixels(np.zeros((1, 2, 2))).tolist() == [[[[0]] * 2] * 2]
+    pixels = Painter((1, 2), 0.0, 16.0).pixels(np.array([[[0, 16]], [[8, 99]]]))
+    assert pixels.reshape(2, 2).tolist() == [[0, 255], [128, 255]]
+    assert not Painter((2, 2), 0.0, 0.0).pixels(np.zeros((1, 2, 2))).any()
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 6), (5, 6, 3)])
@@ -58,10 +47,8 @@ def test_large_pictures_are_averaged_down():
     image = np.kron(np.array([[0.0, 1.0], [1.0, 0.0]]), np.ones((50, 50)))
     pixels = Painter((100, 100), 0.0, 1.0, most=2).pixels(image[None])
     assert pixels[0, ..., 0].tolist() == [[0, 255], [255, 0]]
-    assert Painter((101, 70), 0.0, 1.0, most=32).pixels(np.ones((1, 101, 70))).shape[1:3] == (
-        26,
-        18,
-    )
+    pixels = Painter((101, 70), 0.0, 1.0, most=32).pixels(np.ones((1, 101, 70)))
+    assert pixels.shape[1:3] == (26, 18)
 
 
 def test_a_change_is_clear_where_nothing_changes():

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kscn.errors import InputError, ModelFileError
-from kscn.runs.edits import Editor, Grouping, letters, parts_of
+from kscn.runs.edits import Editor, Grouping, letters, open_editor, parts_of, read_grouping
 from kscn.runs.journal import Journal
 
 LABELS = np.array([0, 0, 1, 1, 2, 2, 2, -1])
@@ -192,11 +192,23 @@ def test_an_edit_that_does_not_reach_the_disk_did_not_happen(monkeypatch):
         assert editor.can_undo and not editor.can_redo and editor.revision == 1
 
 
+def test_a_second_editor_is_kept_out_and_readers_are_not(tmp_path):
+    editor = open_editor(tmp_path, LABELS, 3)
+    editor.make({"edit": "merge", "clusters": [2], "into": 1})
+    with pytest.raises(ModelFileError, match="another process"):
+        open_editor(tmp_path, LABELS, 3)
+    assert read_grouping(tmp_path, LABELS, 3).clusters == [0, 1]
+    editor.close()
+    again = open_editor(tmp_path, LABELS, 3)
+    assert again.grouping.clusters == [0, 1]
+    again.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["explore"]
+
+
 def test_a_journal_that_does_not_fit_is_refused(tmp_path):
     journal = Journal(tmp_path / "explore" / "edits.jsonl", {})
     journal.append({"edit": "name", "cluster": 0, "name": "x"})
     journal.append({"edit": "merge", "clusters": [0], "into": 77})
-    journal.close()
     with pytest.raises(ModelFileError, match=r"line 3 .* cluster 77"):
         Editor(LABELS, 3, Journal(tmp_path / "explore" / "edits.jsonl", {}))
 
@@ -208,23 +220,3 @@ def test_parts_are_letters_of_which_there_is_one_for_each_member():
     for parts in ("ab", "abab", "", "éab"):
         with pytest.raises(InputError):
             parts_of(parts, 3)
-
-
-def test_a_long_journal_is_folded_once(tmp_path, monkeypatch):
-    path = tmp_path / "explore" / "edits.jsonl"
-    journal = Journal(path, {})
-    monkeypatch.setattr("os.fsync", lambda file: None)
-    for i in range(300):
-        journal.append({"edit": "name", "cluster": i % 3, "name": f"name {i}"})
-    for i in range(300):
-        journal.append({"edit": ("undo", "redo")[i % 2]})
-    journal.append({"edit": "undo"})
-    journal.close()
-    applied, real = [], Grouping.apply
-    monkeypatch.setattr(Grouping, "apply", lambda self, edit: applied.append(1) or real(self, edit))
-    editor = Editor(LABELS, 3, Journal(path, {}))
-    assert len(applied) == 299
-    assert editor.revision == 601 and editor.can_redo
-    assert editor.grouping.names == {0: "name 297", 1: "name 298", 2: "name 296"}
-    editor.make({"edit": "redo"})
-    assert editor.grouping.names[2] == "name 299"

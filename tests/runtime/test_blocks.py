@@ -88,8 +88,3 @@ def test_values_that_are_not_numbers_are_refused_in_words(value, words):
     z[2, 1] = value
     with pytest.raises(InputError, match=words):
         check_finite(z.square().sum(dim=1), z, "faces.npy")
-
-
-def test_finite_values_pass():
-    z = torch.full((4, 3), 1e18)
-    check_finite(z.square().sum(dim=1), z, "X")

@@ -14,7 +14,3 @@ def test_the_context_can_be_entered_again_and_left_by_an_error():
         except KeyError:
             pass
     assert float(big.sum()) == 4_000_000
-
-
-def test_as_a_decorator_it_returns_what_the_function_returns():
-    assert kept_memory()(lambda: 7)() == 7

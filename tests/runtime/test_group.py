@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kscn.data import as_source
 from kscn.errors import InputError
 from kscn.runtime import group as distributed
-from kscn.runtime.group import ALONE, Group, Part, current_group, own_rows, place
+from kscn.runtime.group import ALONE, Group, current_group, own_rows, place
 from kscn.runtime.minibatches import Minibatches
 from kscn.subspaces import ScatterSums, keep_nearest
 
@@ -102,11 +102,6 @@ def test_parts_are_contiguous_and_cover_everything(monkeypatch, n, size):
         assert [first for first, _ in part.batches(2)] == list(range(0, len(part), 2))
 
 
-def test_a_part_is_not_cut_again(monkeypatch):
-    part = Part(as_source(np.zeros((10, 2))), 3, 6, 3, 10)
-    assert together(2, lambda group: group.part(part), monkeypatch)[1] is part
-
-
 def test_too_few_samples_or_too_small_batches_are_refused(monkeypatch):
     with pytest.raises(InputError, match="2 samples, too few for 3 processes"):
         together(3, lambda group: group.part(as_source(np.zeros((2, 2)))), monkeypatch)
@@ -177,11 +172,10 @@ def test_scaling_is_that_of_all_samples(monkeypatch, image):
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_mini_batches_are_drawn_from_all_samples(monkeypatch, tmp_path, on_disk):
     """In every process, though its part has a few classes only; each sample once."""
-    monkeypatch.setattr("kscn.data.shuffle.WINDOW_BYTES", 2**12)
-    monkeypatch.setattr("kscn.data.base.STRETCH_BYTES", 2**8)
     rows = np.arange(2000.0, dtype=np.float32).repeat(4).reshape(2000, 4)
     np.save(tmp_path / "rows.npy", rows)
     source = as_source(tmp_path / "rows.npy" if on_disk else rows)
+    source.window_bytes, source.stretch_bytes = 2**12, 2**8
 
     def epoch(group):
         part = group.part(source)

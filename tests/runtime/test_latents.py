@@ -15,7 +15,7 @@ from kscn.nn import (
     InputScaling,
     WhitenedLatent,
 )
-from kscn.nn.rows import block_rows, evaluating, in_whole_blocks
+from kscn.nn.rows import block_rows, in_whole_blocks
 from kscn.runtime.latents import encode, moments
 from kscn.runtime.lazy import Lazy
 from kscn.runtime.minibatches import Minibatches
@@ -153,12 +153,3 @@ def test_moments_are_numpys():
 def test_codes_that_carry_nothing_are_refused(z, words):
     with pytest.raises(TrainingError, match=words):
         moments(as_source(z))
-
-
-def test_evaluation_ends_even_when_something_fails():
-    network, other = nn.Linear(2, 2).train(), nn.Linear(2, 2).eval()
-    with pytest.raises(KeyError), evaluating(network, other):
-        assert not network.training
-        raise KeyError
-    assert network.training
-    assert not other.training

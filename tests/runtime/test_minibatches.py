@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from kscn.data import Source, as_source, load, shuffle
-from kscn.data.arrays import MappedSource
+from kscn.data import Source, as_source, load
 from kscn.errors import DataError, InputError
 from kscn.nn import InputScaling
 from kscn.runtime.lazy import Lazy, in_order
@@ -21,10 +20,9 @@ def randn(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-def batches(X, batch_size=4, shape=None, scaling=None):
+def batches(X, batch_size=4, shape=None):
     source = as_source(X)
-    scaling = scaling or InputScaling()
-    return Minibatches(source, scaling, shape or source.shape, batch_size, CPU)
+    return Minibatches(source, InputScaling(), shape or source.shape, batch_size, CPU)
 
 
 def seeded(seed=0):
@@ -84,23 +82,6 @@ def test_every_number_type_arrives_as_float32(dtype):
     np.testing.assert_array_equal(lazy[:], expected.reshape(6, 4))
 
 
-def test_scaling_is_applied_before_the_network_sees_anything():
-    X = randn(30, 2, 3) * 3 + 5
-    scaling = InputScaling.of(as_source(X), image=False)
-    given = batches(X, shape=(6,), scaling=scaling)
-    expected = (X - X.mean(axis=0)).reshape(30, 6)
-    expected /= np.sqrt((expected**2).mean())
-    np.testing.assert_allclose(given.take(np.arange(30)), expected, atol=1e-5)
-    np.testing.assert_array_equal(given.take(np.array([7, 3])), given.take(np.arange(30))[[7, 3]])
-
-
-def test_blocks_come_in_order_and_may_begin_anywhere():
-    X = randn(10, 3)
-    found = list(in_order(as_source(X), 4, 1, 8))
-    assert [first for first, _ in found] == [1, 5]
-    np.testing.assert_array_equal(np.concatenate([b for _, b in found]), X[1:8])
-
-
 def test_read_only_and_strided_samples_are_neither_copied_nor_written_to():
     X = randn(12, 5)
     X.flags.writeable = False
@@ -120,21 +101,6 @@ def test_samples_that_are_no_numbers_are_refused_when_read(value, words):
         with pytest.raises(InputError, match=f"Input X contains {words}"):
             read(np.array([5]))
     given.take(np.arange(5))
-
-
-def test_pages_of_a_mapped_file_are_given_back_while_reading_in_order(tmp_path, monkeypatch):
-    X = randn(64, 16).astype(np.float32)
-    np.save(tmp_path / "x.npy", X)
-    released = np.zeros(64, dtype=bool)
-
-    def release(self, start, stop):
-        released[start:stop] = True
-
-    monkeypatch.setattr(MappedSource, "_release", release)
-    source = as_source(np.load(tmp_path / "x.npy", mmap_mode="r"))
-    blocks = [block for _, block in in_order(source, 8, 0, 64)]
-    np.testing.assert_array_equal(np.concatenate(blocks), X)
-    assert released.all()
 
 
 @pytest.fixture
@@ -158,21 +124,10 @@ def reader_threads():
     return [t for t in threading.enumerate() if t.name.startswith("kscn-read")]
 
 
-def test_small_files_come_in_the_same_order_as_arrays(files):
+def test_large_files_are_shuffled_in_windows_and_memory_never_is(files):
     X, sources = files
-    expected = list(batches(X, 64).shuffled(seeded(3)))
     for source in sources:
-        found = list(batches(source, 64).shuffled(seeded(3)))
-        for (indices, batch), (other_indices, other) in zip(found, expected, strict=True):
-            assert torch.equal(indices, other_indices)
-            assert torch.equal(batch, other)
-
-
-def test_large_files_are_shuffled_in_windows_and_memory_never_is(files, monkeypatch):
-    X, sources = files
-    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 200 * 128)
-    monkeypatch.setattr("kscn.data.base.STRETCH_BYTES", 20 * 128)
-    for source in sources:
+        source.window_bytes, source.stretch_bytes = 200 * 128, 20 * 128
         given = batches(source, 64)
         seen = []
         for indices, batch in given.shuffled(seeded(4)):
@@ -186,21 +141,6 @@ def test_large_files_are_shuffled_in_windows_and_memory_never_is(files, monkeypa
         assert not torch.equal(order, torch.randperm(1000, generator=seeded(4)))
     order = torch.cat([indices for indices, _ in batches(X, 64).shuffled(seeded(4))])
     assert torch.equal(order, torch.randperm(1000, generator=seeded(4)))
-
-
-def test_the_order_is_fixed_when_the_epoch_begins(files, monkeypatch):
-    """What others draw from the generator meanwhile does not matter, so an epoch can be redone."""
-    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 100 * 128)
-    for source in files[1]:
-        generator = seeded(9)
-        state = generator.get_state()
-        calm = [indices for indices, _ in batches(source, 64).shuffled(generator)]
-        generator.set_state(state)
-        disturbed = []
-        for indices, _ in batches(source, 64).shuffled(generator):
-            torch.rand(5, generator=generator)
-            disturbed.append(indices)
-        assert torch.equal(torch.cat(calm), torch.cat(disturbed))
 
 
 class Failing(Source):
@@ -223,10 +163,11 @@ class Failing(Source):
         return self._read(rows.min(), rows.max() + 1)
 
 
-def test_errors_of_the_background_reach_the_loop(monkeypatch):
-    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 20 * 128)
+def test_errors_of_the_background_reach_the_loop():
+    failing = Failing()
+    failing.window_bytes = 20 * 128
     with pytest.raises(DataError, match="damaged"):
-        list(batches(Failing()).shuffled(seeded()))
+        list(batches(failing).shuffled(seeded()))
     firsts = []
     with pytest.raises(DataError, match="damaged"):
         for first, _ in in_order(Failing(), 50, 0, 1000, read_bytes=100 * 128):
@@ -236,25 +177,16 @@ def test_errors_of_the_background_reach_the_loop(monkeypatch):
 
 
 @pytest.mark.parametrize("read", ["shuffled", "blocks"])
-def test_leaving_an_epoch_early_leaves_no_thread(files, monkeypatch, read):
-    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 100 * 128)
+def test_leaving_an_epoch_early_leaves_no_thread(files, read):
     for source in files[1]:
-        given = batches(source)
-        for _ in (
-            given.shuffled(seeded())
-            if read == "shuffled"
-            else in_order(source, 4, 0, 1000, read_bytes=100 * 128)
-        ):
+        source.window_bytes = 100 * 128
+        reads = {
+            "shuffled": batches(source).shuffled(seeded()),
+            "blocks": in_order(source, 4, 0, 1000, read_bytes=100 * 128),
+        }
+        for _ in reads[read]:
             assert len(reader_threads()) == 1
             break
-        assert not reader_threads()
-
-
-def test_arrays_in_memory_need_no_thread():
-    given = batches(randn(100, 3))
-    for _ in given.shuffled(seeded()):
-        assert not reader_threads()
-    for _ in in_order(given.source, 4, 0, 100):
         assert not reader_threads()
 
 
@@ -275,11 +207,12 @@ def resident_mb():
 
 
 @pytest.mark.skipif("not __import__('pathlib').Path('/proc/self/status').exists()")
-def test_an_epoch_of_a_large_file_keeps_memory_flat(tmp_path, monkeypatch):
+def test_an_epoch_of_a_large_file_keeps_memory_flat(tmp_path):
     # Sparse: 256 MB that cost no disk, but would all become resident when read.
     np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.uint8, (250_000, 1024))
-    monkeypatch.setattr(shuffle, "WINDOW_BYTES", 8 * 2**20)
-    given = batches(load(tmp_path / "x.npy").samples, 500)
+    source = load(tmp_path / "x.npy").samples
+    source.window_bytes = 8 * 2**20
+    given = batches(source, 500)
     before, peak = resident_mb(), 0.0
     for _, batch in given.shuffled(seeded()):
         assert not batch.any()

@@ -172,9 +172,12 @@ def _of_sample(
 
 def _enlarged(found: Found, source: Source, k: int, run: Run) -> Found:
     """The clusters of more samples, if there are more, by a layout of the spaces of a layout."""
-    rows = sample_rows(place(source)[1], CHOICE.most, run.seed)
-    if len(rows) <= len(found.rows):
+    n = place(source)[1]
+    if len(found.rows) >= min(n, CHOICE.most):
         return found
+    others = np.setdiff1d(sample_rows(n, CHOICE.most, run.seed), found.rows)
+    more = sample_rows(len(others), CHOICE.most - len(found.rows), run.seed)
+    rows = np.union1d(found.rows, others[more])
     z = [
         sample(
             run.group.holding(Lazy(source, steps.to(run.device), run.device)),
@@ -294,6 +297,3 @@ def _relative(nearest: Tensor, second: Tensor) -> Tensor:
     Not their difference: a rare shape is far from all of them, but may be clear.
     """
     return nearest.double() / second.double().clamp(min=1e-30)
-
-
-# States -------------------------------------------------------------------------------------------

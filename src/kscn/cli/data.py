@@ -1,4 +1,4 @@
-"""`kscn data`: the data sets that go by name, images of one size, embeddings that are kept."""
+"""`kscn data`: the data sets that go by name, and the embeddings that are kept."""
 
 import click
 
@@ -7,22 +7,18 @@ from kscn.cli.terminal import printable, say, table
 
 @click.group("data")
 def command() -> None:
-    """List and fetch the data sets that go by name; bring images to one size; kept embeddings."""
+    """List and fetch the data sets that go by name; show the embeddings that are kept."""
 
 
 @command.command("list")
 def list_command() -> None:
-    """Show every named data set and where it would come from."""
-    from kscn.data.catalog import describe
+    """Show every named data set, and whether it is in the cache."""
+    from kscn.data.named import describe
 
-    listed = table("name", "samples", "shape", "classes", "state", "from")
-    for entry in describe():
-        shape = " x ".join(map(str, entry.shape))
-        state = "ready" if entry.cached else "to fetch"
-        listed.add_row(
-            entry.name, f"{entry.samples:,}", shape, str(entry.classes), state, entry.origin
-        )
-    listed.columns[-1].justify = "left"
+    listed = table("name", "samples", "shape", "state")
+    for name, samples, shape, here in describe():
+        state = "ready" if here else "to fetch"
+        listed.add_row(name, f"{samples:,}", " x ".join(map(str, shape)), state)
     say(listed)
 
 
@@ -31,45 +27,11 @@ def list_command() -> None:
 def get_command(name: str) -> None:
     """Fetch the data set NAME into the cache and print where it is."""
     from kscn.cli.progress import FetchProgress
-    from kscn.data.catalog import get
+    from kscn.data.named import get
 
     with FetchProgress() as progress:
         path = get(name, progress)
     click.echo(path)
-
-
-@command.command("resize")
-@click.argument("folder")
-@click.option("-o", "--output", required=True, help="A new folder for them.")
-@click.option("--size", required=True, type=int, help="Pixels a side; 32 to 96 serve most sets.")
-@click.option("--grey", is_flag=True, help="Write grey images instead of coloured ones.")
-@click.option(
-    "--range",
-    "values",
-    type=(float, float),
-    metavar="LOW HIGH",
-    help="Values that become black and white in images of 16 or 32 bits; found by default.",
-)
-def resize_command(
-    folder: str, output: str, size: int, grey: bool, values: tuple[float, float] | None
-) -> None:
-    """Write the images of FOLDER as PNG files of one size, for kscn fit.
-
-    FOLDER and its sub-folders, whose names are kept, may hold images of any size and mode. They are
-    turned upright and scaled, and the longer side is cut at both ends to make them square.
-    """
-    from kscn.cli.progress import working
-    from kscn.data.resizing import resize_images
-
-    with working(f"resizing the images of {folder}"):
-        count, used = resize_images(folder, output, size, grey, values)
-    click.echo(f"wrote {count:,} images of {size} x {size} to {output.rstrip('/')}/")
-    if used:
-        low, high = (f"{value:.7g}" for value in used)
-        click.echo(
-            f"images of more than 8 bits: {low} became black and {high} white; for new images "
-            f"give --range {low} {high}"
-        )
 
 
 @command.command("cache")

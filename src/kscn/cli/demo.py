@@ -40,7 +40,7 @@ def command(output: Path) -> None:
     say(styled(f"1,797 handwritten digits, no labels: find {CLUSTERS} groups.", "bold"), "")
     config = new_config(digits, "digits", model, BEST)
     result = fit_run(digits, model, config, output, overwrite=True)
-    images = digits.samples[:] / digits.scale
+    images = digits.samples[:] / 16
     say(
         *cluster_rows(model, digits.samples, images, digits.labels),
         *fact_lines(told(result)),

@@ -153,7 +153,7 @@ def _new(group: "Group", given: dict[str, Any]) -> Job:
     if group.rank == 0:
         say_left_out(loaded)
         if "encoder" not in given:
-            say_what_to_expect(loaded, standardised=method == BEST)
+            say_what_to_expect(loaded)
     return loaded, model, new_config(loaded, data, model, method, given.get("preset"))
 
 

@@ -50,7 +50,7 @@ def new_config(
     loaded: Any, data: str, model: Any, method: str, preset: str | None = None
 ) -> dict[str, dict[str, Any]]:
     """What config.toml of a new run on `data` holds; entries that are None are left out there."""
-    from kscn.data.catalog import NAMES
+    from kscn.data.named import NAMES
     from kscn.estimators import methods, presets
 
     samples = loaded.samples

@@ -1,6 +1,5 @@
 """`kscn report`: one page that shows what a run found."""
 
-import json
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from kscn.cli.loading import embedded, fetching
 from kscn.cli.terminal import say
 from kscn.errors import InputError
 from kscn.extras import require
-from kscn.runs.directory import Run, read_run
+from kscn.runs.directory import read_run
 from kscn.runs.opened import open_model, run_data
 from kscn.runs.table import read_labels
 
@@ -59,7 +58,7 @@ def command(
         from kscn.report.page import render
 
         model, loaded = embedded(open_model(opened, encoder), fetching(run_data, opened, data))
-        facts = RunFacts(opened.config, opened.history, labels, model, _versions(opened))
+        facts = RunFacts(opened.config, opened.history, labels, model)
         true = _true(loaded, labels_path)
         with working(f"looking at {len(labels):,} samples"):
             page = render(collect(facts, loaded, true, threads=torch.get_num_threads()))
@@ -85,11 +84,3 @@ def _true(loaded: Any, labels_path: Path | None) -> "np.ndarray | None":
             metrics.scores(loaded.labels, np.zeros(n_samples, dtype=int))
             return loaded.classes
     return None
-
-
-def _versions(run: Run) -> dict[str, str]:
-    """The packages that wrote the model; reading the model itself has checked the manifest."""
-    manifest = json.loads((run.model / "manifest.json").read_text(encoding="utf-8"))
-    versions = manifest.get("versions")
-    found = versions.items() if isinstance(versions, dict) else ()
-    return {str(name): str(number) for name, number in found}

@@ -35,15 +35,14 @@ def command(run: Path, output: Path, link: bool, data: str | None) -> None:
     themselves stay where they are. OUTPUT appears when all of it is there, or not at all.
     """
     from kscn.cli.progress import working
-    from kscn.runs.edits import open_editor
+    from kscn.runs.edits import read_grouping
 
     opened = read_run(run)
     files = _files(opened, data)
     _check_output(output, opened, data)
-    editor = open_editor(run, opened.labels().astype("int32"), len(opened.result["sizes"]))
-    editor.close()
-    labels = editor.grouping.labels.tolist()
-    folders = folder_names(set(labels), editor.grouping.names)
+    grouping = read_grouping(run, opened.labels(), len(opened.result["sizes"]))
+    labels = grouping.labels.tolist()
+    folders = folder_names(set(labels), grouping.names)
     targets = [folders[label] for label in labels]
     placed = place(list(files), targets)
     with working(f"{'linking' if link else 'copying'} {len(files):,} files"):

@@ -17,8 +17,6 @@ from kscn.errors import InputError
 
 # An array made of a lazy source is filled in steps of this many bytes.
 _COPY_BYTES = 32 * 2**20
-# Read in one go, this much costs a disk hardly more than a single sample.
-STRETCH_BYTES = 2**20
 
 
 class NotNumbersError(InputError, TypeError):
@@ -42,11 +40,18 @@ class Source(ABC):
         What the samples are called one by one, where each has a file of its own.
     columns : list of str
         What the numbers of a sample are called, where a table says so; else empty.
+    stretch_bytes : int
+        Neighbours that are read together when samples are shuffled. Read in one go, a megabyte
+        costs a disk hardly more than a single sample.
+    window_bytes : int
+        How much is held at a time while samples on disk are shuffled; as much again is read ahead.
     """
 
     on_disk = False
     names: list[str] | None = None
     columns: Sequence[str] = ()
+    stretch_bytes = 2**20
+    window_bytes = 64 * 2**20
 
     def __init__(self, name: str, length: int, shape: tuple[int, ...], dtype: np.dtype) -> None:
         check_shape(name, (length, *shape))
@@ -89,11 +94,8 @@ class Source(ABC):
         if batch_size < 1:
             raise InputError(f"batch_size is {batch_size}; it must be at least 1.")
         first, last, _ = slice(start, stop).indices(len(self))
-        return self._blocks(first, last, batch_size)
-
-    def _blocks(self, start: int, stop: int, size: int) -> Iterator[tuple[int, np.ndarray]]:
-        for low in range(start, stop, size):
-            yield low, self._read(low, min(low + size, stop))
+        for low in range(first, last, batch_size):
+            yield low, self._read(low, min(low + batch_size, last))
 
     @property
     def feature_names(self) -> list[str]:
@@ -113,6 +115,11 @@ class Source(ABC):
         None where scattered samples cost no more than neighbours: in memory, or a file each.
         """
         return None
+
+    def _even_cuts(self, unit: int = 1) -> np.ndarray:
+        """Cuts into stretches of about `stretch_bytes`, each of whole units of rows."""
+        rows = max(1, self.stretch_bytes // max(1, unit * self.row_bytes)) * unit
+        return np.append(np.arange(0, len(self), rows), len(self))
 
     def take(self, indices: Any) -> np.ndarray:
         """The rows `indices`, in that order, repeats allowed, as a new array."""
@@ -138,9 +145,9 @@ class Source(ABC):
     def __getitem__(self, index: Any) -> np.ndarray:
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
-            if step == 1:
-                return self._read(start, max(start, stop))
-            return self.take(np.arange(start, stop, step))
+            if step != 1:
+                return self.take(np.arange(start, stop, step))
+            return self._read(start, max(start, stop))
         if isinstance(index, (int, np.integer)):
             # IndexError, not InputError, is what ends Python's own iteration over a sequence.
             if not -len(self) <= index < len(self):
@@ -160,9 +167,8 @@ class Source(ABC):
 
     def called(self, row: int) -> str:
         """What a sample is called on a page: its file, as far as that is text, or its number."""
-        if self.names is None:
-            return f"sample {row}"
-        return self.names[row].encode("utf-8", "replace").decode()
+        name = f"sample {row}" if self.names is None else self.names[row]
+        return name.encode("utf-8", "replace").decode()
 
     @property
     def row_bytes(self) -> int:
@@ -171,12 +177,6 @@ class Source(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {len(self)} x {self.shape} {self.dtype}>"
-
-
-def even_cuts(length: int, row_bytes: int, unit: int = 1) -> np.ndarray:
-    """Cuts into stretches of about `STRETCH_BYTES`, each of whole units of rows."""
-    rows = max(1, STRETCH_BYTES // max(1, unit * row_bytes)) * unit
-    return np.append(np.arange(0, length, rows), length)
 
 
 def check_shape(name: str, shape: tuple[int, ...]) -> None:
@@ -203,8 +203,7 @@ def check_dtype(name: str, dtype: np.dtype) -> None:
         raise NotNumbersError(f"{name} holds {dtype} values, not numbers; convert it to floats.")
 
 
-def length_and_shape(array: Any, name: str) -> tuple[int, tuple[int, ...]]:
+def length_and_shape(shape: Sequence[int], name: str) -> tuple[int, tuple[int, ...]]:
     """Number of samples and shape of one, after refusing what is no stack of samples."""
-    shape = tuple(int(length) for length in array.shape)
-    check_shape(name, shape)
-    return shape[0], shape[1:]
+    check_shape(name, tuple(shape))
+    return int(shape[0]), tuple(map(int, shape[1:]))

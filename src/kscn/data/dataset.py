@@ -1,6 +1,4 @@
-"""What loading gives: samples, their labels if known, and how to scale the pixels."""
-
-from __future__ import annotations
+"""What loading gives: samples, and their labels if known."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +26,6 @@ class Dataset:
         One label per sample, only ever for scoring.
     name : str
         The name in the catalogue, or the file's or folder's.
-    scale : float
-        What pixels are divided by to lie between 0 and 1; 1.0 for anything but images.
     label_names : tuple of str, or None
         What the labels 0, 1, ... are called, where they were words.
     """
@@ -37,7 +33,6 @@ class Dataset:
     samples: Source
     labels: np.ndarray | None
     name: str
-    scale: float = 1.0
     label_names: tuple[str, ...] | None = None
 
     @property
@@ -48,15 +43,10 @@ class Dataset:
         return np.array(self.label_names)[self.labels]
 
 
-def make_dataset(samples: Source, labels: Any, name: str, scale: float | None = None) -> Dataset:
-    """A data set whose labels are checked, and words among them numbered in alphabetical order.
-
-    The scale is 255 for 8-bit images and 1 for everything else, unless it is given.
-    """
-    if scale is None:
-        scale = 255.0 if samples.dtype == np.uint8 and len(samples.shape) > 1 else 1.0
+def make_dataset(samples: Source, labels: Any, name: str) -> Dataset:
+    """A data set whose labels are checked, and words among them numbered in alphabetical order."""
     if labels is None:
-        return Dataset(samples, None, name, scale)
+        return Dataset(samples, None, name)
     labels = np.asarray(labels)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
@@ -66,7 +56,7 @@ def make_dataset(samples: Source, labels: Any, name: str, scale: float | None = 
             "give one label per sample."
         )
     numbers, words = _as_integers(labels, samples.name)
-    return Dataset(samples, numbers, name, scale, words)
+    return Dataset(samples, numbers, name, words)
 
 
 def _as_integers(labels: np.ndarray, name: str) -> tuple[np.ndarray, tuple[str, ...] | None]:

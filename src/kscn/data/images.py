@@ -1,21 +1,25 @@
-"""A folder of images as samples; the names of its sub-folders are the labels."""
+"""Images as samples: files of any format, and folders whose sub-folders are the labels.
+
+Files may be hostile: what one would unpack to is known from its header before it is decoded, and
+Pillow's formats that start other programs are not opened. Images of 16 and 32 bits are scaled to 8
+by one range of values for all of them, so that dark ones stay dark.
+"""
 
 from __future__ import annotations
 
-import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
 
 from kscn.data.base import Source
 from kscn.data.dataset import Dataset, make_dataset
-from kscn.data.decoding import Look, Values, look, read_plain, read_rgb, read_square, value_range
+from kscn.data.limits import check_bytes, readable
 from kscn.errors import DataError
 from kscn.extras import require
 
@@ -25,6 +29,14 @@ _SUFFIXES = {
 # More would take hours to cluster and gigabytes to hold, and shapes are told apart with less.
 MOST_PIXELS = 1024
 _NAMED = 3  # files in a message
+# The values that become black and white.
+Values = tuple[float, float]
+
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+# Modes of Pillow that are read without loss, and as what; all that have no colours.
+_READ_AS = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB"}
+_GREY = ("1", "L", "LA", "La", "F")
+_ORIENTATION = 0x0112  # of EXIF; from 5 on, the sides change places
 _SIZE = "--size 64 (size=64 in Python)"
 _SKIP = "--skip-broken (skip_broken=True in Python)"
 
@@ -52,20 +64,20 @@ class Preparation:
     def __post_init__(self) -> None:
         if not 1 <= self.size <= MOST_PIXELS:
             raise DataError(f"size is {self.size} pixels a side; give 1 to {MOST_PIXELS}.")
-        low, high = self.values or (0, 1)
-        if not (math.isfinite(high - low) and low < high):
-            raise DataError(
-                f"a range from {low} to {high} cannot be used; give the lower value first."
-            )
+
+    def found(self, looks: Iterable[Look]) -> Preparation:
+        """The same with what was left open, so that it fits images that were looked at."""
+        looks = list(looks)
+        used = [seen.values for seen in looks if seen.values is not None]
+        values = (min(low for low, _ in used), max(high for _, high in used)) if used else None
+        grey = all(seen.grey for seen in looks) if self.grey is None else self.grey
+        return replace(self, grey=grey, values=self.values or values)
 
     def read(self, file: Path, content: BinaryIO | None = None) -> np.ndarray:
         """The sample that an image file becomes; `content` is what it holds, if not on disk."""
-        return _channels_first(read_square(file, self.size, self.mode, self.values, content))
-
-    @property
-    def mode(self) -> str:
-        """Pillow's mode of what comes out."""
-        return "L" if self.grey else "RGB"
+        mode, side, method = "L" if self.grey else "RGB", self.size, pillow().Resampling.LANCZOS
+        image = read_image(file, mode, values=self.values, least=2 * side, content=content)
+        return _channels_first(pillow("ImageOps").fit(image, (side, side), method=method))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -102,59 +114,48 @@ class ImageSource(Source):
     ) -> None:
         super().__init__(str(folder), len(files), shape, np.dtype(np.uint8))
         self.files = list(files)
-        self.names = _names(files, folder)
+        self.names = [_name(file, folder) for file in files]
         self.preparation = preparation
         self.left_out: dict[str, str] = {}
         self._folder = folder
         if preparation is not None:
             self._scratch = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this
-            self._places = {file: place for place, file in enumerate(files)}
-            self._kept = np.zeros(len(files), dtype=bool)
+            self._kept: dict[Path, int] = {}  # where in it
 
     def leave_out(self, broken: Mapping[Path, str]) -> None:
         """Go on without some files, for the reasons given."""
         self.files = [file for file in self.files if file not in broken]
-        self.names = _names(self.files, self._folder)
-        self.left_out = dict(zip(_names(broken, self._folder), broken.values(), strict=True))
+        self.names = [_name(file, self._folder) for file in self.files]
+        self.left_out = {_name(file, self._folder): broken[file] for file in sorted(broken)}
         self._length = len(self.files)
 
     def original(self, row: int, least: int | None = None) -> Any:
         """One image at its own size, or at least so many pixels a side, upright and RGB."""
         values = None if self.preparation is None else self.preparation.values
-        try:
-            return read_rgb(self.files[row], values, least)
-        except DataError as error:
-            raise _refused([str(error)]) from error
+        return read_image(self.files[row], values=values, least=least)
 
     def pixels(self, file: Path) -> np.ndarray:
         """The sample in a file."""
         if self.preparation is None:
-            return self._decode(file)
-        scratch, place = self._scratch.fileno(), self._places[file]
-        if self._kept[place]:
-            kept = os.pread(scratch, self.row_bytes, place * self.row_bytes)
+            pixels = _channels_first(read_image(file, "L" if len(self.shape) == 2 else "RGB"))
+            if pixels.shape != self.shape:
+                raise DataError(f"{file} changed since it was opened; open the folder again.")
+            return pixels
+        if file in self._kept:
+            kept = os.pread(self._scratch.fileno(), self.row_bytes, self._kept[file])
             return np.frombuffer(kept, dtype=np.uint8).reshape(self.shape)
-        pixels = self.preparation.read(file)
+        pixels, place = self.preparation.read(file), len(self._kept) * self.row_bytes
         # Not by a memory map: a write to one that finds the disk full ends the process.
         with suppress(OSError):
-            written = os.pwrite(scratch, pixels.tobytes(), place * self.row_bytes)
-            self._kept[place] = written == self.row_bytes
+            if os.pwrite(self._scratch.fileno(), pixels.tobytes(), place) == self.row_bytes:
+                self._kept[file] = place
         return pixels
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         out = np.empty((len(rows), *self.shape), dtype=self.dtype)
         for place, row in enumerate(rows.tolist()):
-            try:
-                out[place] = self.pixels(self.files[row])
-            except DataError as error:
-                raise _refused([str(error)]) from error
+            out[place] = self.pixels(self.files[row])
         return out
-
-    def _decode(self, file: Path) -> np.ndarray:
-        pixels = _channels_first(read_plain(file, "L" if len(self.shape) == 2 else "RGB"))
-        if pixels.shape != self.shape:
-            raise DataError(f"{file} changed its size since it was opened; open the folder again.")
-        return pixels
 
 
 def open_image_folder(
@@ -172,33 +173,25 @@ def open_image_folder(
     one shape. With `decode` all are decoded now, so that broken ones are known before any is
     needed; with `skip_broken` those are left out, instead of refusing the folder.
     """
-    require("PIL.Image", "images", "reading images")  # or else every single file would seem broken
+    pillow()  # or else every single file would seem broken
     title = folder.resolve().name
     if folder.is_file():
         files, folder = [folder], folder.parent
     else:
         files = find_images(folder) if names is None else [folder / name for name in names]
-    looks, faults = _tried(lambda file: look(file, preparation is not None), files)
-    try:
-        source = _source(looks, folder, preparation) if looks else None
-    except DataError as error:
-        if not faults or skip_broken:
-            raise
-        raise DataError(  # both at once, so that nobody meets them one after the other
-            f"{str(error).rstrip('.')}; and leave out {len(faults)} of {len(files)} images, which "
-            f"cannot be read, by {_SKIP}."
-        ) from error
-    if source is not None and (decode or skip_broken):
-        faults |= _tried(source.pixels, source.files)[1]
-    broken = {file: faults[file] for file in files if file in faults}
-    if broken and names is not None:
-        raise DataError(
-            f"{len(broken)} of the {len(files)} images that were fitted are not in {folder} or "
-            f"cannot be read ({_few(broken)}); give the folder that holds them with --data."
-        )
-    if source is None or len(broken) == len(files) or (broken and not skip_broken):
-        several = f"{len(broken)} of {len(files)} images in {folder} cannot be read"
-        raise _refused(list(broken.values()), f"{several} ({_few(broken)}); repair or remove them")
+    looks, broken = _tried(lambda file: look(file, preparation is not None), files)
+    if looks:
+        source = _source(looks, folder, preparation)
+        if decode or skip_broken:
+            broken |= _tried(source.pixels, source.files)[1]
+    if broken and (names is not None or not skip_broken or len(broken) == len(files)):
+        advice = f"repair or remove them, or leave them out by {_SKIP}."
+        if names is not None:
+            advice = "give the folder that holds those that were fitted with --data."
+        listed = ", ".join(file.name for file in sorted(broken)[:_NAMED])
+        several = f"{len(broken)} of {len(files)} images in {folder} cannot be read ({listed}"
+        single = len(broken) == 1 and names is None
+        raise DataError(next(iter(broken.values())) if single else f"{several}); {advice}")
     if broken:
         source.leave_out(broken)
     return make_dataset(source, _classes(source.files, folder), title)
@@ -209,24 +202,18 @@ def _source(
 ) -> ImageSource:
     """Images of which the headers are known, as samples of one shape."""
     if preparation is not None:
-        grey, values = preparation.grey, preparation.values
-        if grey is None:
-            grey = all(seen.grey for seen in looks.values())
-        preparation = replace(preparation, grey=grey, values=values or value_range(looks.values()))
+        preparation = preparation.found(looks.values())
         return ImageSource(list(looks), folder, preparation.shape, preparation)
-    first = next(iter(looks.values()))
-    for seen in looks.values():
-        if seen.read_as is None:
+    example, first = next(iter(looks.items()))
+    for file, seen in looks.items():
+        if seen.mode not in ("L", "RGB") or seen[:3] != first[:3]:
             raise DataError(
-                f"{seen.file} is a {seen.mode} image; read images of any mode by {_SIZE}."
-            )
-        if str(seen) != str(first):
-            raise DataError(
-                f"{seen.file} is {seen}, but {first.file} is {first}; bring all images to one size "
-                f"and mode by {_SIZE}."
+                f"{file} is {seen.width} x {seen.height} {seen.mode}, and {example} is "
+                f"{first.width} x {first.height} {first.mode}; bring all images to one size, grey "
+                f"or RGB, by {_SIZE}."
             )
     sides = (first.height, first.width)
-    return ImageSource(list(looks), folder, sides if first.read_as == "L" else (3, *sides))
+    return ImageSource(list(looks), folder, sides if first.mode == "L" else (3, *sides))
 
 
 def _classes(files: Sequence[Path], folder: Path) -> list[str] | None:
@@ -253,21 +240,8 @@ def _tried(
     return results, faults
 
 
-def _refused(faults: list[str], several: str = "") -> DataError:
-    """What is wrong with one file, or with several in other words, and that it can be left out."""
-    if len(faults) == 1:
-        return DataError(f"{faults[0].rstrip('.')}, or leave it out by {_SKIP}.")
-    return DataError(f"{several}, or leave them out by {_SKIP}.")
-
-
-def _few(files: Iterable[Path]) -> str:
-    """The first of some files by their names."""
-    names = [file.name for file in files]
-    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
-
-
-def _names(files: Iterable[Path], folder: Path) -> list[str]:
-    return [file.relative_to(folder).as_posix() for file in files]
+def _name(file: Path, folder: Path) -> str:
+    return file.relative_to(folder).as_posix()
 
 
 def _channels_first(image: Any) -> np.ndarray:
@@ -298,3 +272,99 @@ def find_images(folder: Path) -> list[Path]:
     if not found:
         raise DataError(f"{folder} is a folder without images; give one that holds image files.")
     return sorted(found)
+
+
+# One file ---------------------------------------------------------------------------------------
+
+
+class Look(NamedTuple):
+    """What the header of an image tells."""
+
+    width: int  # pixels, once upright
+    height: int
+    mode: str  # L or RGB if it is that without losing depth, transparency or colour
+    grey: bool  # whether it has no colours
+    values: Values | None  # in use, if that was asked for and there are more than 8 bits
+
+
+def look(file: Path, measure: bool = False) -> Look:
+    """Size and mode of an image file; to measure the values in use, only deep ones are decoded."""
+    with _opened(file) as image:
+        mode, (width, height), turned = image.mode, image.size, 1
+        with suppress(Exception):  # of any kind; damaged EXIF is no reason to refuse good pixels
+            # Not by the method of PNG images, which decodes them in search of EXIF behind them.
+            turned = pillow().Image.getexif(image).get(_ORIENTATION, 1)
+        # Pillow gives the size of a TIFF image as it will be once upright.
+        if image.format != "TIFF" and turned in (5, 6, 7, 8):
+            width, height = height, width
+        grey = mode in _GREY or mode.startswith("I")
+        values = _values(image, file) if measure and _is_deep(mode) else None
+        return Look(width, height, _READ_AS.get(mode, mode), grey, values)
+
+
+def read_image(
+    file: Path,
+    mode: str = "RGB",
+    *,
+    values: Values | None = None,
+    least: int | None = None,
+    content: BinaryIO | None = None,
+) -> Any:
+    """An image file as an upright image of Pillow, of mode "L" or "RGB", white where transparent.
+
+    An image of 16 or 32 bits is scaled by `values`, or by those in use in it alone. With `least`
+    pixels a side that are enough, a large JPEG image is decoded at a fraction of its size, which is
+    many times as fast. `content` is what the file holds, if that is not on the disk.
+    """
+    with _opened(file, content) as image:
+        if least is not None:
+            image.draft(None, (least, least))
+        image.load()  # which turns a TIFF image
+        with suppress(Exception):  # as in `look`
+            image = pillow("ImageOps").exif_transpose(image)
+        if _is_deep(image.mode):
+            low, high = values or _values(image, file)
+            shares = (np.asarray(image).astype(np.float32) - low) / (high - low)
+            image = pillow().fromarray((255 * shares.clip(0, 1)).round().astype(np.uint8))
+        if image.has_transparency_data:
+            white = pillow().new("RGBA", image.size, "white")
+            image = pillow().alpha_composite(white, image.convert("RGBA"))
+        return image.convert(mode)
+
+
+def pillow(module: str = "Image") -> Any:
+    """A module of Pillow, or a sentence on how to install it."""
+    return require(f"PIL.{module}", "images", "reading images")
+
+
+@contextmanager
+def _opened(file: Path, content: BinaryIO | None = None) -> Iterator[Any]:
+    """An image of which only the header has been read, after a look at what it would unpack to."""
+    advice = f"repair or remove it, or leave it out by {_SKIP}" if content is None else "repair it"
+    # Not by its name: Pillow would map the file, and mix up the pixels of a turned TIFF.
+    with (
+        readable(file, "image", advice),
+        content or file.open("rb") as stream,
+        pillow().open(stream, formats=_FORMATS) as image,
+    ):
+        check_bytes(str(file), 3 * image.width * image.height)
+        most = pillow().MAX_IMAGE_PIXELS
+        if most is not None and image.width * image.height > most:
+            raise DataError(
+                f"{file} has more pixels than Pillow's limit of {most}; make it smaller."
+            )
+        yield image
+
+
+def _is_deep(mode: str) -> bool:
+    """Whether Pillow has an image in 16 or 32 bits, which it would clip to 8, not scale."""
+    return mode.startswith("I") or mode == "F"
+
+
+def _values(image: Any, file: Path) -> Values:
+    """From 0, or the least value below it, to the greatest value of a deep image."""
+    pixels = np.asarray(image)
+    if not np.isfinite(pixels).all():
+        raise DataError(f"{file} has values that are no finite numbers; repair or remove it.")
+    low, high = min(0, pixels.min().item()), pixels.max().item()
+    return low, high if high > low else low + 1

@@ -1,7 +1,5 @@
 """What a file may be and cost: refused before it is paid, in words that say what to do."""
 
-from __future__ import annotations
-
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,17 +8,8 @@ from pathlib import Path
 from kscn.errors import DataError, KscnError, reason
 from kscn.modelfile import max_bytes as max_bytes  # for those who check sizes of their own
 
-# The most axes that every supported numpy can handle.
-MAX_DIMENSIONS = 32
 # Deflate cannot shrink data further than this, so a larger claim about the unpacked size is false.
 _MAX_DEFLATE_RATIO = 1032
-
-
-def as_path(path: str | Path) -> Path:
-    """A path that was given, unless it is empty, which `Path` takes for the current folder."""
-    if path == "":
-        raise DataError("The path is empty; give a file or folder.")
-    return Path(path).expanduser()
 
 
 def check_regular(path: Path) -> None:

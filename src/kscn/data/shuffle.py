@@ -10,8 +10,6 @@ shuffled exactly.
 While one window is used up, a thread reads the next.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -21,8 +19,6 @@ import numpy as np
 
 from kscn.data.base import Source
 
-# Held at a time; while a window is used, as much again is read for the next.
-WINDOW_BYTES = 64 * 2**20
 # Of so many places at least, however long the source's stretches: a file sorted by class would else
 # come a class at a time. A longer one is unpacked more than once.
 PLACES = 8
@@ -49,7 +45,7 @@ def read_ahead(items: Iterable[Item]) -> Iterator[Item]:
 
 def in_one_window(source: Source) -> bool:
     """Whether a source has no stretches, or few enough to be shuffled exactly."""
-    return len(source) * source.row_bytes <= WINDOW_BYTES or source.stretches() is None
+    return len(source) * source.row_bytes <= source.window_bytes or source.stretches() is None
 
 
 def shuffled_exactly(source: Source, order: np.ndarray, sizes: Iterable[int]) -> Iterator[Batch]:
@@ -75,31 +71,29 @@ def shuffled_in_windows(
 
 
 def _shuffled_windows(source: Source, seed: int, first: int) -> Iterator[Window]:
-    cuts = source.stretches()
-    assert cuts is not None
     generator = np.random.default_rng(seed)
-    for stretches in _windows(cuts, source.row_bytes, generator):
+    for stretches in _windows(source, generator):
         order = generator.permutation(int(np.diff(stretches).sum()))
         if first < len(order):
             yield (*_load(source, stretches), order[first:])
         first = max(0, first - len(order))
 
 
-def _windows(
-    cuts: np.ndarray, row_bytes: int, generator: np.random.Generator
-) -> Iterator[np.ndarray]:
-    """All stretches (start, stop), each once, in random groups of about `WINDOW_BYTES`."""
-    most = max(1, WINDOW_BYTES // (PLACES * row_bytes))  # rows of a stretch; longer ones are cut
+def _windows(source: Source, generator: np.random.Generator) -> Iterator[np.ndarray]:
+    """All stretches (start, stop), each once, in random groups of about `window_bytes`."""
+    cuts, row_bytes, window_bytes = source.stretches(), source.row_bytes, source.window_bytes
+    assert cuts is not None
+    most = max(1, window_bytes // (PLACES * row_bytes))  # rows of a stretch; longer ones are cut
     long = np.flatnonzero(np.diff(cuts) > most)
     more = [np.arange(cuts[i] + most, cuts[i + 1], most) for i in long]
     cuts = np.sort(np.concatenate([cuts, *more]))
     stretches = np.stack([cuts[:-1], cuts[1:]], axis=1)
     # As many neighbours as there are windows go to one each, in random order.
-    count = -(-int(cuts[-1]) * row_bytes // WINDOW_BYTES)
+    count = -(-int(cuts[-1]) * row_bytes // window_bytes)
     parts = np.tile(np.arange(count), (-(-len(stretches) // count), 1))
     turn = generator.permuted(parts, axis=1).reshape(-1)[: len(stretches)]
     stretches = stretches[np.lexsort((generator.random(len(stretches)), turn))]
-    window = np.cumsum(np.diff(stretches)) * row_bytes // (WINDOW_BYTES + 1)
+    window = np.cumsum(np.diff(stretches)) * row_bytes // (window_bytes + 1)
     for group in np.split(stretches, np.flatnonzero(np.diff(window)) + 1):
         yield group[np.argsort(group[:, 0])]  # so that a file is read forwards
 
@@ -109,10 +103,8 @@ def _load(source: Source, stretches: np.ndarray) -> Batch:
     values = np.empty((len(rows), *source.shape), dtype=source.dtype)
     filled = 0
     for start, stop in stretches.tolist():
-        # By `batches`, which gives the pages of a mapped file back.
-        for _, block in source.batches(stop - start, start, stop):
-            values[filled : filled + len(block)] = block
-            filled += len(block)
+        values[filled : filled + stop - start] = source[start:stop]
+        filled += stop - start
     return rows, values
 
 

@@ -1,18 +1,17 @@
 """Any input as a `Source`: arrays, memory maps, tensors, torch data sets and files."""
 
-from __future__ import annotations
-
+import os
 import sys
 from abc import abstractmethod
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from kscn.data.arrays import ArraySource, MappedSource, shared_mapping
-from kscn.data.base import NotNumbersError, Source, even_cuts, length_and_shape
+from kscn.data.base import NotNumbersError, Source, check_dtype, length_and_shape
 from kscn.data.limits import readable
-from kscn.errors import InputError
+from kscn.errors import DataError, InputError
 
 
 def as_source(X: Any, name: str | None = None) -> Source:
@@ -44,16 +43,19 @@ def as_source(X: Any, name: str | None = None) -> Source:
     if isinstance(X, Source):
         return X
     if isinstance(X, (str, Path)):
-        from kscn.data.readers import open_path
+        from kscn.data.files import open_path
 
         source = open_path(X).samples
         source.name = name or source.name
         return source
     name = name or "X"
-    if _is("scipy.sparse", "sparray", X) or _is("scipy.sparse", "spmatrix", X):
-        raise InputError(f"{name} is a sparse matrix; pass a dense array, e.g. {name}.toarray().")
+    if _is_sparse(X):
+        raise InputError(f"{name} is sparse; pass a dense one, e.g. {name}.toarray().")
     if _is("torch", "Tensor", X):
-        return _tensor_source(X, name)
+        tensor = X.detach()
+        if str(tensor.device) != "cpu" or str(tensor.dtype) == "torch.bfloat16":
+            return TensorSource(tensor, name)
+        return ArraySource(tensor.resolve_conj().resolve_neg().numpy(), name)
     if _is("h5py", "Dataset", X):
         return SlicedSource(X, name)
     # Indexable like a torch data set, yet no list, mapping or array-like.
@@ -65,19 +67,89 @@ def as_source(X: Any, name: str | None = None) -> Source:
     return _array_source(X, name)
 
 
+class ArraySource(Source):
+    """Samples in an array in memory; blocks are views of it."""
+
+    def __init__(self, array: np.ndarray, name: str) -> None:
+        super().__init__(name, *length_and_shape(array.shape, name), array.dtype)
+        # A plain ndarray slices several times faster than the memmap subclass.
+        self._array = np.asarray(array)
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        return self._array[start:stop]
+
+    def _gather(self, rows: np.ndarray) -> np.ndarray:
+        return self._array[rows]
+
+    def take(self, indices: Any) -> np.ndarray:
+        """The rows `indices`, in that order; memory needs no sorted reading."""
+        return self._array[self._rows(indices)]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False and dtype is not None and np.dtype(dtype) != self.dtype:
+            raise ValueError(f"{self.name} is {self.dtype}; as {np.dtype(dtype)} it must be copied")
+        return self._array.astype(self.dtype if dtype is None else dtype, copy=bool(copy))
+
+
+class MappedSource(ArraySource):
+    """Samples in a memory map that somebody made; the system takes its pages back when it must."""
+
+    on_disk = True
+    take = Source.take
+
+    def stretches(self) -> np.ndarray | None:
+        """Even cuts: neighbours share pages, and a disk likes to read on."""
+        return self._even_cuts()
+
+
+class FileSource(Source):
+    """Samples that follow one another in an open file, from a place in it on.
+
+    They are read and not mapped: the pages of a map count as memory of the process until they are
+    given back, and a file that is cut off meanwhile would end it.
+    """
+
+    on_disk = True
+
+    def __init__(
+        self, file: IO[bytes], offset: int, shape: tuple[int, ...], dtype: np.dtype, name: str
+    ) -> None:
+        super().__init__(name, *length_and_shape(shape, name), dtype)
+        self._file, self._offset = file, offset
+
+    def stretches(self) -> np.ndarray | None:
+        """Even cuts: a disk likes to read on."""
+        return self._even_cuts()
+
+    def _gather(self, rows: np.ndarray) -> np.ndarray:
+        out = np.empty((len(rows), *self.shape), dtype=self.dtype)
+        content = memoryview(out.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+        # Neighbours are read together.
+        borders = np.flatnonzero(np.diff(rows, prepend=-2, append=-2) != 1)
+        places = self._offset + rows[borders[:-1]] * self.row_bytes
+        runs = pairwise((borders * self.row_bytes).tolist())
+        for (low, high), place in zip(runs, places.tolist(), strict=True):
+            while low < high:
+                count = os.preadv(self._file.fileno(), [content[low:high]], place)
+                if count == 0:
+                    raise DataError(f"{self.name} became shorter while it was read; open it again.")
+                low, place = low + count, place + count
+        return out
+
+
 class SlicedSource(Source):
     """Samples in an array-like that reads from disk when sliced, such as an h5py data set."""
 
     on_disk = True
 
     def __init__(self, array: Any, name: str) -> None:
-        super().__init__(name, *length_and_shape(array, name), np.dtype(array.dtype))
+        super().__init__(name, *length_and_shape(array.shape, name), np.dtype(array.dtype))
         self._array = array
 
     def stretches(self) -> np.ndarray | None:
         """Cuts between chunks, because a chunk is unpacked whole for any row of it."""
         chunks = getattr(self._array, "chunks", None)
-        return even_cuts(len(self), self.row_bytes, chunks[0] if chunks else 1)
+        return self._even_cuts(chunks[0] if chunks else 1)
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         return self._gather(slice(start, stop))
@@ -116,7 +188,7 @@ class TensorSource(OnDevice):
         # bfloat16 has no numpy counterpart; float32 holds it exactly.
         self._type = torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype
         dtype = torch.empty(0, dtype=self._type).numpy().dtype
-        super().__init__(name, *length_and_shape(tensor, name), dtype)
+        super().__init__(name, *length_and_shape(tensor.shape, name), dtype)
         self._tensor = tensor
         self.device = tensor.device
 
@@ -148,30 +220,22 @@ class ItemSource(Source):
 
     def _item(self, row: int, name: str) -> np.ndarray:
         item = self._items[row]
-        if isinstance(item, (tuple, list)):
-            item = item[0]
-        if hasattr(item, "detach"):
-            item = item.detach().cpu()
+        item = item[0] if isinstance(item, (tuple, list)) else item
+        item = item.detach().cpu() if hasattr(item, "detach") else item
         _check_mask(item, f"Item {row} of {name}")
         sample = np.asarray(item)
-        if sample.dtype.kind not in "biuf":
-            raise InputError(
-                f"Item {row} of {name} is not numeric ({type(item).__name__}); "
-                "let the data set return an array or a tensor."
-            )
+        check_dtype(f"Item {row} of {name}", sample.dtype)
         return sample
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
-        out = np.empty((len(rows), *self.shape), dtype=self.dtype)
-        for place, row in enumerate(rows):
-            sample = self._item(int(row), self.name)
+        samples = [self._item(row, self.name) for row in rows.tolist()]
+        for row, sample in zip(rows, samples, strict=True):
             if sample.shape != self.shape:
                 raise InputError(
                     f"Item {row} of {self.name} has shape {sample.shape}, the first one "
                     f"{self.shape}; all samples must have one shape."
                 )
-            out[place] = sample
-        return out
+        return np.array(samples, dtype=self.dtype).reshape(-1, *self.shape)
 
 
 def _array_source(X: Any, name: str) -> Source:
@@ -180,20 +244,21 @@ def _array_source(X: Any, name: str) -> Source:
         _check_mask(row, name)
     try:
         array = np.asarray(X)
-    except ValueError as error:
-        raise InputError(
-            f"{name} cannot be read as an array because its rows differ in length; "
-            "make all samples one shape."
-        ) from error
-    try:
         # scikit-learn's convention: objects are fine as long as all of them are numbers.
         array = array.astype(np.float64) if array.dtype == object else array
     except (TypeError, ValueError) as error:
         raise NotNumbersError(
-            f"{name} holds objects that are not numbers ({error}); convert it to floats."
+            f"{name} holds objects that are not numbers or of differing shape ({error}); convert "
+            "it to an array of floats."
         ) from error
-    kind = ArraySource if shared_mapping(array) is None else MappedSource
-    return kind(array, name)
+    return (MappedSource if _is_mapped(array) else ArraySource)(array, name)
+
+
+def _is_mapped(array: Any) -> bool:
+    """Whether an array is a map of a file or a view of one."""
+    while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
+        array = array.base
+    return isinstance(array, np.memmap)
 
 
 def _check_mask(array: Any, name: str) -> None:
@@ -205,20 +270,12 @@ def _check_mask(array: Any, name: str) -> None:
         )
 
 
-def _tensor_source(tensor: Any, name: str) -> Source:
-    import torch
-
-    if tensor.layout != torch.strided:
-        raise InputError(f"{name} is a sparse tensor; pass a dense one, e.g. {name}.to_dense().")
-    if tensor.is_complex():
-        raise InputError(f"Complex data not supported: {name} is {tensor.dtype}; pass reals.")
-    tensor = tensor.detach()
-    if tensor.device.type == "cpu" and tensor.dtype != torch.bfloat16:
-        return ArraySource(tensor.resolve_neg().numpy(), name)
-    return TensorSource(tensor, name)
-
-
 def _is(module: str, kind: str, X: Any) -> bool:
     """Whether X is of a class of an optional module, which X itself must have imported."""
     loaded = sys.modules.get(module)
     return loaded is not None and isinstance(X, getattr(loaded, kind, ()))
+
+
+def _is_sparse(X: Any) -> bool:
+    tensor = _is("torch", "Tensor", X) and str(X.layout) != "torch.strided"
+    return tensor or _is("scipy.sparse", "sparray", X) or _is("scipy.sparse", "spmatrix", X)

@@ -1,7 +1,5 @@
 """Samples from a union of random subspaces, the model that k-subspaces clustering assumes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,14 +75,17 @@ def _checked(
     n_samples: int, n_clusters: int, noise: float, outliers: float, missing: float, dtype: Any
 ) -> np.dtype:
     """The dtype, once all that does not concern dimensions is known to make sense."""
-    dtype = np.dtype(dtype)
-    share = "give a share of at least 0 and below 1"
-    _check("n_clusters", n_clusters, n_clusters >= 1, "it must be at least 1")
-    _check("n_samples", n_samples, n_samples >= n_clusters, f"{n_clusters} clusters need as many")
-    _check("noise", noise, 0 <= noise < np.inf, "give a standard deviation of at least 0")
-    _check("outliers", outliers, 0 <= outliers < 1, share)
-    _check("missing", missing, 0 <= missing < 1, share)
-    _check("dtype", dtype, dtype in (np.float32, np.float64), "use float32 or float64")
+    dtype, share = np.dtype(dtype), "give a share of at least 0 and below 1"
+    for name, value, possible, expected in (
+        ("n_clusters", n_clusters, n_clusters >= 1, "it must be at least 1"),
+        ("n_samples", n_samples, n_samples >= n_clusters, f"{n_clusters} clusters need as many"),
+        ("noise", noise, 0 <= noise < np.inf, "give a standard deviation of at least 0"),
+        ("outliers", outliers, 0 <= outliers < 1, share),
+        ("missing", missing, 0 <= missing < 1, share),
+        ("dtype", dtype, dtype in (np.float32, np.float64), "use float32 or float64"),
+    ):
+        if not possible:
+            raise InputError(f"{name} is {value}; {expected}.")
     return dtype
 
 
@@ -114,17 +115,14 @@ def _draw(
     return samples, labels, bases
 
 
-def _check(name: str, value: Any, possible: bool, expected: str) -> None:
-    if not possible:
-        raise InputError(f"{name} is {value}; {expected}.")
-
-
 def _dimensions(subspace_dim: Any, n_clusters: int, highest: int) -> list[int]:
     """The dimension of each subspace."""
     given = np.asarray(subspace_dim)
-    fits = given.shape in ((), (n_clusters,)) and given.dtype.kind in "iu"
-    fits = fits and given.min() >= 1 and given.max() <= highest
-    expected = f"give an integer from 1 to {highest}, or one for each of {n_clusters} clusters"
-    _check("subspace_dim", subspace_dim, fits, expected)
-    dims: list[int] = np.broadcast_to(given, n_clusters).tolist()
-    return dims
+    whole = given.shape in ((), (n_clusters,)) and given.dtype.kind in "iu"
+    fits = whole and given.min() >= 1 and given.max() <= highest
+    if not fits:
+        raise InputError(
+            f"subspace_dim is {subspace_dim}; give an integer from 1 to {highest}, or one for each "
+            f"of {n_clusters} clusters."
+        )
+    return [int(dim) for dim in np.broadcast_to(given, n_clusters)]

@@ -1,364 +1,330 @@
-"""Tables as text: .csv files, one sample per row.
+"""Tables, one sample per row: .parquet and .csv files, both read by pyarrow piece by piece.
 
-What the columns are is decided by the first rows: a column is numeric or holds labels. A cell that
-fits neither, such as an empty one, NA or 1_000, is never a reason to take a row for names or a
-column for labels.
-
-All rows are then read by pyarrow, where it is installed, or else by Python. pyarrow only ever reads
-what Python would read to the same numbers: at anything unusual Python starts again, and it alone
-finds the words for what is wrong.
+A column holds numbers or labels; in .parquet, one column of lists may hold the vectors instead.
+What does not fit is refused with its row: a missing value never becomes a number, and is never a
+reason to take a row for names or a column for labels.
 """
-
-from __future__ import annotations
 
 import csv
 import os
 import re
 import tempfile
-from array import array
 from collections.abc import Iterator
-from itertools import islice, zip_longest
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import IO, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kscn.data.arrays import ArraySource, MappedSource
 from kscn.data.base import Source
 from kscn.data.dataset import LABEL_COLUMNS, Dataset, make_dataset
+from kscn.data.limits import check_bytes, readable
+from kscn.data.parts import Parts
+from kscn.data.source import ArraySource, FileSource
 from kscn.errors import DataError, reason
 
-# Letters in a row: a hundred thousand columns, but no file without a line end taken for one row.
+# Letters in a row of a .csv file: no file without a line end is taken for one row.
 _LONGEST_ROW = 2**22
-# Numbers that are passed on at a time, and bytes of all numbers up to which they stay in memory.
-_PIECE = 2**17
-_MEMORY_BYTES = 64 * 2**20
-# In smaller files importing pyarrow takes longer than reading; in wider ones its columns do.
-_SMALL_BYTES = 8 * 2**20
-_WIDE = 2048
-_WHOLE = re.compile(r"[+-]?\d{1,30}")
-_MISSING = {
-    "", "?", ".", "-", "--", "na", "n/a", "n.a.", "#n/a", "<na>", "nan", "none", "null", "nil",
-    "missing",
-}  # fmt: skip
-# Numbers as people write them, which no parser reads alike: 1_000, 1'000, 1.000,5, 1.2.3, 5 %.
-_NUMERAL = re.compile(r"(?=\D*\d)[+-]?[\d_.,' ]*(e[+-]?\d+)?%?")
-
-
-def open_csv(path: Path) -> Dataset:
-    """Samples of a .csv file, as float64: in memory, or in a temporary file if there are many.
-
-    The separator is a comma, semicolon or tab, or else blanks. A first line of names is recognised
-    by its words. Labels are the column called label, labels, y, target or class, otherwise the last
-    column if it holds words. A nameless first column, the row index that pandas writes, is left
-    out. All other columns are numeric; what does not fit is an error that names line and column.
-    """
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            lines = _Lines(stream, path)
-            layout = _look(lines, path)
-            table = _read_by_pyarrow(path, layout) or _read(lines, layout, path)
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise DataError(
-            f"{path} is not a text table ({reason(error)}); check what it holds."
-        ) from error
-    samples = table.samples()
-    samples.columns = layout.features
-    return make_dataset(samples, table.labels(), path.stem)
-
-
-class _Lines:
-    """The lines of a file, unless those of one row of the table grow too long."""
-
-    def __init__(self, stream: IO[str], path: Path) -> None:
-        self._stream, self._path = stream, path
-        self._left = _LONGEST_ROW
-
-    def __iter__(self) -> _Lines:
-        return self
-
-    def __next__(self) -> str:
-        line = self._stream.readline(self._left + 1)
-        self._left -= len(line)
-        if self._left < 0:
-            raise DataError(
-                f"{self._path} has a row of more than {_LONGEST_ROW} letters; check that it is a "
-                "table with one sample per line, or convert it to .npy."
-            )
-        if not line:
-            raise StopIteration
-        return line
-
-    def separator(self) -> str:
-        """What stands between the cells, by the first two lines that are not blank."""
-        first = second = ""
-        for line in self:
-            self._left = _LONGEST_ROW
-            first, second = first or line.strip("\r\n"), line.strip() if first else ""
-            if first and second:
-                break
-        found = max(",;\t", key=first.count)
-        if found in first:
-            return found
-        # The name of a single column may have blanks in it, its numbers have none.
-        return " " if len((second or first).split()) > 1 else ","
-
-    def rows(self, separator: str) -> Iterator[tuple[int, list[str]]]:
-        """The rows that are not blank, from the beginning, and the number of the line of each."""
-        self._stream.seek(0)
-        self._left = _LONGEST_ROW
-        blank = separator == " "
-        reader = csv.reader(self, delimiter=separator, skipinitialspace=blank)
-        for row in reader:
-            self._left = _LONGEST_ROW
-            if blank and row and not row[-1]:
-                row.pop()  # a blank before the line end
-            if row:
-                yield reader.line_num, row
-
-
-class _Layout(NamedTuple):
-    """What the first rows say about a table."""
-
-    separator: str  # a blank stands for any number of them
-    width: int  # cells in a row
-    names: list[str] | None  # the first row, if it is one of names
-    start: int  # lines up to and with that row
-    columns: list[int]  # where the numbers are
-    label: int | None  # where the labels are
-    named: bool  # whether the name of that column says so
-
-    @property
-    def features(self) -> list[str]:
-        """What the columns of numbers are called; nothing where names merely count them."""
-        names = [self.names[column] for column in self.columns] if self.names else []
-        return [] if all(map(_is_number, names)) else names
-
-
-def _look(lines: _Lines, path: Path) -> _Layout:
-    separator = lines.separator()
-    (line, head), (_, second) = [*islice(lines.rows(separator), 2), *[(0, None)] * 2][:2]
-    if head is None:
-        raise DataError(f"{path} has no rows; write the samples again.")
-    names = head if _is_header(head, second) else None
-    sample = second[: len(head)] if names and second else head
-    label = next((c for c, name in enumerate(names or []) if _says_label(name)), None)
-    named = label is not None
-    if label is None and _kind(sample[-1]) == "word":
-        label = len(sample) - 1
-    indexed = names is not None and not head[0].strip()
-    columns = [c for c in range(indexed, len(head)) if c != label]
-    if not columns:
-        raise DataError(f"{path} has no columns of numbers; check what it holds.")
-    return _Layout(separator, len(head), names, line if names else 0, columns, label, named)
-
-
-def _is_header(head: list[str], second: list[str] | None) -> bool:
-    """Whether the first row of a table holds names, given the second.
-
-    Words alone are names. Beside numbers that merely count the columns, as pandas writes them, or
-    beside missing cells they are names if one of them says label or stands above a number.
-    """
-    kinds = [_kind(cell) for cell in head]
-    numbers = [cell.strip() for cell, kind in zip(head, kinds, strict=True) if kind == "number"]
-    counting = [[str(i + first) for i in range(len(numbers))] for first in (0, 1)]
-    if numbers and numbers not in counting:
-        return False
-    below = [_kind(cell) for cell in second or []]
-    indexed = not head[0].strip() and len(head) > 1
-    if "neither" not in kinds[indexed:] and "word" in kinds and not numbers:
-        return True
-    if indexed and len(numbers) == len(head) - 1:
-        return below[:1] == ["number"]  # a row index and columns without names
-    return any(
-        kind == "word" and (_says_label(cell) or under == "number")
-        for cell, kind, under in zip_longest(head, kinds, below, fillvalue="")
-    )
-
-
-def _kind(cell: str) -> Literal["number", "word", "neither"]:
-    """What a cell is; a missing value and a number in a notation of people are neither."""
-    word = cell.strip().lower()
-    if word in _MISSING:
-        return "neither"
-    if _is_number(cell):
-        return "number"
-    return "neither" if _NUMERAL.fullmatch(word) else "word"
-
-
-def _is_number(cell: str) -> bool:
-    """Whether a cell is a number as programs write it, nan and inf included."""
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return _is_plain(cell)
-
-
-def _is_plain(cell: str) -> bool:
-    """Whether what `float` accepts is no 1_000 and has no digits of other scripts."""
-    return "_" not in cell and cell.isascii()
+# pyarrow takes some kilobytes for every column of a .csv file.
+_MOST_COLUMNS = 50_000
+_MISSING = {"", "?", "-", "#N/A", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
+# What says of a first row with numbers in it that it holds names; "y" may be an answer.
+_NAMES_OF_LABELS = {*LABEL_COLUMNS} - {"y"}
 
 
 def _says_label(name: str) -> bool:
     return name.strip().lower() in LABEL_COLUMNS
 
 
-def _read(lines: _Lines, layout: _Layout, path: Path) -> _Table:
-    """All rows, or an error that names the line and column of what does not fit."""
+# Parquet ----------------------------------------------------------------------------------------
 
-    def unfit(cell: str, line: int, column: int, expected: str) -> DataError:
-        name = repr(reason(layout.names[column])) if layout.names else str(column + 1)
-        what = repr(reason(cell)) if cell.strip() else "an empty cell"
-        return DataError(
-            f"{path} has {what} in line {line}, column {name}, where {expected}; correct it or "
-            "remove the row, or call the column label in a first line of names if it holds labels."
-        )
 
-    table = _Table(len(layout.columns), str(path))
-    numbers, labels = array("d"), array("q")
-    lines_of_labels: dict[str, int] = {}  # of the first one of each
-    for line, row in islice(lines.rows(layout.separator), layout.names is not None, None):
-        if len(row) != layout.width:
+def open_parquet(path: Path) -> Dataset:
+    """Samples of a .parquet file: columns of numbers, or one column of lists of one length.
+
+    Labels are the column called label, labels, y, target or class, otherwise the last column if it
+    holds text.
+    """
+    return make_dataset(parquet_source(path), parquet_labels(path), path.stem)
+
+
+def parquet_source(path: Path) -> Source:
+    """Samples of a .parquet file; one row group at a time is in memory."""
+    import pyarrow.compute
+    from pyarrow import types
+
+    file, kinds, _ = _opened(path)
+    vectors = len(kinds) == 1 and all(hasattr(kind, "value_field") for kind in kinds.values())
+    held = [kind.value_type if vectors else kind for kind in kinds.values()]
+    for name, kind in zip(kinds, held, strict=True):
+        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
             raise DataError(
-                f"{path} has {len(row)} columns in line {line}, but {layout.width} before; make "
-                "all rows one length."
+                f"{path} has a column {reason(name)!r} of {kinds[name]}, where numbers or one "
+                "column of lists of numbers are expected; remove it."
             )
-        cells = [row[column] for column in layout.columns]
-        try:
-            numbers.extend(map(float, cells))
-            fits = _is_plain("".join(cells))
-        except ValueError:
-            fits = False
-        if not fits:
-            column = next(c for c in layout.columns if not _is_number(row[c]))
-            raise unfit(row[column], line, column, "a number is expected")
-        if layout.label is not None:
-            label = row[layout.label].strip()
-            lines_of_labels.setdefault(label, line)
-            labels.append(table.number_of(label))
-        if len(numbers) >= _PIECE:
-            table.extend(numbers, labels)
-            numbers, labels = array("d"), array("q")
-    table.extend(numbers, labels)
-    word = table.unfit_label(layout.named)
-    if word is not None and layout.label is not None:
-        expected = "a label is expected" if layout.named else "there are words before"
-        raise unfit(word, lines_of_labels[word], layout.label, expected)
-    return table
+    groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+    lengths = [group.num_rows for group in groups]
+    if not kinds or min(lengths, default=0) < 0:
+        raise DataError(f"{path} has no columns of numbers, or is damaged; check what it holds.")
+    width, values = len(kinds), 0
+    if vectors:
+        # Lists may be of any length, whatever the first one is.
+        values = max(
+            (g.column(n).num_values for g in groups for n in range(g.num_columns)), default=0
+        )
+        with readable(path, ".parquet file"):
+            rows = file.iter_batches(batch_size=1, columns=list(kinds))
+            width = next((len(row.column(0)[0]) for row in rows), 1)
+    dtype = np.result_type(*(kind.to_pandas_dtype() for kind in held))
+    values = max(values, max(lengths, default=0) * width)
+    check_bytes(f"A row group of {path}", values * dtype.itemsize)
+    starts = np.cumsum([0, *lengths])
+
+    def opened(number: int) -> Source:
+        with readable(f"Row group {number} of {path}", "table"):
+            table = file.read_row_group(number, columns=list(kinds))
+            columns = [column.combine_chunks() for column in table.columns]
+            bad = np.zeros(len(table), dtype=bool)
+            if vectors:
+                counts = pyarrow.compute.list_value_length(columns[0]).fill_null(-1)
+                bad = counts.to_numpy() != width
+                columns = [columns[0].flatten()]
+            for column in columns if dtype.kind != "f" and not bad.any() else []:
+                bad = bad | np.asarray(column.is_null()).reshape(len(table), -1).any(axis=1)
+            arrays = [column.to_numpy(zero_copy_only=False) for column in columns]
+        if bad.any() or len(table) != lengths[number]:
+            raise DataError(
+                f"{path} has a missing value, or a list of another length than {width}, in row "
+                f"{starts[number] + bad.argmax() + 1}; fill it in or remove the row."
+            )
+        samples = arrays[0].reshape(-1, width) if vectors else np.stack(arrays, axis=1)
+        return ArraySource(samples.astype(dtype, copy=False), str(path))
+
+    # Row groups are unpacked whole; small neighbours stay together.
+    stretch = starts[:-1] * width * dtype.itemsize // Source.stretch_bytes
+    cuts = np.append(starts[:-1][np.diff(stretch, prepend=-1) > 0], starts[-1])
+    source = Parts(str(path), lengths, (width,), dtype, opened, cuts, most=1)
+    source.columns = () if vectors else list(kinds)
+    return source
 
 
-def _read_by_pyarrow(path: Path, layout: _Layout) -> _Table | None:
-    """All rows, many times as fast; None if there is anything unusual about the file."""
-    if path.stat().st_size < _SMALL_BYTES or layout.width > _WIDE:
+def parquet_labels(path: Path) -> np.ndarray | None:
+    """Labels of a .parquet file, if it has any."""
+    file, _, label = _opened(path)
+    if label is None:
         return None
+    check_bytes(f"The label column of {path}", 8 * file.metadata.num_rows)
+    with readable(path, ".parquet file"):
+        chunks = file.read(columns=[label]).column(0).chunks
+        parts = [
+            _words(c) if _is_text(c.type) else c.to_numpy(zero_copy_only=False) for c in chunks
+        ]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+
+def _opened(path: Path) -> tuple[Any, dict[str, Any], str | None]:
+    """The file, the type of each column of numbers by its name, and the name of the labels."""
+    from pyarrow import parquet
+
+    with readable(path, ".parquet file"):
+        schema = parquet.read_schema(path)
+        # A word comes once, not once per row, however often a small file repeats a long one.
+        text = [field.name for field in schema if _is_text(field.type)]
+        file = parquet.ParquetFile(path, read_dictionary=text)
+    if len({*schema.names}) < len(schema.names):
+        raise DataError(f"{path} has two columns of one name; rename or remove one.")
+    # pandas stores a row index that is not plain counting in columns of this name.
+    kinds = {f.name: f.type for f in schema if not f.name.startswith("__index_level_")}
+    last = next(reversed(kinds), None)
+    last = last if last in text and len(kinds) > 1 else None
+    label = next((name for name in kinds if _says_label(name)), last)
+    return file, {name: kind for name, kind in kinds.items() if name != label}, label
+
+
+def _words(chunk: Any) -> np.ndarray:
+    """The words of a dictionary array, each of which exists once; None for one that is missing."""
+    words = np.array([*chunk.dictionary.to_pylist(), None], dtype=object)
+    return words[chunk.indices.fill_null(len(words) - 1).to_numpy()]
+
+
+def _is_text(kind: Any) -> bool:
+    return str(kind) in {"string", "large_string", "string_view"} or hasattr(kind, "index_type")
+
+
+# Text -------------------------------------------------------------------------------------------
+
+
+class _Layout(NamedTuple):
+    """What the first rows say about a table."""
+
+    separator: str
+    names: list[str]  # of all columns; none if the first row has none
+    start: int  # lines up to and with that row
+    columns: list[int]  # where the numbers are
+    label: int | None  # where the labels are
+    width: int  # cells in a row
+
+
+def open_csv(path: Path, *, longest: int = _LONGEST_ROW) -> Dataset:
+    """Samples of a .csv file, as float64, which are kept in a temporary file.
+
+    The separator is a comma, semicolon, tab or blank. A first row of words holds names, and so does
+    one that says label, labels, target or class, or that counts the columns from 0 behind an empty
+    cell, as pandas writes them. Labels are the column called label, labels, y, target or class,
+    otherwise the last column if it holds words. A nameless first column, the row index of pandas,
+    is left out. All other columns hold numbers. No row has more than `longest` letters.
+    """
+    import pyarrow
+
+    layout = _look(path, longest)
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the samples
+    labels, count = [np.empty(0, dtype=object)], 0
     try:
-        import pyarrow
-        from pyarrow import csv as reading
-    except ImportError:
-        return None
+        for numbers, words in _blocks(path, layout, longest):
+            file.write(numbers.tobytes())
+            labels.append(_checked(words, count, layout, path))
+            count += len(numbers)
+        file.flush()
+    except pyarrow.ArrowException as error:
+        raise _refused(str(error), layout, path) from error
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read, or its numbers not be written to {tempfile.gettempdir()} "
+            f"({reason(error)}); make room or set TMPDIR to another folder."
+        ) from error
+    shape = (count, len(layout.columns))
+    samples = FileSource(file, 0, shape, np.dtype(np.float64), str(path))
+    names = [layout.names[column] for column in layout.columns] if layout.names else []
+    samples.columns = [] if all(map(_is_number, names)) else names  # names that merely count
+    given = None if layout.label is None else _numbered(np.concatenate(labels))
+    return make_dataset(samples, given, path.stem)
+
+
+def _look(path: Path, longest: int) -> _Layout:
+    """The separator, names and labels, by the first two rows that are not blank."""
+    with readable(path, "text table"), path.open(newline="", encoding="utf-8-sig") as stream:
+        lines = enumerate(iter(lambda: stream.readline(longest), ""), 1)
+        found = [*islice(((n, line.strip("\r\n")) for n, line in lines if line.strip()), 2)]
+        (start, first), (_, second) = [*found, (0, ""), (0, "")][:2]
+        separator = max(",;\t", key=first.count)
+        if separator not in first:  # the name of a single column may have blanks in it
+            separator = " " if " " in (second or first).strip() else ","
+        head, below = (_cells(line, separator) for line in (first, second))
+    names = head if _is_header(head) else []
+    sample = below[: len(head)] if names and second else head
+    label = next((c for c, name in enumerate(names) if _says_label(name)), None)
+    if label is None and _is_word(sample[-1]):
+        label = len(sample) - 1
+    indexed = bool(names) and not names[0]
+    columns = [column for column in range(indexed, len(head)) if column != label]
+    if not columns or len(head) > _MOST_COLUMNS:
+        raise DataError(
+            f"{path} has {len(columns)} columns of numbers, where 1 to {_MOST_COLUMNS} are "
+            "expected; check what it holds, or convert so wide a table to .npy."
+        )
+    return _Layout(separator, names, start if names else 0, columns, label, len(head))
+
+
+def _cells(line: str, separator: str) -> list[str]:
+    return [cell.strip() for cell in next(csv.reader([line], delimiter=separator), [])] or [""]
+
+
+def _is_header(cells: list[str]) -> bool:
+    """Whether the first row of a table holds names."""
+    counting = [str(number) for number in range(len(cells) - 1)]
+    if not cells[0] and len(cells) > 1 and cells[1:] == counting:
+        return True
+    words = all(map(_is_word, cells if cells[0] else cells[1:])) and len(cells[-1]) > 0
+    return words or any(cell.lower() in _NAMES_OF_LABELS for cell in cells)
+
+
+def _is_word(cell: str) -> bool:
+    """Whether a cell is no number, in whatever notation (1_000, 5 %), and not missing."""
+    return any(map(str.isalpha, cell)) and cell not in _MISSING and not _is_number(cell)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _blocks(path: Path, layout: _Layout, longest: int) -> Iterator[tuple[np.ndarray, Any]]:
+    """Blocks of rows: numbers (n, d), and labels as they are written."""
+    import pyarrow
+    from pyarrow import csv as reading
+
     every = [str(column) for column in range(layout.width)]
-    width = len(layout.columns)
     types = {every[column]: pyarrow.float64() for column in layout.columns}
     if layout.label is not None:
         types[every[layout.label]] = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
-    table = _Table(width, str(path))
-    try:
-        with (
-            # A file of its own: one of Python would be read by a thread that may wait for this one.
-            pyarrow.OSFile(os.fsencode(path)) as stream,
-            reading.open_csv(
-                stream,
-                reading.ReadOptions(use_threads=False, column_names=every, skip_rows=layout.start),
-                reading.ParseOptions(delimiter=layout.separator, newlines_in_values=True),
-                # Nothing stands for a missing value, so that an empty cell is no number.
-                reading.ConvertOptions(
-                    column_types=types,
-                    include_columns=list(types),
-                    null_values=[],
-                    strings_can_be_null=False,
-                ),
-            ) as blocks,
-        ):
-            for block in blocks:
-                numbers = np.empty((block.num_rows, width))
-                for place, column in enumerate(block.columns[:width]):
-                    numbers[:, place] = column.to_numpy()
-                if np.isnan(numbers).any():  # "nan(1)" is one only here
-                    return None
-                labels = np.empty(0, dtype=np.int64)
-                for words in block.columns[width:]:
-                    known = [table.number_of(word.strip()) for word in words.dictionary.to_pylist()]
-                    labels = np.array(known, dtype=np.int64)[words.indices.to_numpy()]
-                table.extend(numbers, labels)
-    except pyarrow.ArrowException:
-        return None
-    return table if table.unfit_label(layout.named) is None else None
+    with (
+        # Of pyarrow's own, or its thread would wait for Python.
+        pyarrow.OSFile(os.fsencode(path)) as stream,
+        reading.open_csv(
+            stream,
+            # Without threads, so that a fault names its row.
+            reading.ReadOptions(
+                use_threads=False, column_names=every, skip_rows=layout.start, block_size=longest
+            ),
+            reading.ParseOptions(delimiter=layout.separator, newlines_in_values=True),
+            # Nothing stands for a missing value, so that an empty cell is no number.
+            reading.ConvertOptions(
+                column_types=types,
+                include_columns=list(types),
+                null_values=[],
+                strings_can_be_null=False,
+            ),
+        ) as blocks,
+    ):
+        for block in blocks:
+            numbers = np.empty((block.num_rows, len(layout.columns)))
+            for place in range(len(layout.columns)):
+                numbers[:, place] = block.column(place).to_numpy()
+            yield numbers, block.columns[-1]
 
 
-class _Table:
-    """Rows that come block by block: in memory, or in a temporary file if there are many."""
+def _checked(words: Any, before: int, layout: _Layout, path: Path) -> np.ndarray:
+    """The labels of a block: none missing and, unless a name says that they are labels, words."""
+    if layout.label is None:
+        return np.empty(0, dtype=object)
+    known = [word.strip() for word in words.dictionary.to_pylist()]
+    named = layout.label < len(layout.names) and _says_label(layout.names[layout.label])
+    for number, word in enumerate(known):
+        if word in _MISSING or (not named and _is_number(word)):
+            # Rows are counted as pyarrow counts them: from 1, the names too, blank lines not.
+            row = before + layout.start + 1 + int(np.argmax(words.indices.to_numpy() == number))
+            raise _unfit(word, row, layout.label, "a label", layout, path)
+    return np.array(known, dtype=object)[words.indices.to_numpy()]
 
-    def __init__(self, width: int, name: str) -> None:
-        self._width, self._name = width, name
-        # Closed with the last map of it, or with this.
-        self._file = tempfile.SpooledTemporaryFile(_MEMORY_BYTES)  # noqa: SIM115
-        self._numbers: dict[str, int] = {}
-        self._labels = array("q")
 
-    def number_of(self, label: str) -> int:
-        """The number that stands for a label in `extend`."""
-        return self._numbers.setdefault(label, len(self._numbers))
+def _refused(said: str, layout: _Layout, path: Path) -> DataError:
+    """What pyarrow says about a table, in a sentence of ours."""
+    cell = re.search(r"column #(\d+): Row #(\d+): .* invalid value '(.*)'", said, re.DOTALL)
+    if cell is not None:
+        return _unfit(cell[3], int(cell[2]), int(cell[1]), "a number", layout, path)
+    said = "a row is too long" if "straddl" in said else reason(said)
+    return DataError(f"{path} is not a readable table ({said}); make all rows alike.")
 
-    def extend(self, rows: array[float] | np.ndarray, labels: array[int] | np.ndarray) -> None:
-        """More rows of float64, and their labels as int64 numbers."""
-        self._labels.frombytes(labels.tobytes())
-        try:
-            self._file.write(rows.tobytes())
-        except OSError as error:
-            raise DataError(
-                f"{self._name} is large and its numbers cannot be written to "
-                f"{tempfile.gettempdir()} ({reason(error)}); make room or set TMPDIR to another "
-                "folder."
-            ) from error
 
-    def samples(self) -> Source:
-        """All rows."""
-        size = self._file.tell()
-        shape = (size // (8 * self._width), self._width)
-        if size <= _MEMORY_BYTES:
-            self._file.seek(0)
-            values = np.frombuffer(bytearray(self._file.read()))
-            return ArraySource(values.reshape(shape), self._name)
-        self._file.flush()
-        mapping = np.memmap(self._file, dtype=np.float64, mode="r", shape=shape)
-        return MappedSource(mapping, self._name)
+def _unfit(
+    cell: str, row: int, column: int, expected: str, layout: _Layout, path: Path
+) -> DataError:
+    name = repr(reason(layout.names[column])) if layout.names else column + 1
+    what = repr(reason(cell)) if cell.strip() else "an empty cell"
+    return DataError(
+        f"{path} has {what} in row {row}, column {name}, where {expected} is expected; correct it "
+        "or remove the row, or call the column label in a first row of names if it holds labels."
+    )
 
-    def unfit_label(self, named: bool) -> str | None:
-        """A label that does not go with the others, if there is one.
 
-        In a column that is not called label, labels are words throughout. In one that is they may
-        also be numbers, or both, but none may be missing.
-        """
-        kinds = {label: _kind(label) for label in self._numbers}
-        # NA may be the name of a class beside other names, hardly beside numbers.
-        numeric = "number" in kinds.values() and "word" not in kinds.values()
-        for label, kind in kinds.items():
-            missing = not label or (kind == "neither" and numeric)
-            if missing or (not named and kind != "word"):
-                return label
-        return None
-
-    def labels(self) -> np.ndarray | None:
-        """Numbers if all of them are, else words; None if there are none."""
-        words = list(self._numbers)
-        if not words:
-            return None
-        if not all(map(_is_number, words)):
-            known = np.array(words, dtype=object)
-        # As floats, whole numbers beyond 2**53 would lose digits.
-        elif all(_WHOLE.fullmatch(word) and -(2**63) <= int(word) < 2**63 for word in words):
-            known = np.array([int(word) for word in words], dtype=np.int64)
-        else:
-            known = np.array(words, dtype=np.float64)
-        return known[np.frombuffer(self._labels, dtype=np.int64)]
+def _numbered(words: np.ndarray) -> np.ndarray:
+    """Labels as numbers if all of them are, else as words."""
+    for kind, dtype in ((int, np.int64), (float, np.float64)):  # large ones would lose digits
+        with suppress(ValueError, OverflowError):
+            numbers = {word: dtype(kind(word)) for word in set(words)}
+            return np.array([numbers[word] for word in words], dtype=dtype)
+    return words

@@ -138,12 +138,12 @@ class SubspaceClusterer(
 
     def _set(self, run: Run, about: Mapping[str, Any], **found: Any) -> Self:
         """Set all that a fit has found, in place of what an earlier one had."""
+        warn_of_empty(found["labels_"], self.n_clusters, stacklevel=3)
         for name in [name for name in vars(self) if name.endswith("_")]:
             del self.__dict__[name]
         epochs = sum(record["stage"] == "fit" for record in run.history)
         own = {"random_state_": run.seed, "history_": run.history, "n_iter_": epochs}
         self.__dict__.update(about, _params_of_fit=saving.params_of_fit(self), **own | found)
-        warn_of_empty(self.labels_, self.n_clusters, stacklevel=3)
         return self
 
     # Using the fitted model ---------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 # Settings without a parameter of their own.
 SELDOM_SET = (
     "trim", "autoencoder_params", "latent", "latent_dim", "loss", "temperature", "balance",
-    "init_dim", "n_init", "tol", "schedule", "pretrained",
+    "init_dim", "n_init", "tol", "schedule",
 )  # fmt: skip
 # Settings that may be networks, functions or arrays; of the network, the file holds what it is.
 NOT_SAVED = {"autoencoder", "autoencoder_params", "augment", "init"}
@@ -81,7 +80,7 @@ class KSCN(SubspaceClusterer):
         pixels).
     autoencoder : {"auto", "cae", "sae"} or nn.Module, default="auto"
         Convolutional for images, dense for vectors, or your own module with `encode` and `decode`,
-        which is copied.
+        which is copied with its weights: that of a fitted model, say, with `pretrain_epochs=0`.
     augment : None, "affine", "noise", dict or callable, default="auto"
         Random changes of the input that should not change its cluster.
     init : {"k-subspaces", "drawn", "neighbours", "scattering", "k-means"}, array of labels or \
@@ -143,9 +142,6 @@ class KSCN(SubspaceClusterer):
         Stop when no more than this share of samples changed cluster in an epoch.
     schedule : {"constant", "one-cycle"}
         Of the learning rate over each stage.
-    pretrained : path
-        A saved KSCN model whose autoencoder to begin with; `pretrain_epochs` more follow (0 for
-        none).
 
     Attributes
     ----------
@@ -329,17 +325,11 @@ class KSCN(SubspaceClusterer):
         # Not torch's global generator: the user's own random numbers stay as they were.
         with seeded(run.seed):
             built = network.build(use["autoencoder"], use["autoencoder_params"], source.shape)
-        pretrained = self._flat_params().get("pretrained")
-        if pretrained is not None:
-            what = f"pretrained={os.fspath(pretrained)!r}"
-            network.load_weights(built, network.pretrained_weights(pretrained), what)
         placed(built, run.device)
         send_module(run.group, [built])
         scaling = run.group.scaling(source, network.image_shape(source.shape) is not None)
-        shape, size = (
-            network.input_shape(built, source.shape),
-            run.group.batch_size(use["batch_size"]),
-        )
+        shape = network.input_shape(built, source.shape)
+        size = run.group.batch_size(use["batch_size"])
         batches = Minibatches(source, scaling.to(run.device), shape, size, run.device)
         code_dim = network.checked_run(built, batches.take(np.arange(min(2, len(batches)))))
         check_dims(use, self.n_clusters, code_dim)  # before hours of pretraining

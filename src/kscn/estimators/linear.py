@@ -92,7 +92,7 @@ class KSubspaces(SubspaceClusterer):
     n_iter_ : int
         Iterations over the whole data.
     history_ : list of dict
-        One record per search round and per iteration.
+        One record per chain of the search and per iteration.
     random_state_ : int
         The seed used.
     n_features_in_ : int

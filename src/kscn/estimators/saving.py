@@ -27,14 +27,10 @@ from kscn.training.states import OF_THE_RUN
 
 # Samples enough for any parameters.
 MANY = 2**62
-# A file that holds parameters of a run could write where its author likes once the model is fitted
-# again.
-NOT_IN_FILES = {*OF_THE_RUN, "pretrained"}
 NUMBERS = {
     "inertia": NUMBER,
     "n_iter": integer(0),
     "noise_variance": NUMBER,
-    "n_features_in": integer(1),
 }
 FACTS = {
     "params": {"n_clusters": integer(1), "random_state": integer(0)},
@@ -86,8 +82,11 @@ def params_of_fit(estimator: Any) -> dict[str, Any]:
 
 
 def without_run(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters without those of a run."""
-    return {name: value for name, value in params.items() if name not in NOT_IN_FILES}
+    """Parameters without those of a run.
+
+    A file that holds these could write where its author likes once the model is fitted again.
+    """
+    return {name: value for name, value in params.items() if name not in OF_THE_RUN}
 
 
 # Reading ------------------------------------------------------------------------------------------
@@ -101,7 +100,6 @@ def read(cls: Any, file: ModelFile, autoencoder: nn.Module | None = None) -> Any
         model = FittedModel.of_file(file, autoencoder)
         k, n_features = len(model.assignment.bases), math.prod(model.shape)
         require(params["n_clusters"] == k, f"it has {k} subspaces")
-        require(fitted["n_features_in"] == n_features, f"its samples are {list(model.shape)}")
         names = fitted["feature_names"]
         require(
             len(names) in (0, n_features), f"it has {len(names)} names of {n_features} features"
@@ -113,6 +111,7 @@ def read(cls: Any, file: ModelFile, autoencoder: nn.Module | None = None) -> Any
         estimator = cls._from_flat(**params)
         vars(estimator).update(
             numbers,
+            n_features_in_=n_features,
             model_=model,
             random_state_=params["random_state"],
             _params_of_fit=params,

@@ -10,7 +10,6 @@ k-means finds them where coordinates of the graph's spectrum do not.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -25,46 +24,30 @@ from kscn.neighbours.graph import Neighbours
 from kscn.neighbours.spectral import spectral_embedding
 from kscn.parallel import one_thread
 
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the layout."""
-
-    # Neighbours of everyone: UMAP's number, or of small clusters a third of the members, but some.
-    most: int = 15
-    fewest: int = 4
-    share: int = 3
-    dimensions: int = 10  # of the points that k-means gets; two or three are for pictures
-    # Epochs, parts of the edges of each, and points that everyone is pushed away from for each
-    # edge. With fewer parts points get so many pulls at once that they overshoot; 100 epochs with 5
-    # pushes took twice the time and gave much the same.
-    epochs: int = 60
-    parts: int = 10
-    pushes: int = 3
-    largest: float = 4.0  # no coordinate of a pull or push is larger, as in UMAP
-    # Points at the distance d are linked with the probability 1 / (1 + a d^(2b)): UMAP's for a
-    # least distance of 0.
-    a: float = 1.93
-    b: float = 0.79
-    # The layout begins in a box of this half side, to which coordinates that reach so many standard
-    # deviations are cut: a few nodes far from all others must not press these together.
-    side: float = 3.0
-    deviations: float = 3.0
-    rounds: int = 40  # of the search for a sample's own unit
-    # Share of the points at either end of a coordinate that are brought in before k-means: a point
-    # that was pushed far away is no cluster.
-    ends: float = 0.01
-    # Runs of that k-means, points that all of them may have together, and the share above the
-    # lowest sum of squares within which another end of it is as good. Cells of blood have ends
-    # within 3 % whose NMI is 72 or 77; of eight runs one in three misses the latter, of 20 none.
-    starts: int = 20
-    points: int = 120_000
-    fewest_starts: int = 4
-    as_good: float = 0.05
-    different: float = 1e-3  # share by which the sums of two ends differ that are not the same
-
-
-RULES = Rules()
+# Neighbours of everyone: UMAP's number, or of small clusters a third of the members, but some.
+MOST, FEWEST, SHARE = 15, 4, 3
+DIMENSIONS = 10  # of the points that k-means gets; two or three are for pictures
+# Epochs, parts of the edges of each, and points that everyone is pushed away from for each edge.
+# With fewer parts points get so many pulls at once that they overshoot; 100 epochs with 5 pushes
+# took twice the time and gave much the same.
+EPOCHS, PARTS, PUSHES = 60, 10, 3
+LARGEST = 4.0  # no coordinate of a pull or push is larger, as in UMAP
+# Points at the distance d are linked with the probability 1 / (1 + a d^(2b)): UMAP's for a least
+# distance of 0.
+A, B = 1.93, 0.79
+# The layout begins in a box of this half side, to which coordinates that reach so many standard
+# deviations are cut: a few nodes far from all others must not press these together.
+SIDE, DEVIATIONS = 3.0, 3.0
+ROUNDS = 40  # of the search for a sample's own unit
+# Share of the points at either end of a coordinate that are brought in before k-means: a point that
+# was pushed far away is no cluster.
+ENDS = 0.01
+# Runs of that k-means, points that all of them may have together, and the share above the lowest
+# sum of squares within which another end of it is as good. Cells of blood have ends within 3 %
+# whose NMI is 72 or 77; of eight runs one in three misses the latter, of 20 none.
+STARTS, POINTS, FEWEST_STARTS = 20, 120_000, 4
+AS_GOOD = 0.05
+DIFFERENT = 1e-3  # share by which the sums of two ends differ that are not the same
 
 
 def layout_clusters(
@@ -97,7 +80,7 @@ def layout_clusters(
     graphs = []
     for neighbours in described:
         n, known = neighbours.index.shape
-        count = min(known, RULES.most, max(RULES.fewest, n // (RULES.share * k)))
+        count = min(known, MOST, max(FEWEST, n // (SHARE * k)))
         graphs.append(membership_graph(neighbours, count))
     joint = [sum(graphs[number] for number in group) / len(group) for group in groups]
     found = []
@@ -105,7 +88,7 @@ def layout_clusters(
     # of thousands of small steps, and it takes thirty times as long.
     with one_thread():
         for places in layouts([graph.tocsr() for graph in joint], seed):
-            inside = np.clip(places, *np.quantile(places, [RULES.ends, 1 - RULES.ends], axis=0))
+            inside = np.clip(places, *np.quantile(places, [ENDS, 1 - ENDS], axis=0))
             found.append(_taken(_good_ends(inside, k, seed), measure))
     return found
 
@@ -121,11 +104,11 @@ def _taken(ends: Sequence[NDArray], measure: Callable[[NDArray], float]) -> NDAr
 def _good_ends(places: NDArray, k: int, seed: int) -> list[NDArray]:
     """Labels (n,) of the ends of k-means that are nearly as low as the lowest, which is first."""
     draws = np.random.RandomState(seed)
-    count = max(RULES.fewest_starts, min(RULES.starts, RULES.points // len(places)))
+    count = max(FEWEST_STARTS, min(STARTS, POINTS // len(places)))
     runs = [KMeans(k, n_init=1, random_state=draws).fit(places) for _ in range(count)]
     runs.sort(key=lambda run: run.inertia_)
-    good = [run for run in runs if run.inertia_ <= (1 + RULES.as_good) * runs[0].inertia_]
-    above = [1.0, *(b.inertia_ - (1 + RULES.different) * a.inertia_ for a, b in pairwise(good))]
+    good = [run for run in runs if run.inertia_ <= (1 + AS_GOOD) * runs[0].inertia_]
+    above = [1.0, *(b.inertia_ - (1 + DIFFERENT) * a.inertia_ for a, b in pairwise(good))]
     return [run.labels_ for run, more in zip(good, above, strict=True) if more > 0]
 
 
@@ -141,7 +124,7 @@ def membership_graph(neighbours: Neighbours, count: int) -> sparse.csr_array:
     n, count = index.shape
     low, high = np.zeros((n, 1)), np.full((n, 1), np.inf)
     unit = np.maximum(farther.mean(axis=1, keepdims=True), np.finfo(float).tiny)
-    for _ in range(RULES.rounds):
+    for _ in range(ROUNDS):
         large = np.exp(-farther / unit).sum(axis=1, keepdims=True) > np.log2(count)
         low, high = np.where(large, low, unit), np.where(large, unit, high)
         unit = np.where(np.isinf(high), 2 * unit, (low + high) / 2)
@@ -152,7 +135,7 @@ def membership_graph(neighbours: Neighbours, count: int) -> sparse.csr_array:
 
 
 def layouts(
-    graphs: Sequence[sparse.csr_array], seed: int = 0, dimensions: int = RULES.dimensions
+    graphs: Sequence[sparse.csr_array], seed: int = 0, dimensions: int = DIMENSIONS
 ) -> list[NDArray]:
     """Points (n, dimensions) for the nodes of each of several symmetric graphs of n nodes.
 
@@ -167,14 +150,14 @@ def layouts(
     edges = sparse.block_diag(graphs).tocoo()
     weight = torch.from_numpy(edges.data / max(edges.data.max(), np.finfo(float).tiny)).float()
     ends = torch.from_numpy(np.stack(edges.coords).astype(np.int64))  # (2, edges)
-    for epoch in range(RULES.epochs):
+    for epoch in range(EPOCHS):
         drawn = (torch.rand(len(weight), generator=generator) < weight).nonzero().flatten()
         drawn = drawn[torch.randperm(len(drawn), generator=generator)]
-        for part in drawn.chunk(RULES.parts):
+        for part in drawn.chunk(PARTS):
             one, other = ends[0, part], ends[1, part]
-            far = torch.randint(n, (len(part), RULES.pushes), generator=generator)
+            far = torch.randint(n, (len(part), PUSHES), generator=generator)
             far += (one // n * n)[:, None]  # of the same graph
-            _step(places, one, other, far, 1 - epoch / RULES.epochs)
+            _step(places, one, other, far, 1 - epoch / EPOCHS)
     return list(places.unflatten(0, (len(graphs), n)).numpy())
 
 
@@ -183,21 +166,19 @@ def _smooth(graph: sparse.csr_array, dimensions: int, seed: int) -> NDArray:
     vectors = spectral_embedding(graph, dimensions + 1, seed)[1][:, 1:]
     vectors = vectors - vectors.mean(axis=0)
     spread = np.maximum(vectors.std(axis=0), np.finfo(float).tiny)
-    reach = RULES.deviations
-    return RULES.side / reach * np.clip(vectors / spread, -reach, reach)
+    return SIDE / DEVIATIONS * np.clip(vectors / spread, -DEVIATIONS, DEVIATIONS)
 
 
 def _step(places: Tensor, one: Tensor, other: Tensor, far: Tensor, rate: float) -> None:
     """Draw the ends of edges together, and push the first ends away from points `far` (m, c)."""
-    a, b, largest = RULES.a, RULES.b, RULES.largest
     here = places[one]
     apart = here - places[other]
     square = apart.square().sum(dim=1).clamp_(min=1e-6)
-    power = square.pow(b - 1)
-    pull = apart * (-2 * a * b * power / (1 + a * power * square))[:, None]
-    pull.clamp_(-largest, largest)
+    power = square.pow(B - 1)
+    pull = apart * (-2 * A * B * power / (1 + A * power * square))[:, None]
+    pull.clamp_(-LARGEST, LARGEST)
     apart = here[:, None] - places[far]
     square = apart.square().sum(dim=2)
-    push = apart * (2 * b / ((1e-3 + square) * (1 + a * square.pow(b))))[:, :, None]
-    moves = torch.cat([pull + push.clamp_(-largest, largest).sum(dim=1), -pull])
+    push = apart * (2 * B / ((1e-3 + square) * (1 + A * square.pow(B))))[:, :, None]
+    moves = torch.cat([pull + push.clamp_(-LARGEST, LARGEST).sum(dim=1), -pull])
     places.index_add_(0, torch.cat([one, other]), moves, alpha=rate)

@@ -1,6 +1,6 @@
 """Learned maps: autoencoders, the map from their latent to the one clustered, augmentation."""
 
-from kscn.nn.augment import RandomAffine, RandomElastic, RandomNoise
+from kscn.nn.augment import RandomAffine, RandomNoise
 from kscn.nn.convolutional import ConvAutoencoder, ConvEncoder
 from kscn.nn.latent import DeepNetwork, IdentityLatent, UnitLatent, WhitenedLatent
 from kscn.nn.sae import DenseAutoencoder
@@ -14,7 +14,6 @@ __all__ = [
     "IdentityLatent",
     "InputScaling",
     "RandomAffine",
-    "RandomElastic",
     "RandomNoise",
     "UnitLatent",
     "WhitenedLatent",

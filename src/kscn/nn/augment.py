@@ -76,13 +76,6 @@ class RandomNoise:
         return samples + self.level * samples.square().mean().sqrt() * noise
 
 
-@dataclass(frozen=True)
-class RandomElastic(RandomAffine):
-    """`RandomAffine` that also bends: strokes and outlines vary as they do between writers."""
-
-    bend: float = 0.03
-
-
 @lru_cache
 def _between_knots(size: int) -> Tensor:
     """Cubic weights of the knots for each of `size` pixels, shape (size, knots)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,14 @@ from torch import Tensor, nn
 
 from kscn.data import Source
 from kscn.errors import InputError, ModelFileError
-from kscn.modelfile import read_model
-from kscn.nn.augment import RandomAffine, RandomElastic, RandomNoise
+from kscn.nn.augment import RandomAffine, RandomNoise
 from kscn.nn.convolutional import ConvAutoencoder
 from kscn.nn.sae import DenseAutoencoder
 
 AUTOENCODERS = {"cae": ConvAutoencoder, "sae": DenseAutoencoder}
 AUGMENTATIONS: dict[str, Callable[..., Any]] = {
     "affine": RandomAffine,
-    "elastic": RandomElastic,
+    "elastic": partial(RandomAffine, bend=0.03),  # strokes vary as they do between writers
     "noise": RandomNoise,
 }
 _COLOURS = (1, 3, 4)
@@ -161,16 +161,6 @@ def load_weights(module: nn.Module, tensors: Mapping[str, Any], what: str) -> No
                 "was saved from."
             )
     module.load_state_dict({name: torch.as_tensor(tensors[name]) for name in wanted})
-
-
-def pretrained_weights(path: Any) -> dict[str, Any]:
-    """The autoencoder's weights in a saved KSCN model."""
-    model = read_model(path)
-    if model.kind != "KSCN":
-        raise ModelFileError(
-            f"{path} holds a {model.kind}, which has no autoencoder; give a saved KSCN model."
-        )
-    return part(model.tensors, "steps.1")  # after the scaling of its input
 
 
 def part(tensors: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from kscn import chosen, metrics
 from kscn.data import Dataset
 from kscn.errors import InputError
 from kscn.report import course
+from kscn.report.charts import line
 from kscn.report.clusters import Cluster, Illustrator
 from kscn.report.map import flatten, packed
 from kscn.report.palette import colours
@@ -51,7 +52,6 @@ class RunFacts:
     history: Sequence[Mapping[str, Any]]  # lines of history.jsonl; the last one is the result
     labels: NDArray  # (n,)
     model: Any
-    versions: Mapping[str, str] = field(default_factory=dict)  # packages that wrote the model
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,7 @@ def collect(
         confusion = _confusion(true, labels)
         for cluster in clusters:
             _name(cluster, true[labels == cluster.number])
+    curves = course.series(run.history)
     places, map_method = flatten(survey.points, tsne=tsne, threads=threads)
     return Report(
         title=f"{run.config['data']['name']}, {run.config['run'].get('method', '')}",
@@ -117,9 +118,9 @@ def collect(
         tried=[(chosen.called(row), f"{row['consistency']:.3f}") for row in tried],
         facts=_facts(run, scores),
         clusters=clusters,
-        curves=course.curves(run.history),
+        curves=[(one.title, line(one)) for one in curves],
         started={"start", "fit"} <= {record.get("stage") for record in run.history},
-        pretrained=any(curve.break_at for curve in course.series(run.history)),
+        pretrained=any(one.break_at for one in curves),
         numbers=course.table(run.history),
         map=_map(data, survey, places, labels, true, colour),
         map_method=map_method,
@@ -296,7 +297,7 @@ def _config(run: RunFacts) -> dict[str, list[tuple[str, str]]]:
             result.get("unit", "iterations"): result["iterations"],
         },
         "Settings": run.config["parameters"],
-        "Versions": {"kscn": about.get("kscn"), **run.versions},
+        "Version": {"kscn": about.get("kscn")},
     }
     return {
         name: [(str(key), _told(value)) for key, value in table.items() if value is not None]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kscn.report.charts import Series, line, told
+from kscn.report.charts import Series, told
 
 Record = Mapping[str, Any]
 
@@ -25,11 +25,6 @@ _COUNTERS = ("epoch", "iteration")
 _MOST = 300
 # What is larger, or no number, cannot be drawn beside others.
 _LARGEST = 1e100
-
-
-def curves(history: Sequence[Record]) -> list[tuple[str, str]]:
-    """A line chart of every series, as its title and SVG."""
-    return [(one.title, line(one)) for one in series(history)]
 
 
 def series(history: Sequence[Record]) -> list[Series]:

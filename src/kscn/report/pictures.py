@@ -72,18 +72,13 @@ class Painter:
         return values.reshape(n, h, block, w, block, c).mean(axis=(2, 4))
 
 
-def png(pixels: NDArray[np.uint8]) -> bytes:
-    """The PNG file of one picture (h, w, channels) with 1, 3 or 4 channels."""
+def data_uri(pixels: NDArray[np.uint8]) -> str:
+    """A picture (h, w, channels) with 1, 3 or 4 channels, as a PNG file in its own address."""
     from PIL import Image
 
     file = io.BytesIO()
     Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).save(file, "PNG")
-    return file.getvalue()
-
-
-def data_uri(pixels: NDArray[np.uint8]) -> str:
-    """A picture as the address of itself."""
-    return "data:image/png;base64," + base64.b64encode(png(pixels)).decode()
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
 def sheet(pixels: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], int]:

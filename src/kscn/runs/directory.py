@@ -9,7 +9,6 @@ the last one. A lock keeps two processes from writing into one directory.
 """
 
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -65,7 +64,6 @@ class RunWriter:
                 if made_here:
                     opened.callback(_remove_if_empty, path)
                 opened.enter_context(locked(path))
-                _sweep(path)
                 if not resume:
                     self._refuse_to_replace(overwrite)
                     _remove(path, CHECKPOINTS)
@@ -79,7 +77,7 @@ class RunWriter:
             ) from error
 
     def _refuse_to_replace(self, overwrite: bool) -> None:
-        names = {entry.name for entry in self.path.iterdir()} - {LOCK}
+        names = {entry.name for entry in self.path.iterdir() if not entry.name.startswith(".")}
         other = "choose another directory with -o"
         if not overwrite and is_unfinished(self.path):
             again = f"go on with `kscn fit --resume {self.path}`"
@@ -153,19 +151,13 @@ class RunWriter:
 
 
 def _remove(path: Path, *names: str) -> None:
-    """Remove parts of a run, of which no directory is ever half there."""
+    """Remove parts of a run, and what of them a process that was killed left under other names."""
     for name in names:
-        if (path / name).is_dir():
-            remove_directory(path / name)
-        else:
-            (path / name).unlink(missing_ok=True)
-
-
-def _sweep(path: Path) -> None:
-    """Remove what processes that were killed left on its way to or from a final name."""
-    for name in _PARTS:
-        for rest in path.glob(f".{name}.*"):
-            shutil.rmtree(rest) if rest.is_dir() else rest.unlink()
+        for part in [path / name, *path.glob(f".{name}.*")]:
+            if part.is_dir():
+                remove_directory(part)
+            else:
+                part.unlink(missing_ok=True)
 
 
 def _remove_if_empty(path: Path) -> None:
@@ -181,8 +173,7 @@ def locked(path: Path) -> Iterator[None]:
         held.acquire()
     except Timeout:
         raise ModelFileError(
-            f"another process is writing to {path}; wait for it, or choose another directory "
-            "with -o."
+            f"another process is writing to {path}; wait for it, or take another directory."
         ) from None
     try:
         yield

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from kscn.checked import FLAG, TEXT, Test, check, integer
 from kscn.errors import InputError, KscnError, ModelFileError
+from kscn.runs.directory import locked
 from kscn.runs.journal import Journal
 
 LONGEST_NAME = 100
@@ -50,14 +52,27 @@ _RULES: dict[str, dict[str, Test]] = {
 }
 
 
-def open_editor(run: Path, labels: NDArray, n_clusters: int) -> Editor:
-    """The clusters of a run directory with all edits that the explorer has kept beside it.
+def read_grouping(run: Path, labels: NDArray, n_clusters: int) -> Grouping:
+    """The clusters of a run directory with all edits that the explorer has kept in it.
 
-    `labels` are those of the run as int32, -1 for none; empty clusters count in `n_clusters`.
+    `labels` are those of the run, -1 for none; empty clusters count in `n_clusters`.
     """
-    digest = hashlib.sha256(labels.tobytes()).hexdigest()
+    return Editor(labels, n_clusters, _journal(run, labels)).grouping
+
+
+def open_editor(run: Path, labels: NDArray, n_clusters: int) -> Editor:
+    """The same, to make more edits; no other process may do so until it is closed."""
+    with ExitStack() as opened:
+        opened.enter_context(locked(run))
+        editor = Editor(labels, n_clusters, _journal(run, labels))
+        editor.close = opened.pop_all().close
+        return editor
+
+
+def _journal(run: Path, labels: NDArray) -> Journal:
+    digest = hashlib.sha256(labels.astype(np.int32).tobytes()).hexdigest()
     about = {"samples": len(labels), "labels_sha256": digest}
-    return Editor(labels, n_clusters, Journal(run / "explore" / "edits.jsonl", about))
+    return Journal(run / "explore" / "edits.jsonl", about)
 
 
 class Editor:
@@ -70,6 +85,7 @@ class Editor:
     def __init__(self, labels: NDArray, n_clusters: int, journal: Journal) -> None:
         self._labels, self._n_clusters = labels, n_clusters
         self._journal = journal
+        self.close: Callable[[], None] = lambda: None
         self._done: list[Mapping[str, Any]] = []
         self._undone: list[Mapping[str, Any]] = []
         self.revision = len(journal.entries)
@@ -86,10 +102,6 @@ class Editor:
                 f"line {line} of {journal.path} does not fit the lines before ({error}); "
                 "repair it, or move the file away to begin anew."
             ) from None
-
-    def close(self) -> None:
-        """Let others edit."""
-        self._journal.close()
 
     @property
     def can_undo(self) -> bool:

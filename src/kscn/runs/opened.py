@@ -19,10 +19,10 @@ Progress = Callable[..., object]
 
 
 def load_like(run: Run, data: str, **options: Any) -> "Dataset":
-    """Data with the images prepared as those of a run; see `kscn.data.load_like`."""
+    """Data with the images prepared as those of a run; see `kscn.data.load`."""
     from kscn import data as package
 
-    return package.load_like(data, run.preparation(), **options)
+    return package.load(data, preparation=run.preparation(), **options)
 
 
 def new_data(run: Run, data: str, **options: Any) -> "Dataset":

@@ -20,9 +20,8 @@ information) is taken: independent searches repeat what the data supports, not t
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from queue import SimpleQueue
 from threading import Event
 
 import torch
@@ -37,34 +36,23 @@ from kscn.subspaces.seeding import (
     neighbourhood_members,
 )
 
-
-@dataclass(frozen=True)
-class Rules:
-    """The numbers of the search, some of them compared on digits."""
-
-    racers: int = 10  # starts in a race, and sweeps until one wins
-    race_sweeps: int = 15
-    rounds: int = 12  # of swaps in one chain, fewer after so many without improvement
-    patience: int = 4
-    # Swaps proposed in a round, of which some are left after a few sweeps and get further ones.
-    # 40 and 10 of them took twice the time.
-    proposals: int = 20
-    cull_sweeps: int = 2
-    survivors: int = 5
-    final_sweeps: int = 8
-    # Arithmetic granted per square of n_init, so that more chains may also be longer ones: a second
-    # or two for n_init = 2. Large problems get fewer chains and rounds, small ones end before.
-    budget: float = 5e9
-    most_chains: int = 10_000  # however large n_init is: the seeds of all are drawn at once
-    # Candidates share one product while their projections fit in cache: floats per chunk.
-    chunk: int = 1 << 17
-    # Objectives within this share of the lowest are tied, and with so many chains of the same
-    # clustering the search ends.
-    tie: float = 0.005
-    agreed: int = 3
-
-
-RULES = Rules()
+# Some of these numbers were compared on digits.
+RACERS, RACE_SWEEPS = 10, 15  # starts in a race, and sweeps until one wins
+# Rounds of swaps in one chain, fewer after so many without improvement.
+ROUNDS, PATIENCE = 12, 4
+# Swaps proposed in a round, of which some are left after a few sweeps and get further ones. 40 and
+# 10 of them took twice the time.
+PROPOSALS, CULL_SWEEPS = 20, 2
+SURVIVORS, FINAL_SWEEPS = 5, 8
+# Arithmetic granted per square of n_init, so that more chains may also be longer ones: a second or
+# two for n_init = 2. Large problems get fewer chains and rounds, small ones end before.
+BUDGET = 5e9
+MOST_CHAINS = 10_000  # however large n_init is: the seeds of all are drawn at once
+# Candidates share one product while their projections fit in cache: floats per chunk.
+CHUNK = 1 << 17
+# Objectives within this share of the lowest are tied, and with so many chains of the same
+# clustering the search ends.
+TIE, AGREED = 0.005, 3
 
 Report = Callable[[int, int, int, float], None]
 Ended = tuple[float, Subspaces, Tensor]  # objective, subspaces and labels of a chain
@@ -93,15 +81,6 @@ class Problem:
         self.sweep_cost = 4.0 * len(self.z) * columns * self.k * self.p  # multiply-adds count twice
 
 
-@dataclass(frozen=True)
-class Effort:
-    """How much to search: chains, starts raced in each, rounds of swaps after that."""
-
-    chains: int
-    racers: int
-    rounds: int
-
-
 def find_start(
     problem: Problem,
     n_init: int,
@@ -112,27 +91,32 @@ def find_start(
     """The start that up to n_init chains settle on; with n_init = 1, one start without swaps.
 
     Candidates that are `given` race beside those that are `drawn`, from k-means, or alone.
-    `report` is called with rounds done, rounds at most, candidates and the lowest objective.
+    `report` is called with chains done, chains at most, their starts and the lowest objective.
     """
     if n_init == 1 or problem.k == 1:
         racing = k_means_starts(problem, 1) if given is None else given
-        only, reached = _winner(*sweep(problem, racing, RULES.race_sweeps))
+        only, reached = _winner(*sweep(problem, racing, RACE_SWEEPS))
         report(1, 1, len(racing.bases), reached)
         return only[0]
-    granted = n_init**2 * RULES.budget
-    racers = min(RULES.racers, max(1, int(granted / 2 // (RULES.race_sweeps * problem.sweep_cost))))
-    race_cost = racers * RULES.race_sweeps * problem.sweep_cost
-    sweeps = RULES.proposals * RULES.cull_sweeps + RULES.survivors * RULES.final_sweeps
+    granted = n_init**2 * BUDGET
+    racers = min(RACERS, max(1, int(granted / 2 // (RACE_SWEEPS * problem.sweep_cost))))
+    race_cost = racers * RACE_SWEEPS * problem.sweep_cost
+    sweeps = PROPOSALS * CULL_SWEEPS + SURVIVORS * FINAL_SWEEPS
     round_cost = sweeps * problem.sweep_cost
-    most = min(n_init, RULES.most_chains)
-    chains = min(most, max(1, int(granted // (race_cost + RULES.rounds * round_cost))))
-    rounds = max(1, min(RULES.rounds, int((granted / chains - race_cost) // round_cost)))
-    effort = Effort(chains, racers if drawn else 0, rounds)
-    return consensus(run_chains(problem, effort, report, given))
+    most = min(n_init, MOST_CHAINS)
+    chains = min(most, max(1, int(granted // (race_cost + ROUNDS * round_cost))))
+    rounds = max(1, min(ROUNDS, int((granted / chains - race_cost) // round_cost)))
+    racers = racers if drawn else 0
+    return consensus(run_chains(problem, chains, racers, rounds, report, given))
 
 
 def run_chains(
-    problem: Problem, effort: Effort, report: Report, given: Subspaces | None = None
+    problem: Problem,
+    chains: int,
+    racers: int,
+    rounds: int,
+    report: Report,
+    given: Subspaces | None = None,
 ) -> list[Ended]:
     """Run independent chains side by side until all have ended or enough of them agree.
 
@@ -141,80 +125,60 @@ def run_chains(
     Chains are taken in order and have their own seeds, so the result does not depend on timing.
     """
     threads = torch.get_num_threads()
-    workers = min(effort.chains, threads)
-    most = effort.chains * (effort.rounds + 1)
-    seeds = torch.randint(2**62, (effort.chains,), generator=problem.generator).tolist()
-    objectives: SimpleQueue[float] = SimpleQueue()
+    workers = min(chains, threads)
+    seeds = torch.randint(2**62, (chains,), generator=problem.generator).tolist()
     stop = Event()
 
     def work(seed: int) -> Ended:
         torch.set_num_threads(threads // workers)  # of this thread
-
-        def tell(objective: float) -> None:
-            objectives.put(objective)
-            if stop.is_set():
-                raise CancelledError
-
         own = replace(problem, generator=torch.Generator().manual_seed(seed))
-        objective, found = run_chain(own, effort, tell, given)
+        objective, found = run_chain(own, racers, rounds, given, stop)
         return objective, found, found.assign(problem.z)[0]
 
-    def listen(done: int, lowest: float) -> tuple[int, float]:
-        while not objectives.empty():
-            done, lowest = done + 1, min(lowest, objectives.get())
-            report(done, most, RULES.proposals, lowest)
-        return done, lowest
-
     ended: list[Ended] = []
-    heard = (0, float("inf"))
-    with ThreadPoolExecutor(workers) as pool:
-        running = [pool.submit(work, seed) for seed in seeds]
-        try:
-            for future in running:
-                while not wait([future], timeout=0.05).done:
-                    heard = listen(*heard)
-                heard = listen(*heard)
-                ended.append(future.result())
-                if settled(ended):
-                    break
-        finally:  # also on Ctrl-C: chains notice at their next round
-            stop.set()
-            for future in running:
-                future.cancel()
-            wait(running)
-            torch.set_num_threads(threads)  # new threads take the number that was set last
+    pool = ThreadPoolExecutor(workers)
+    try:
+        for chain in pool.map(work, seeds):
+            ended.append(chain)
+            lowest = min(objective for objective, _, _ in ended)
+            report(len(ended), chains, racers + (given is not None), lowest)
+            if settled(ended):
+                break
+    finally:  # also on Ctrl-C: chains notice at their next round
+        stop.set()
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(threads)  # new threads take the number that was set last
     return ended
 
 
 def run_chain(
     problem: Problem,
-    effort: Effort,
-    tell: Callable[[float], None],
+    racers: int,
+    rounds: int,
     given: Subspaces | None = None,
+    stop: Event | None = None,
 ) -> tuple[float, Subspaces]:
-    """One race and its swaps: the lowest objective and its subspaces."""
-    racing = [k_means_starts(problem, effort.racers)] if effort.racers else []
+    """One race and its swaps, until `stop` is set: the lowest objective and its subspaces."""
+    racing = [k_means_starts(problem, racers)] if racers else []
     racing += [] if given is None else [given]
-    best, lowest = _winner(*sweep(problem, Subspaces.joined(racing), RULES.race_sweeps))
-    tell(lowest)
+    best, lowest = _winner(*sweep(problem, Subspaces.joined(racing), RACE_SWEEPS))
     stale = 0
-    for _ in range(effort.rounds):
-        proposals, objective = sweep(problem, propose_swaps(problem, best), RULES.cull_sweeps)
-        proposals = proposals[objective.argsort()[: RULES.survivors]]
-        leader, objective_now = _winner(*sweep(problem, proposals, RULES.final_sweeps))
+    for _ in range(rounds):
+        if stale == PATIENCE or (stop is not None and stop.is_set()):
+            break
+        proposals, objective = sweep(problem, propose_swaps(problem, best), CULL_SWEEPS)
+        proposals = proposals[objective.argsort()[:SURVIVORS]]
+        leader, objective_now = _winner(*sweep(problem, proposals, FINAL_SWEEPS))
         stale += 1
         if objective_now < lowest * (1 - 1e-6):
             best, lowest, stale = leader, objective_now, 0
-        tell(lowest)
-        if stale == RULES.patience:
-            break
     return lowest, best[0]
 
 
 def settled(ended: list[Ended]) -> bool:
     """Whether the best chains have found the same clustering often enough."""
-    ended = sorted(ended, key=lambda entry: entry[0])[: RULES.agreed]
-    if len(ended) < RULES.agreed or ended[-1][0] > ended[0][0] * (1 + RULES.tie / 10) + 1e-30:
+    ended = sorted(ended, key=lambda entry: entry[0])[:AGREED]
+    if len(ended) < AGREED or ended[-1][0] > ended[0][0] * (1 + TIE / 10) + 1e-30:
         return False
     return all(mutual_information(ended[0][2], other[2]) > 0.999 for other in ended[1:])
 
@@ -222,7 +186,7 @@ def settled(ended: list[Ended]) -> bool:
 def consensus(ended: list[Ended]) -> Subspaces:
     """Of the chains tied for the lowest objective, the one that agrees best with the others."""
     ended = sorted(ended, key=lambda entry: entry[0])
-    tied = [entry for entry in ended if entry[0] <= ended[0][0] * (1 + RULES.tie)]
+    tied = [entry for entry in ended if entry[0] <= ended[0][0] * (1 + TIE)]
     if len(tied) < 3:
         return tied[0][1]
     agreement = [sum(mutual_information(a[2], b[2]) for b in tied) for a in tied]
@@ -288,7 +252,7 @@ def sweep(problem: Problem, candidates: Subspaces, sweeps: int) -> tuple[Subspac
 
 
 def _chunks(problem: Problem, count: int) -> list[slice]:
-    size = max(1, RULES.chunk // (len(problem.z) * problem.k * problem.p))
+    size = max(1, CHUNK // (len(problem.z) * problem.k * problem.p))
     return [slice(begin, begin + size) for begin in range(0, count, size)]
 
 
@@ -366,11 +330,11 @@ def propose_swaps(problem: Problem, best: Subspaces) -> Subspaces:
     residual = (problem.norms - first).clamp(min=0)
     if problem.trim > 0:  # outliers are badly served too; do not chase them
         residual = residual * _near(residual, problem.trim)
-    seeds = draw_rows(residual[None], RULES.proposals, generator)[0]
+    seeds = draw_rows(residual[None], PROPOSALS, generator)[0]
     members = neighbourhood_members(z, seeds, problem.neighbours, problem.affine)
     loss = z.new_zeros(problem.k).index_add_(0, labels, first - second)
     cheap = 1 / (loss + 1e-6 * loss.mean() + torch.finfo(z.dtype).tiny)
-    dropped = draw_rows((cheap / cheap.max())[None], RULES.proposals, generator)[0]
-    rows = torch.arange(RULES.proposals, device=z.device)
+    dropped = draw_rows((cheap / cheap.max())[None], PROPOSALS, generator)[0]
+    rows = torch.arange(PROPOSALS, device=z.device)
     new = local_subspaces(z, members, best.used[0, dropped], problem.affine)
-    return best[rows.new_zeros(RULES.proposals)].replaced((rows, dropped), new)
+    return best[rows.new_zeros(PROPOSALS)].replaced((rows, dropped), new)

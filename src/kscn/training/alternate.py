@@ -30,7 +30,6 @@ from kscn.training.trainer import Trainer
 
 STAGE = "fit"
 
-
 # Latents (about as many) that a cluster which has lost all of its own gets a subspace from.
 POOL = 4096
 # Share of latents that may be zero: ReLU leaves a few, a collapsed network nearly all.
@@ -80,7 +79,7 @@ def alternate(
     """
     loss, now = LOSSES[options.loss], Moving(start)
     nearest: Assignment | None = None
-    for epoch in run.epochs("fit", options.epochs, trainer=trainer, subspaces=now):
+    for epoch in run.epochs(STAGE, options.epochs, trainer=trainer, subspaces=now):
         held = found is not None and epoch < HELD * options.epochs
         if nearest is None:  # the first epoch of a fit, new or resumed
             latents = latent_blocks(trainer)
@@ -144,13 +143,13 @@ def svd_update(
     They are the leading eigenvectors of the scatter sums A_i = sum z z^T, from which the farthest
     share `trim` of the members is left out.
     """
-    nearest = assign_latents(latents, subspaces, trainer, run)
+    nearest, dims = assign_latents(latents, subspaces, trainer, run), subspaces.dims.cpu()
     members = without_farthest(nearest, trim, subspaces.n_clusters, run)
     sums = of_members(latents, members, subspaces, run)
     empty = sums.weight.cpu() == 0
     if empty.any():
         subspaces = rescued(latents, subspaces, empty, run)
-    return run.group.agree_on(sums.subspaces(subspaces.dims.cpu(), subspaces))
+    return run.group.agree_on(sums.subspaces(dims, subspaces))
 
 
 def grassmann_step(own: ScatterSums, subspaces: Subspaces, run: Run) -> Subspaces:

@@ -205,7 +205,10 @@ class Lloyd:
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that further iterations depend on; sums are made anew of the labels."""
         facts = [float(self.exact), self.previous, float(self.rescues)]
-        found = {"bases": self.subspaces.bases, "labels": self.run.group.gather(self.labels)}
+        gather = self.run.group.gather
+        found = {"bases": self.subspaces.bases, "labels": gather(self.labels)}
+        if self.trim > 0:
+            found["counted"] = gather(self.counted)
         if self.subspaces.offsets is not None:
             found["offsets"] = self.subspaces.offsets
         if self.sums.frame is not None and not self.exact:
@@ -221,4 +224,13 @@ class Lloyd:
         found = Subspaces(state["bases"], state.get("offsets"))
         self.subspaces = found.to(self.subspaces.bases.dtype, self.subspaces.bases.device)
         first, _ = place(self.blocks.source)
-        self.labels[:] = state["labels"][first : first + len(self.labels)]
+        own = slice(first, first + len(self.labels))
+        self.labels[:] = state["labels"][own]
+        if self.trim > 0:
+            self.counted[:] = state["counted"][own]
+        # There may be no iteration left, and what was found has sums all the same.
+        for start, z in self.blocks:
+            index = slice(start, start + len(z))
+            self._add(z, self.counted[index].long(), index, 1.0)
+        self.summed = True
+        self.sums = self.run.group.whole(self.own, self.sums)

@@ -48,7 +48,6 @@ from kscn.training.trainer import Augmentation, Trainer
 
 STAGE = "fit"
 
-
 # Where `epochs` is "auto": about so many steps, within these numbers of epochs.
 STEPS = 8200
 FEWEST_EPOCHS = 12

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from starlette.datastructures import UploadFile
 from starlette.types import Message
 
-from kscn.data.decoding import read_rgb
+from kscn.data.images import read_image
 from kscn.errors import DataError
 from kscn.web.requests import RefusalError, read_body
 
@@ -127,7 +127,7 @@ def decode_images(
 
 def read_exact(file: Path, content: BinaryIO, shape: tuple[int, ...], white: float) -> NDArray:
     """An image of just that shape, (h, w), (1, h, w), (3, h, w) or (h, w, 3), from 0 to `white`."""
-    image = read_rgb(file, content=content)
+    image = read_image(file, content=content)
     colour, grey = np.asarray(image), np.asarray(image.convert("L"))
     for pixels in (grey, grey[None], np.moveaxis(colour, -1, 0), colour):
         if pixels.shape == shape:

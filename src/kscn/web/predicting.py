@@ -6,8 +6,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from kscn.data.decoding import read_rgb
-from kscn.data.images import Preparation
+from kscn.data.images import Preparation, read_image
 from kscn.errors import InputError
 from kscn.estimators.embedding import encoder_of, has_encoder
 from kscn.web.bodies import IMAGES, decode_array, decode_images, read_exact
@@ -40,7 +39,7 @@ class Predictor:
         scaling = getattr(self._model, "scaling_", None)
         if white is None:  # a factor of 1 / 255 comes back with a rounding error
             white = 255.0 if scaling is None else float(f"{1 / float(scaling.factor):.9g}")
-        self.white = white
+        self._white = white
 
     def read(self, kind: str, parts: list[bytes]) -> NDArray:
         """Samples from the parts of a body, as calling this takes them.
@@ -62,10 +61,10 @@ class Predictor:
         if self._encoder is not None:
             values = None if self._preparation is None else self._preparation.values
             steps = self._encoder.preprocessing
-            return steps(read_rgb(file, values, steps.least, content))
+            return steps(read_image(file, values=values, least=steps.least, content=content))
         if self._preparation is not None:
             return self._preparation.read(file, content)
-        return read_exact(file, content, self.shape, self.white)
+        return read_exact(file, content, self.shape, self._white)
 
     def __call__(self, samples: NDArray) -> tuple[NDArray, ...]:
         """Label, probability of that label, and squared distance to its subspace, each (n,)."""

@@ -22,36 +22,36 @@ from typing import Any
 
 import numpy as np
 import torch
-from kscn.stages import validation as check
-from kscn.stages.pretrain import EpochLosses, Trainer
-from kscn.stages.pretrain import pretrain as train_epochs
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from kscn import checks as check
 from kscn.constraints import Integer, parameter
 from kscn.data import Source
-from kscn.data.catalog import cache_dir
+from kscn.data.named import cache_dir
 from kscn.errors import ModelFileError
 from kscn.modelfile import read_model, write_model
-from kscn.nn import DenseAutoencoder, IdentityLatent, InputScaling
+from kscn.nn import DeepNetwork, DenseAutoencoder, IdentityLatent, InputScaling
 from kscn.nn import network as networks
 from kscn.runtime.device import placed, seeded
-from kscn.runtime.latents import Encoder, encode, moments
+from kscn.runtime.latents import encode, moments
 from kscn.runtime.minibatches import Minibatches
+from kscn.training.driver import Run
+from kscn.training.pretrain import pretrain as train_epochs
+from kscn.training.trainer import Trainer
 from kscn_paper.rivals.base import Rival
 from kscn_paper.rivals.kmeans import CentreRival
 
-KIND = "PretrainedAutoencoder"
 LEARNING_RATE, SCHEDULE = 1e-3, "one-cycle"
 # Share of the entries of a layer's input that are dropped in layer-wise pretraining.
 DROPOUT = 0.2
 # Steps that "auto" aims at, per layer and for the whole network, within most epochs.
 LAYER_STEPS, MOST_LAYER_EPOCHS = 3_000, 50
 STEPS, MOST_EPOCHS = 12_000, 200
-
-Record = Callable[..., None]
 # Brightest pixel of images as the dense network takes them. Vectors have a mean square of one.
 BRIGHTEST = 5.2
+
+Record = Callable[..., None]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -111,7 +111,7 @@ class NetworkRival(Rival):
         networks.check_images(source, self._sample_shape, type(self).__name__)
         # The device may be another than it was.
         self._set_network(self.autoencoder_, self.scaling_, self._sample_shape)
-        return encode(self._batches(source), Encoder(self.autoencoder_, IdentityLatent()))
+        return encode(self._batches(source), DeepNetwork(self.autoencoder_, IdentityLatent()))
 
     def _usable_latents(self, source: Source) -> Source:
         """Latents that can be clustered: those not finite or all the same are refused."""
@@ -213,6 +213,7 @@ def pretrain(
         "epochs": int(epochs),
         "batch_size": batches.batch_size,
         "seed": seed,
+        "constants": [LEARNING_RATE, SCHEDULE, DROPOUT, BRIGHTEST],
     }
     path = None
     if cache:
@@ -220,14 +221,13 @@ def pretrain(
         if isinstance(cache, (str, os.PathLike)):
             folder = Path(cache).expanduser()
         path = folder / fingerprint(batches.source, recipe)
-    if path is not None and _restore(network, path):
+    if path is not None and path.exists() and _restore(network, path):
         record("pretrained", network=path.name)
     else:
-        generator = torch.Generator().manual_seed(seed)
         settings: dict[str, Any] = {
             "learning_rate": LEARNING_RATE,
             "schedule": SCHEDULE,
-            "generator": generator,
+            "seed": seed,
         }
         for layer in range(len(layer_pairs(network)) if layer_epochs else 0):
             pair = LayerPair(network, layer, DROPOUT)
@@ -253,15 +253,13 @@ def fingerprint(source: Source, recipe: dict[str, Any]) -> str:
 def _keep(network: nn.Module, path: Path, recipe: dict[str, Any]) -> None:
     """Write the weights of a network; a disk that refuses costs a warning only."""
     try:
-        write_model(path, KIND, recipe, network.state_dict())
+        write_model(path, "PretrainedAutoencoder", recipe, network.state_dict())
     except ModelFileError as error:
         warnings.warn(f"The pretrained network is not kept because {error}", stacklevel=3)
 
 
 def _restore(network: nn.Module, path: Path) -> bool:
-    """Put kept weights into the network, if there are any that can be used."""
-    if not path.exists():
-        return False
+    """Put kept weights into the network, if they can be used."""
     try:
         model = read_model(path)
         networks.load_weights(network, model.tensors, str(path))
@@ -278,27 +276,28 @@ def train_alone(
     record: Record,
     *,
     learning_rate: float,
-    generator: torch.Generator,
+    seed: int,
     schedule: str = "constant",
     part: str = "",
 ) -> None:
     """Train an autoencoder, or a `part` of one, by its reconstruction; one record per epoch."""
+
+    def report(done: dict[str, Any]) -> None:
+        told = {name: done[name] for name in ("epoch", "reconstruction")}
+        record(f"pretrain{part}", **told)
+
+    run = Run(seed, batches.device, on_record=report)
     trainer = Trainer(
-        network,
-        IdentityLatent(),
+        DeepNetwork(network, IdentityLatent()),
         batches,
+        run,
+        f"pretraining{part}",
         epochs=epochs,
         learning_rate=learning_rate,
         schedule=schedule,
-        generator=generator,
-        stage=f"pretraining{part}",
+        augment=None,
     )
-
-    def report(epoch: int, losses: EpochLosses) -> bool:
-        record(f"pretrain{part}", epoch=epoch, reconstruction=losses.reconstruction)
-        return False
-
-    train_epochs(trainer, epochs, report)
+    train_epochs(trainer, epochs, run)
 
 
 def layer_pairs(network: DenseAutoencoder) -> list[tuple[nn.Module, nn.Module]]:

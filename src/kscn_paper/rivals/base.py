@@ -8,12 +8,12 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from kscn.stages import validation as check
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from kscn import checks as check
 from kscn.constraints import Integer, check_parameters, parameter
 from kscn.data import Source
 from kscn.errors import InputError
@@ -66,7 +66,10 @@ class Rival(ClusterMixin, BaseEstimator, ABC):
             convolutions flatten.
         y : ignored
         """
-        source = check.open_samples(self, X, reset=True)
+        source, about = check.new_samples(X, ALONE)
+        for name in ("feature_names_in_", "n_features_in_"):
+            self.__dict__.pop(name, None)
+        self.__dict__.update(about)
         if hasattr(self, "labels_"):
             del self.labels_  # a fit that fails leaves no mixture of the old model and the new
         self._check(len(source))
@@ -100,7 +103,7 @@ class Rival(ClusterMixin, BaseEstimator, ABC):
     def _opened(self, X: Any) -> Source:
         """New samples for a fitted model."""
         check_is_fitted(self, "labels_")
-        return check.open_samples(self, X, reset=False)
+        return check.known_samples(self, X)
 
 
 def largest_first(

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from kscn.constraints import Integer, Number, parameter
 from kscn.data import Source
 from kscn.errors import TrainingError
-from kscn.nn import IdentityLatent
+from kscn.nn import DeepNetwork, IdentityLatent
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.device import kept_memory, seeded
-from kscn.runtime.latents import Encoder, encode
+from kscn.runtime.latents import encode
 from kscn.runtime.minibatches import Minibatches
 from kscn_paper.rivals.autoencoder import AutoencoderKMeans
 from kscn_paper.rivals.base import sharpened
@@ -74,7 +74,7 @@ class TargetRival(AutoencoderKMeans):
         loss = torch.zeros((), dtype=torch.float64, device=batches.device)
         self.n_iter_ = 0
         for turn in range(self.max_iter + 1):
-            q = soft_assignments(encode(batches, Encoder(network, IdentityLatent())), moving)
+            q = soft_assignments(encode(batches, DeepNetwork(network, IdentityLatent())), moving)
             before, labels = labels, q.argmax(dim=1)
             if before is not None:
                 changed = float((labels != before).double().mean())

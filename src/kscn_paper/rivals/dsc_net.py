@@ -101,7 +101,7 @@ class DSCNet(NetworkRival, AffinityRival):
             self.pretrain_epochs,
             self._record,
             learning_rate=self.learning_rate,
-            generator=torch.Generator().manual_seed(self.random_state_),
+            seed=self.random_state_,
         )
         codes = self._train_codes(self.autoencoder_, batches.take(np.arange(len(source))))
         rank = self.n_clusters * self.subspace_dim + 1
@@ -113,8 +113,7 @@ class DSCNet(NetworkRival, AffinityRival):
         with torch.no_grad():
             latent = network.encode(z)
             scale = mean_energy(latent)
-            given = self.code_weight
-            self.code_weight_ = weight / 2 * scale if given is None else float(given)
+            self.code_weight_ = float(self.code_weight or weight / 2 * scale)
             # The value at which code_weight |C|^2 + weight / 2 |Z - C Z|^2 is least.
             codes = ridge_codes(latent, 2 * self.code_weight_ / weight)
         codes.requires_grad_()

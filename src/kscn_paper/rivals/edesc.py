@@ -9,26 +9,27 @@ s_j^2 / sum over samples of s_j. The bases D are parameters like any other, kept
 two terms of the loss.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from kscn.stages import validation as check
-from kscn.stages.losses import SubspaceLoss
-from kscn.stages.pretrain import Trainer
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from torch import Tensor, nn
 
+from kscn import checks as check
 from kscn.constraints import POSITIVE, Integer, Number, check_value, parameter
 from kscn.data import Source
 from kscn.errors import TrainingError
-from kscn.nn import IdentityLatent
+from kscn.nn import DeepNetwork, IdentityLatent
 from kscn.runtime.blocks import Blocks
 from kscn.subspaces import ScatterSums
 from kscn.subspaces.bases import rows_times
+from kscn.training.driver import Run
+from kscn.training.pretrain import squared_error
+from kscn.training.trainer import Trainer
 from kscn_paper.rivals.autoencoder import NetworkRival, train_alone
 from kscn_paper.rivals.base import largest_first, sharpened, subsample
 
@@ -67,7 +68,7 @@ class Bases(IdentityLatent):
 
 def share_loss(
     bases: Bases, target: Tensor, *, beta: float, eta: float, orthogonality: float
-) -> SubspaceLoss:
+) -> Callable[[Tensor, Tensor], Tensor]:
     """beta KL(target | shares) / k, plus `orthogonality` times what keeps the bases orthonormal.
 
     The target (n, k) is that of all samples; the loss is of latents (b, d) and their numbers (b,).
@@ -163,11 +164,9 @@ class EDESC(NetworkRival):
         check_value("latent_dim", self.latent_dim, [None, Integer(self.subspace_dim)])
 
     def _latent_dim(self) -> int:
-        given = self.latent_dim
-        return int(self.n_clusters * self.subspace_dim if given is None else given)
+        return int(self.latent_dim or self.n_clusters * self.subspace_dim)
 
     def _fit(self, source: Source) -> None:
-        generator = torch.Generator().manual_seed(self.random_state_)
         self._eta = self.eta  # shares go by that of the fit, whatever is set later
         params = {"hidden": self.hidden, "latent_dim": self._latent_dim()}
         self._build_network("sae", params, source)
@@ -177,10 +176,10 @@ class EDESC(NetworkRival):
             self.pretrain_epochs,
             self._record,
             learning_rate=self.learning_rate,
-            generator=generator,
+            seed=self.random_state_,
         )
         bases = self._start(source)
-        self._train(source, bases, generator)
+        self._train(source, bases)
         self.autoencoder_.eval()
 
         found = bases.bases.detach().cpu().numpy()
@@ -201,17 +200,18 @@ class EDESC(NetworkRival):
         found = sums.subspaces(torch.full((k,), self.subspace_dim))
         return Bases(found.bases.float()).to(device)
 
-    def _train(self, source: Source, bases: Bases, generator: torch.Generator) -> None:
+    def _train(self, source: Source, bases: Bases) -> None:
         """The second stage: network and bases together."""
+        batches = self._batches(source)
         trainer = Trainer(
-            self.autoencoder_,
-            bases,
-            self._batches(source),
+            DeepNetwork(self.autoencoder_, bases),
+            batches,
+            Run(self.random_state_, batches.device),
+            "training",
             epochs=self.epochs,
             learning_rate=self.joint_learning_rate,
             schedule="constant",
-            generator=generator,
-            stage="training",
+            augment=None,
         )
         # The trainer sums errors over features where the loss here takes their mean.
         weight = float(self.n_features_in_)
@@ -220,7 +220,12 @@ class EDESC(NetworkRival):
         labels = shares.argmax(dim=1)
         self.n_iter_ = 0
         for epoch in range(1, self.epochs + 1):
-            losses = trainer.epoch(share_loss(bases, sharpened(shares), **weights), weight)
+            loss = share_loss(bases, sharpened(shares), **weights)
+            for batch in trainer.epoch(epoch):
+                restored, z = trainer.wrapped(batch.seen)
+                error = squared_error(restored, batch.clean, batch.samples)
+                trainer.step(batch, error, loss(z, batch.rows), weight)
+            reconstruction, subspace = trainer.losses()
             shares = self._shares(source, bases)
             changed = float((shares.argmax(dim=1) != labels).double().mean())
             labels = shares.argmax(dim=1)
@@ -228,8 +233,8 @@ class EDESC(NetworkRival):
             self._record(
                 "fit",
                 epoch=epoch,
-                reconstruction=losses.reconstruction,
-                subspace=losses.subspace,
+                reconstruction=reconstruction,
+                subspace=subspace,
                 overlap=bases.overlap().item(),
                 changed=changed,
             )

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from kscn.stages import validation as check
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from torch import Tensor
 
+from kscn import checks as check
 from kscn.constraints import POSITIVE, Integer, Number, parameter
 from kscn.data import Source, as_source
 from kscn.errors import InputError

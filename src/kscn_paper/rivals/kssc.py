@@ -9,11 +9,11 @@ from torch import Tensor
 
 from kscn.constraints import POSITIVE, Integer, Number, parameter
 from kscn.data import Source
-from kscn_paper.rivals.ssc import SparseCoder
+from kscn_paper.rivals.ssc import SSC
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class KSSC(SparseCoder):
+class KSSC(SSC):
     """Kernel sparse subspace clustering: the l1 self-expression of SSC between feature maps.
 
     The kernel is first written as inner products of short features, by a Cholesky factorisation

@@ -3,7 +3,6 @@
 Codes become an affinity; normalised spectral clustering takes the leading k eigenvectors of
 D^-1/2 W D^-1/2, rows brought to unit norm, then k-means. Only products with W are needed, so a
 sparse affinity stays sparse and a dense one is never copied.
-
 """
 
 import itertools
@@ -14,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from kscn.stages import validation as check
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 from scipy.sparse.csgraph import connected_components
@@ -23,13 +21,14 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from kscn import checks as check
 from kscn.constraints import Integer, parameter
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.neighbours.spectral import seeded_eigsh
 from kscn_paper.rivals.base import Rival, all_samples
 
-DSC_DIM = 9  # of the subspaces that DSC-Net is told
+DSC_DIM = 9  # of the subspaces of DSC-Net
 SMALL = 600  # up to this size a full eigendecomposition is quick and always converges
 STARTS = 20  # of the final k-means
 BLOCK = 512  # rows of a dense affinity that are worked on together

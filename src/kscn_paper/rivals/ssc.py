@@ -42,8 +42,12 @@ NEGLIGIBLE = {torch.float32: 1e-6, torch.float64: 1e-13}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class SparseCoder(AffinityRival):
-    """Affinities from the l1 self-expression of features: the part that SSC and KSSC share.
+class SSC(AffinityRival):
+    """Sparse subspace clustering: spectral clustering of l1 self-expression.
+
+    Every sample is written by the others, min |c|_1 + weight / 2 |x - sum_i c_i x_i|^2, and samples
+    that use each other are close. With features of rank r, a sweep over all samples takes
+    4 r n^2 operations and some 150 sweeps are usual; memory is linear in n.
 
     Parameters
     ----------
@@ -69,6 +73,14 @@ class SparseCoder(AffinityRival):
         |C| + |C|^T, rows of C divided by their largest entry before.
     n_iter_ : int
         Most sweeps that a sample took.
+
+    Examples
+    --------
+    >>> from kscn import data, metrics
+    >>> from kscn_paper.rivals.ssc import SSC
+    >>> X, y, _ = data.make_union_of_subspaces(200, 3, 20, 2, random_state=0)
+    >>> metrics.clustering_accuracy(y, SSC(3, random_state=0).fit_predict(X))
+    1.0
     """
 
     alpha: float = parameter(20.0, Number(1))
@@ -76,6 +88,9 @@ class SparseCoder(AffinityRival):
     keep: float = parameter(1.0, Number(0, 1, closed="both"))
     max_iter: int = parameter(1000, Integer(1))
     tol: float = parameter(1e-3, Number(0))
+
+    def _make_affinity(self, source: Source) -> sparse.csr_array:
+        return self._code(unit_rows(self._samples(source)))
 
     def _code(self, features: Tensor) -> sparse.csr_array:
         """Affinity of samples by their codes."""
@@ -100,27 +115,6 @@ class SparseCoder(AffinityRival):
                 stacklevel=5,
             )
         return symmetric_affinity(keep_largest(self.codes_, self.keep))
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class SSC(SparseCoder):
-    """Sparse subspace clustering: spectral clustering of l1 self-expression.
-
-    Every sample is written by the others, min |c|_1 + weight / 2 |x - sum_i c_i x_i|^2, and samples
-    that use each other are close. With features of rank r, a sweep over all samples takes
-    4 r n^2 operations and some 150 sweeps are usual; memory is linear in n.
-
-    Examples
-    --------
-    >>> from kscn import data, metrics
-    >>> from kscn_paper.rivals.ssc import SSC
-    >>> X, y, _ = data.make_union_of_subspaces(200, 3, 20, 2, random_state=0)
-    >>> metrics.clustering_accuracy(y, SSC(3, random_state=0).fit_predict(X))
-    1.0
-    """
-
-    def _make_affinity(self, source: Source) -> sparse.csr_array:
-        return self._code(unit_rows(self._samples(source)))
 
 
 def largest_products(features: Tensor) -> Tensor:

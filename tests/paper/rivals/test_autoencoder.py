@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
-import torch
 from sklearn.cluster import KMeans
 
 from kscn.data import as_source, load
 from kscn.errors import InputError
 from kscn.metrics import clustering_accuracy
 from kscn_paper import rivals
-from kscn_paper.rivals.autoencoder import AutoencoderKMeans
 
 DIGITS = load("digits")
 X, Y = np.asarray(DIGITS.samples)[:600], np.asarray(DIGITS.labels)[:600]
@@ -97,35 +95,3 @@ def test_samples_of_another_shape_are_refused(kept):
 def test_vectors_are_refused_where_images_are_needed(kept):
     with pytest.raises(InputError, match="needs images"):
         make("cae-km", kept).fit(X.reshape(600, 64))
-
-
-def test_a_fit_leaves_torch_alone(kept):
-    torch.manual_seed(2)
-    expected = torch.rand(1)
-    torch.manual_seed(2)
-    make("dec", kept, max_iter=1).fit(X)
-    assert torch.equal(torch.rand(1), expected)
-
-
-@pytest.mark.parametrize(
-    "params, words",
-    [
-        ({"autoencoder": "vae"}, "autoencoder='vae'"),
-        ({"autoencoder": None}, "autoencoder=None"),
-        ({"autoencoder_params": {"depth": 3}}, "autoencoder_params"),
-        ({"layer_epochs": -1}, "layer_epochs=-1"),
-        ({"pretrain_epochs": "many"}, "pretrain_epochs='many'"),
-        ({"pretrain_epochs": 2.5}, "pretrain_epochs=2.5"),
-        ({"batch_size": 0}, "batch_size=0"),
-        ({"n_init": 0}, "n_init=0"),
-        ({"cache": 3}, "cache=3"),
-    ],
-)
-def test_impossible_settings_are_refused_by_name(params, words):
-    with pytest.raises(InputError, match=words):
-        AutoencoderKMeans(10, **{"cache": False} | params).fit(X)
-
-
-def test_a_single_sample_is_refused():
-    with pytest.raises(InputError, match="All 1 samples"):
-        AutoencoderKMeans(1, cache=False).fit(X[:1])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import make_blobs
 
 from kscn.data import as_source
-from kscn.errors import InputError, TrainingError
+from kscn.errors import TrainingError
 from kscn.metrics import clustering_accuracy
 from kscn_paper.rivals.dcn import DCN, losses, running_means
 
@@ -139,9 +139,3 @@ def test_without_epochs_it_is_k_means_on_the_pretrained_latent():
 def test_training_that_diverges_is_told():
     with pytest.raises(TrainingError, match="lower learning_rate"):
         quick(learning_rate=1e30).fit(X)
-
-
-@pytest.mark.parametrize("params", [{"weight": -1}, {"epochs": -1}, {"learning_rate": "fast"}])
-def test_impossible_settings_are_refused_by_name(params):
-    with pytest.raises(InputError, match=next(iter(params))):
-        quick(**params).fit(X)

@@ -272,14 +272,8 @@ def test_a_zero_sample_is_no_obstacle():
     [
         ({"n_clusters": 201}, "n_samples=200 should be >= n_clusters=201"),
         ({"subspace_dim": 12}, "subspace_dim=12 must be between 1 and 11"),
-        ({"subspace_dim": 1.5}, "subspace_dim=1.5"),
         ({"penalty": 0}, "penalty=0 must be a number above 0"),
-        ({"penalty": -1}, "penalty=-1"),
-        ({"penalty": np.nan}, "penalty=nan"),
         ({"init": "hope"}, "init='hope' must be 'k-subspaces' or 'k-means'"),
-        ({"max_iter": 0}, "max_iter=0"),
-        ({"tol": -1}, "tol=-1"),
-        ({"batch_size": 0}, "batch_size=0"),
     ],
 )
 def test_bad_arguments_are_refused_by_name(params, words):

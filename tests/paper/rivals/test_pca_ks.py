@@ -57,12 +57,7 @@ def test_the_lowest_objective_of_all_trials_wins():
     "params, words",
     [
         ({"pca_dim": 31}, "no 31 principal components"),
-        ({"pca_dim": 1}, "pca_dim=1"),
-        ({"pca_dim": "many"}, "pca_dim='many'"),
-        ({"subspace_dim": 0}, "subspace_dim=0"),
         ({"pca_dim": 4, "subspace_dim": 4}, "subspace_dim=4 must be below the 4"),
-        ({"n_init": 0}, "n_init=0"),
-        ({"tol": -1}, "tol=-1"),
     ],
 )
 def test_impossible_settings_are_refused_by_name(params, words):

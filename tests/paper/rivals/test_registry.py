@@ -28,18 +28,6 @@ def test_a_name_that_says_convolutional_makes_it_so():
         assert rivals.make(name, 3).get_params()["autoencoder"] == "sae"
 
 
-@pytest.mark.parametrize("name", rivals.NAMES)
-def test_every_name_makes_an_estimator_with_the_interface(name):
-    model = rivals.make(name, 4, random_state=7)
-    assert model.n_clusters == 4
-    assert model.get_params()["random_state"] == 7
-    assert callable(model.fit) and callable(model.fit_predict)
-
-
-def test_parameters_reach_the_estimator():
-    assert rivals.make("ssc", 3, alpha=50).get_params()["alpha"] == 50
-
-
 def test_an_unknown_name_is_answered_with_the_known_ones():
     with pytest.raises(InputError, match=r"'scc' is not a known rival.*ssc-omp"):
         rivals.make("scc", 3)

@@ -23,7 +23,7 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
-from kscn.data.catalog import cache_dir
+from kscn.data.named import cache_dir
 from kscn.errors import InputError
 from kscn.modelfile import max_bytes
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscn.data import Source, as_source, load
-from kscn.data.arrays import ArraySource
 from kscn.data.images import ImageSource
+from kscn.data.source import ArraySource
 from kscn.errors import InputError
 from kscn.extras import require
 from kscn.modelfile import sha256_of

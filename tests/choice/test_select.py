@@ -5,11 +5,11 @@ import pytest
 import torch
 from sklearn.datasets import make_blobs, make_circles
 
+from kscn.choice.candidates import LAYOUT, Candidate, vector_spaces
+from kscn.choice.select import CONSENSUS, Scored, _taken, select
 from kscn.data import make_union_of_subspaces
 from kscn.metrics import clustering_accuracy
 from kscn.neighbours.consistency import CONSISTENCY, Consistency, margin
-from kscn.stages.candidates import LAYOUT, Candidate, vector_spaces
-from kscn.stages.select import CONSENSUS, Scored, _taken, select
 
 N = 400
 

@@ -7,7 +7,7 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.decomposition import PCA
 
 from kscn import KSCNPlus, load_model, metrics
-from kscn.stages.candidates import RULES, different_units, image_spaces
+from kscn.choice.candidates import RULES, different_units, image_spaces
 
 
 def table(rng, n=90):

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from kscn.data import as_source
-from kscn.stages.grow import fold_of
-from kscn.stages.refine import FeatureView, calibrated_temperature, combined
+from kscn.training.grow import fold_of
+from kscn.training.refine import FeatureView, calibrated_temperature, combined
 
 K, N = 4, 600
 

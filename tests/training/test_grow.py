@@ -9,8 +9,8 @@ from kscn import metrics
 from kscn.data import as_source
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.group import ALONE
-from kscn.stages.grow import GROWTH, dimensions, fold_of, grow, residuals_across
 from kscn.subspaces import Subspaces
+from kscn.training.grow import GROWTH, dimensions, fold_of, grow, residuals_across
 
 SEED = 0
 

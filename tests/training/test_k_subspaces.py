@@ -3,17 +3,18 @@
 import numpy as np
 import pytest
 import torch
+import trainers
 
 from kscn import KSubspaces
 from kscn.data import as_source, make_union_of_subspaces
 from kscn.errors import InputError
 from kscn.runtime.blocks import Blocks
-from kscn.stages.start import StartSearch
+from kscn.training.k_subspaces import StartSearch
 
 
 def search(**params):
-    defaults = {"n_clusters": 3, "subspace_dim": 2, "affine": False, "trim": 0.0}
-    return StartSearch(**defaults | {"init": "k-means", "n_init": 2, "seed": 0} | params)
+    defaults = {"n_clusters": 3, "subspace_dim": 2, "init": "k-means"}
+    return StartSearch(trainers.new_run(0), **defaults | params)
 
 
 def blocks(X, batch_size=16384):

@@ -5,8 +5,8 @@ import short
 import torch
 from sklearn.datasets import make_blobs
 
+from kscn.choice import enlarge
 from kscn.metrics import clustering_accuracy
-from kscn.stages import enlarge
 
 K = 2
 
