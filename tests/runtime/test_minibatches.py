@@ -180,11 +180,11 @@ def test_errors_of_the_background_reach_the_loop():
 def test_leaving_an_epoch_early_leaves_no_thread(files, read):
     for source in files[1]:
         source.window_bytes = 100 * 128
-        reads = {
-            "shuffled": batches(source).shuffled(seeded()),
-            "blocks": in_order(source, 4, 0, 1000, read_bytes=100 * 128),
-        }
-        for _ in reads[read]:
+        for _ in (
+            batches(source).shuffled(seeded())
+            if read == "shuffled"
+            else in_order(source, 4, 0, 1000, read_bytes=100 * 128)
+        ):
             assert len(reader_threads()) == 1
             break
         assert not reader_threads()
