@@ -144,7 +144,7 @@ def read(cls: Any, file: ModelFile, autoencoder: nn.Module | None = None) -> Any
         estimator = cls._from_flat(**params)
         vars(estimator).update(state, _params_of_fit=params)
         with of_the_file():
-            estimator._check_params(MANY)
+            estimator._check_params(MANY, n_features)
     if autoencoder is not None:
         estimator.autoencoder = autoencoder
     return estimator
