@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from kscn.stages.pretrain import Trainer
 from warm import COMMAND
 
 from kscn.cli import cli
+from kscn.training.trainer import Trainer
 
 pytestmark = pytest.mark.timeout(1200)
 FIT = ("fit", "digits", "-k", 10, "--seed", 0, "--n-init", 1)
@@ -45,7 +45,7 @@ def test_a_dead_process_is_named_and_the_run_goes_on_in_another_number(
     assert len(told) == 1, errors
     assert "lost another process" in told[0] and f"go on with `kscn fit --resume {run}`" in told[0]
     go_on = ["fit", "--resume", str(run)]
-    monkeypatch.setattr("kscn.stages.pretrain.Trainer.epoch", stopping(Trainer.epoch))
+    monkeypatch.setattr("kscn.training.trainer.Trainer.epoch", stopping(Trainer.epoch))
     result = CliRunner().invoke(cli, go_on)  # in one process
     assert result.exit_code == 143
     records = [json.loads(line) for line in (run / "history.jsonl").open()]

@@ -57,10 +57,10 @@ def test_the_separation_loss_works_in_two_processes(results):
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_fit_that_was_stopped_ends_as_if_it_had_not_been(results, processes):
+def test_a_fit_that_was_killed_ends_as_if_it_had_not_been(results, processes):
     found = results[processes]
-    assert found["stops"] == 3
-    np.testing.assert_array_equal(found["stopped.labels"], found["svd.labels"])
+    assert found["kills"] == 3
+    np.testing.assert_array_equal(found["killed.labels"], found["svd.labels"])
 
 
 def test_a_refined_fit_begins_alike_and_ends_as_good_in_two_processes(results):

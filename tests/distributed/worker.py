@@ -3,26 +3,27 @@
 torchrun --nproc-per-node=2 worker.py RESULT.npz
 """
 
-import itertools
+import shutil
 import sys
 import tempfile
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from kscn.runtime.checkpoint import STOP, Checkpoints, StoppedError
-from kscn.stages.losses import ResidualLoss, SeparationLoss
-from kscn.stages.pretrain import Trainer
 
 from kscn import KSCN, KSCNPlus, KSubspaces, data
 from kscn.data import as_source
 from kscn.errors import InputError
 from kscn.estimators.defaults import OPEN
 from kscn.features import Votes
-from kscn.nn import ConvAutoencoder, InputScaling, WhitenedLatent
+from kscn.nn import ConvAutoencoder, DeepNetwork, InputScaling, WhitenedLatent
 from kscn.runtime.group import current_group
 from kscn.runtime.minibatches import Minibatches
 from kscn.subspaces import Subspaces
+from kscn.training.driver import Run
+from kscn.training.losses import LossOptions, residual_loss, separation_loss
+from kscn.training.pretrain import squared_error
+from kscn.training.trainer import Trainer
 
 found = {}
 SHARED = {
@@ -93,26 +94,30 @@ def deep():
         found[f"{name}.weights"] = current_group().gather(weights[None]).numpy()
 
 
-def stopped():
-    """The last of them again, stopped within epochs by a process that is not the first of two."""
-    looks, due, stops = itertools.count(), Checkpoints.due, 0
+class Killed(BaseException):
+    """What a callback raises in place of a kill."""
 
-    def stopping(self):
-        if self.group.rank == self.group.size - 1 and next(looks) in (3, 20, 75):
-            STOP.make()
-        return due(self)
 
-    Checkpoints.due = stopping
-    with tempfile.TemporaryDirectory() as folder:  # the first process writes, to its own
-        model = KSCN.from_settings(4, random_state=0, **OPEN | SHARED, checkpoint_dir=folder)
-        while not hasattr(model, "labels_"):
-            try:
-                model.fit(images()[0])
-            except StoppedError:
-                stops += 1
-                STOP.withdraw()
-    Checkpoints.due = due
-    found["stopped.labels"], found["stops"] = model.labels_, stops
+def killed():
+    """The last of them again, killed in both stages, in all processes."""
+    group = current_group()
+    folder = group.shared(tempfile.mkdtemp() if group.rank == 0 else None)
+    kills = 0
+    for stage, epoch in (("pretrain", 3), ("pretrain", 8), ("fit", 1), (None, None)):
+
+        def kill(_, record, at=(stage, epoch)):
+            if (record["stage"], record.get("epoch")) == at:
+                raise Killed
+
+        settings = {"checkpoint_dir": folder, "callbacks": [kill]}
+        model = KSCN.from_settings(4, random_state=0, **OPEN | SHARED | settings)
+        try:
+            model.fit(images()[0])
+        except Killed:
+            kills += 1
+    found["killed.labels"], found["kills"] = model.labels_, kills
+    if group.rank == 0:
+        shutil.rmtree(folder)
 
 
 def steps():
@@ -131,23 +136,26 @@ def steps():
     network.unused = torch.nn.Linear(2, 2)
     latent = WhitenedLatent(network.latent_dim, 6)
     trainer = Trainer(
-        network,
-        latent,
+        DeepNetwork(network, latent),
         batches,
+        Run(0, torch.device("cpu"), group),
+        "a test",
         epochs=4,
         learning_rate=1e-3,
         schedule="constant",
-        generator=torch.Generator().manual_seed(0),
-        stage="a test",
-        group=group,
+        augment=None,
     )
     subspaces = Subspaces(torch.linalg.qr(torch.randn(4, 6, 2)).Q)
     targets = torch.arange(len(samples)) % 5 - 1
-    trainer.epoch()
-    trainer.epoch(ResidualLoss(subspaces, group=group), 1.0)
-    trainer.epoch(SeparationLoss(subspaces, targets, 0.5, 1.0, group), 10.0)
-    losses = trainer.epoch(SeparationLoss(subspaces, targets, 0.5, 1.0, group), 10.0)
-    found["steps.losses"] = np.array([losses.reconstruction, losses.subspace])
+    about = LossOptions(0.5, 1.0, group=group)
+    weights = ((residual_loss, 0.0), (residual_loss, 1.0), *2 * ((separation_loss, 10.0),))
+    for epoch, (loss, weight) in enumerate(weights):
+        for batch in trainer.epoch(epoch):
+            restored, z = trainer.wrapped(batch.seen)
+            error = squared_error(restored, batch.clean, batch.samples)
+            own = loss(z, subspaces, targets[batch.rows], batch.samples, about)
+            trainer.step(batch, error, own, weight)
+    found["steps.losses"] = np.array(trainer.losses())
     weights = [p.detach().flatten() for p in [*network.parameters(), *latent.parameters()]]
     found["steps.weights"] = torch.cat(weights).numpy()
 
@@ -189,7 +197,7 @@ def everything():
     found.clear()
     linear()
     deep()
-    stopped()
+    killed()
     steps()
     noise()
     plus()

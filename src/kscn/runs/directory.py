@@ -25,6 +25,8 @@ from kscn.runs.records import (
     lines,
     read_config,
     read_history,
+    read_unfinished_history,
+    until,
     write_config,
 )
 from kscn.runs.table import read_labels, read_names, write_labels, write_left_out
@@ -55,7 +57,8 @@ class RunWriter:
     ) -> None:
         self.path, self._config = path, config
         self._resumed, self._begun, self._heard = resume, False, False
-        # Records that are in history.jsonl, and the bytes that they take.
+        # What was heard, and of that the records in history.jsonl, and the bytes that they take.
+        self._records: list[dict[str, Any]] = []
         self._kept, self._end = 0, 0
         made_here = not path.exists()
         try:
@@ -97,6 +100,7 @@ class RunWriter:
         write_config(self.path / CONFIG, self._config)
         _remove(self.path, LABELS, LEFT_OUT, MODEL)
         (self.path / HISTORY).touch()
+        self._records = read_unfinished_history(self.path / HISTORY)
         self._begun = True
 
     @property
@@ -111,20 +115,25 @@ class RunWriter:
         return again if self.learnt else "nothing already on disk was lost"
 
     def listen(self, model: Any, record: Mapping[str, Any]) -> None:
-        """Callback of an estimator: append what is new in its history to history.jsonl.
+        """Callback of an estimator: append a record to history.jsonl.
 
-        A disk without room costs the fit nothing: what cannot be written waits for the next record.
+        A fit that goes on tells once more what it had done since its last state, and that takes the
+        place of what was heard then. A disk without room costs the fit nothing: what cannot be
+        written waits for the next record.
         """
         if not self._begun:
             self._begin()
+        if not self._heard:
+            self._records = until(self._records, record)
         self._heard = True
-        new = lines(model.history_[self._kept :])
+        self._records.append(dict(record))
+        new = lines(self._records[self._kept :])
         with suppress(OSError), (self.path / HISTORY).open("r+b") as file:
             file.seek(self._end)
             file.write(new)
             file.truncate()
             file.flush()
-            self._kept, self._end = len(model.history_), self._end + len(new)
+            self._kept, self._end = len(self._records), self._end + len(new)
 
     def finish(self, model: Any, samples: Any, result: Mapping[str, Any]) -> None:
         """Write model and labels, then the history whose last line is the result of the fit."""

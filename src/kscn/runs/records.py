@@ -125,6 +125,30 @@ def _config(text: str) -> dict[str, Any]:
 # History -----------------------------------------------------------------------------------------
 
 
+def read_unfinished_history(path: Path) -> list[dict[str, Any]]:
+    """The records of a fit that did not finish, as far as they can be read."""
+    found = []
+    for line in path.read_bytes().splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            break
+        if not isinstance(record, dict) or "stage" not in record:
+            break
+        found.append(record)
+    return found
+
+
+def until(records: list[dict[str, Any]], again: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Those of the records that came before one which is told again."""
+
+    def place(record: Mapping[str, Any]) -> list[Any]:
+        return [record.get(name) for name in ("stage", "epoch", "iteration", "round")]
+
+    places = [place(record) for record in records]
+    return records[: places.index(place(again))] if place(again) in places else records
+
+
 def lines(records: Iterable[Mapping[str, Any]]) -> bytes:
     """Lines of history.jsonl, one per record."""
     return b"".join(json.dumps(dict(r), default=_jsonable).encode() + b"\n" for r in records)
