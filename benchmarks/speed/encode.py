@@ -58,42 +58,38 @@ def training(images: np.ndarray) -> dict[str, Any]:
     net, pixels = Plain(), torch.from_numpy(images)
     optimizer = torch.optim.Adam(net.parameters(), 1e-3)
 
-    def plain() -> float:
-        began = time.perf_counter()
+    def plain() -> None:
         for rows in torch.randperm(len(pixels)).split(BATCH):
             x = pixels[rows].unsqueeze(1).float() / 255
             loss = (net.decoder(net.encoder(x)) - x).square().sum() / len(x)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        return time.perf_counter() - began
 
     def ours() -> float:
         history = fitted(images, pretrain_epochs=2).history_
         ends = [entry["seconds"] for entry in history if entry["stage"] == "pretrain"]
         return ends[1] - ends[0]
 
-    return compared({"ours": ours, "plain": plain}, len(images))
+    return compared({"ours": ours, "plain": lambda: seconds(plain)}, len(images))
 
 
 def encoding(images: np.ndarray) -> dict[str, Any]:
     net, pixels, model = Plain(), torch.from_numpy(images), fitted(images, pretrain_epochs=1)
 
-    def plain() -> float:
-        began = time.perf_counter()
-        with torch.no_grad():
-            for block in pixels.split(BATCH):
-                net.encoder(block.unsqueeze(1).float() / 255)
-        return time.perf_counter() - began
+    @torch.no_grad()
+    def plain() -> None:
+        for block in pixels.split(BATCH):
+            net.encoder(block.unsqueeze(1).float() / 255)
 
-    def ours() -> float:
-        began = time.perf_counter()
-        model.transform(images)
-        return time.perf_counter() - began
-
-    return compared({"ours": ours, "plain": plain}, len(images))
+    work = {
+        "ours": lambda: seconds(lambda: model.transform(images)),
+        "plain": lambda: seconds(plain),
+    }
+    return compared(work, len(images))
 
 
+@torch.inference_mode()
 def scattering(images: np.ndarray) -> dict[str, Any]:
     ours, theirs = Scattering2D((32, 32)), kymatio((32, 32), 3)
     sizes = [size for size in (64, 256, 1024) if size <= len(images)]
@@ -101,21 +97,19 @@ def scattering(images: np.ndarray) -> dict[str, Any]:
 
     def fastest(transform: Any) -> float:
         """Seconds for all images at the best of the batch sizes."""
-        seconds = []
-        for size in sizes:
-            began = time.perf_counter()
-            transform(x[:size])
-            seconds.append((time.perf_counter() - began) / size)
-        return min(seconds) * len(x)
+        return min(seconds(lambda n=size: transform(x[:n])) / size for size in sizes) * len(x)
 
-    with torch.inference_mode():
-        difference, reference = ours(x[:64]) - theirs(x[:64]), theirs(x[:64])
-        figures = compared(
-            {"ours": lambda: fastest(ours), "kymatio": lambda: fastest(theirs)}, len(x)
-        )
+    difference, reference = ours(x[:64]) - theirs(x[:64]), theirs(x[:64])
+    figures = compared({"ours": lambda: fastest(ours), "kymatio": lambda: fastest(theirs)}, len(x))
     # Of a map's largest value, the worst over all maps of all images.
     worst = (difference.abs().amax((2, 3)) / reference.abs().amax((2, 3))).max()
     return figures | {"largest_relative_difference": float(worst), "kymatio": version("kymatio")}
+
+
+def seconds(run: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
 
 
 def kymatio(shape: tuple[int, int], scales: int) -> Any:
@@ -136,11 +130,11 @@ def fitted(images: np.ndarray, pretrain_epochs: int) -> KSCN:
 
 def compared(work: dict[str, Callable[[], float]], n: int) -> dict[str, Any]:
     """Rates of the fastest rounds after a first one, and their ratio."""
-    seconds: dict[str, list[float]] = {name: [] for name in work}
+    times: dict[str, list[float]] = {name: [] for name in work}
     for _ in range(ROUNDS + 1):
         for name, run in work.items():
-            seconds[name].append(run())
-    rates = {name: n / min(rounds[1:]) for name, rounds in seconds.items()}
+            times[name].append(run())
+    rates = {name: n / min(rounds[1:]) for name, rounds in times.items()}
     ours, theirs = rates.values()
     return {"images_per_second": rates, "ratio": round(ours / theirs, 2)}
 
