@@ -1,10 +1,9 @@
 """Images per second through our networks and through others: entries of results/speed.json.
 
-    python benchmarks/speed/encode.py training encoding scattering     on a quiet machine
+    python benchmarks/speed/encode.py training scattering     on a quiet machine
 
 training    epochs of pretraining of the paper's network against the plain loop: the same network,
             loss, optimiser and batch written with torch's modules in their default layout
-encoding    `transform` against the same network's encoder, written plainly
 scattering  Scattering2D against kymatio at several batch sizes, on MNIST in 32 x 32, J = 3, L = 8
 
 Rounds of ours and of the others take turns, so that both meet the same machine, and the fastest of
@@ -67,26 +66,11 @@ def training(images: np.ndarray) -> dict[str, Any]:
             optimizer.step()
 
     def ours() -> float:
-        history = fitted(images, pretrain_epochs=2).history_
+        history = fitted(images).history_
         ends = [entry["seconds"] for entry in history if entry["stage"] == "pretrain"]
         return ends[1] - ends[0]
 
     return compared({"ours": ours, "plain": lambda: seconds(plain)}, len(images))
-
-
-def encoding(images: np.ndarray) -> dict[str, Any]:
-    net, pixels, model = Plain(), torch.from_numpy(images), fitted(images, pretrain_epochs=1)
-
-    @torch.no_grad()
-    def plain() -> None:
-        for block in pixels.split(BATCH):
-            net.encoder(block.unsqueeze(1).float() / 255)
-
-    work = {
-        "ours": lambda: seconds(lambda: model.transform(images)),
-        "plain": lambda: seconds(plain),
-    }
-    return compared(work, len(images))
 
 
 @torch.inference_mode()
@@ -121,9 +105,9 @@ def kymatio(shape: tuple[int, int], scales: int) -> Any:
     return ScatteringTorch2D(scales, shape)
 
 
-def fitted(images: np.ndarray, pretrain_epochs: int) -> KSCN:
+def fitted(images: np.ndarray) -> KSCN:
     """A fit of the paper's network, as short as can be."""
-    settings = {"pretrain_epochs": pretrain_epochs, "epochs": 1, "n_init": 1, "init": "drawn"}
+    settings = {"pretrain_epochs": 2, "epochs": 1, "n_init": 1, "init": "drawn"}
     settings |= {"subspace_dim": 3, "batch_size": BATCH, "random_state": 0}
     return KSCN.from_settings(10, **settings).fit(images)
 
@@ -139,7 +123,7 @@ def compared(work: dict[str, Callable[[], float]], n: int) -> dict[str, Any]:
     return {"images_per_second": rates, "ratio": round(ours / theirs, 2)}
 
 
-PARTS = {part.__name__: part for part in (training, encoding, scattering)}
+PARTS = {part.__name__: part for part in (training, scattering)}
 
 
 def main(arguments: list[str] | None = None) -> None:
