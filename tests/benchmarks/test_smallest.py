@@ -107,11 +107,3 @@ def test_entries_of_a_file_are_kept_beside_each_other(script, tmp_path):
 def test_small_measurements_of_speed(script, capsys, name, part, measured):
     script(name).main([part, "--small"])
     assert measured in capsys.readouterr().out
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_row_order_of_a_few_samples(script, capsys):
-    script("robustness/row_order").main(["digits", "--each", "12", "--dry"])
-    said = capsys.readouterr().out
-    assert "shuffled" in said
-    assert "sorted, interleaved" in said
