@@ -147,44 +147,34 @@ def joined(column: dict[str, Any], seed: int, row: dict[str, float]) -> dict[str
     return out
 
 
-def chosen(options: argparse.Namespace, parser: argparse.ArgumentParser) -> list[str]:
-    """The sets that are asked for and can be had."""
-    folder = options.data
+def available(options: argparse.Namespace) -> list[str]:
+    """The sets that are asked for, without those whose files are not there."""
     asked = options.sets or [name for name, one in SETS.items() if options.large or not one.large]
-    out = []
-    for name in asked:
-        if name not in SETS:
-            parser.error(f"there is no set {name!r}; the sets are {', '.join(SETS)}")
-        needs = SETS[name].needs
-        if not needs or (folder is not None and (folder / needs).exists()):
-            out.append(name)
-        elif options.sets:
-            parser.error(f"{name} needs {needs} in the directory of --data; give one that has it")
-        else:
-            print(f"{name} is left out: it needs {needs} in the directory of --data")
-    return out
+    missing = [name for name in asked if not (options.data / SETS[name].needs).exists()]
+    for name in missing:
+        print(f"{name} is left out: it needs {SETS[name].needs} in the directory of --data")
+    return [name for name in asked if name not in missing]
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run every set and seed that is asked for and not yet in the file."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("sets", nargs="*", help="default: all but the large ones")
+    parser.add_argument("sets", nargs="*", choices=[*SETS, []], help="default: all but large ones")
     parser.add_argument(
         "--seeds", type=int, nargs="+", help="default: 0 1 2, for large sets 0 to 4"
     )
     parser.add_argument("--large", action="store_true", help="also MNIST and Fashion-MNIST")
-    parser.add_argument("--data", type=Path, help="the directory of the sets' files")
+    parser.add_argument("--data", type=Path, default=Path(), help="where the files of sets are")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--anew", action="store_true", help="also what the file has already")
     parser.add_argument("--out", type=Path, default=record.RESULTS, help="of quality.json")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    names = chosen(options, parser)
     if not find_spec("umap"):
         options.methods = [m for m in options.methods if not m.startswith("umap")]
     for method in options.methods:  # imports, threads and numba's compilation are no part of times
         METHODS[method](SETS["digits-30"].problems(Path(), 0), 0)
-    for name in names:
+    for name in available(options):
         for seed in options.seeds or (LARGE_SEEDS if SETS[name].large else SEEDS):
             sets = record.figures("quality", options.out, "panel").get("sets", {})
             columns = sets.get(name, {"methods": {}})["methods"]

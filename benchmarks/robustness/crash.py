@@ -21,6 +21,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -162,7 +163,7 @@ class Crash:
         except KscnError as error:  # between two renames: the sentence names the one that is whole
             assert any(str(other) in str(error) for other in path.parent.iterdir()), error
             shutil.rmtree(path.parent)
-        self.seen["model whole"] += 1
+        self.seen["save whole"] += 1
         return int(code == -signal.SIGKILL)
 
 
@@ -178,11 +179,8 @@ def main(arguments: list[str] | None = None) -> None:
     began, kills = time.monotonic(), Counter[str]()
     with tempfile.TemporaryDirectory() as place:
         crash = Crash(Path(place), options.data, options.clusters, options.methods, options.seed)
-        turns: dict[str, Callable[[], int]] = {
-            **{f"fit {m}": lambda m=m: crash.kill_fit(m) for m in options.methods},
-            "predict": crash.kill_predict,
-            "save": crash.kill_save,
-        }  # type: ignore[dict-item]
+        turns = {f"fit {method}": partial(crash.kill_fit, method) for method in options.methods}
+        turns |= {"predict": crash.kill_predict, "save": crash.kill_save}
         while kills.total() < options.kills:
             for name, kill in turns.items():
                 kills[name] += kill()

@@ -46,6 +46,8 @@ from typing import Any
 import click
 import numpy as np
 
+from kscn import KSCN, KSCNPlus, KSubspaces, load_model
+from kscn.cli import cli
 from kscn.data import load
 from kscn.errors import KscnError
 
@@ -123,8 +125,6 @@ def read_everything(path: Path) -> None:
 
 def write_models(folder: Path) -> None:
     """One small model of each kind."""
-    from kscn import KSCN, KSCNPlus, KSubspaces
-
     vectors = np.random.default_rng(0).normal(size=(30, 6)).astype(np.float32)
     pictures = np.random.default_rng(0).random((30, 8, 8), dtype=np.float32)
     short = {"subspace_dim": 2, "pretrain_epochs": 1, "epochs": 1}
@@ -132,12 +132,6 @@ def write_models(folder: Path) -> None:
     KSCN(2, **short, random_state=0).fit(pictures).save(folder / "images")
     KSCN(2, **short, random_state=0).fit(vectors).save(folder / "vectors")
     KSCNPlus(2, random_state=0).fit(vectors).save(folder / "best")
-
-
-def open_model(path: Path) -> None:
-    from kscn import load_model
-
-    load_model(path)
 
 
 # Runs ---------------------------------------------------------------------------------------------
@@ -155,8 +149,6 @@ def write_run(folder: Path) -> None:
 
 def kscn(*words: object) -> None:
     """A command in this process."""
-    from kscn.cli import cli
-
     with redirect_stdout(io.StringIO()):
         try:
             cli.main([str(word) for word in words], prog_name="kscn", standalone_mode=False)
@@ -185,7 +177,7 @@ def use_run(path: Path) -> None:
 # What writes a folder of valid things, and what is done with one of them.
 PARTS: dict[str, tuple[Callable[[Path], None], Callable[[Path], None]]] = {
     "files": (write_files, read_everything),
-    "models": (write_models, open_model),
+    "models": (write_models, load_model),
     "runs": (write_run, use_run),
 }
 

@@ -1,10 +1,9 @@
 """Images per second through our networks and through others: entries of results/speed.json.
 
-    python benchmarks/speed/encode.py training encoding scattering     on a quiet machine
+    python benchmarks/speed/encode.py training scattering     on a quiet machine
 
 training    epochs of pretraining of the paper's network against the plain loop: the same network,
             loss, optimiser and batch written with torch's modules in their default layout
-encoding    `transform` against the same network's encoder, written plainly
 scattering  Scattering2D against kymatio at several batch sizes, on MNIST in 32 x 32, J = 3, L = 8
 
 Rounds of ours and of the others take turns, so that both meet the same machine, and the fastest of
@@ -58,42 +57,23 @@ def training(images: np.ndarray) -> dict[str, Any]:
     net, pixels = Plain(), torch.from_numpy(images)
     optimizer = torch.optim.Adam(net.parameters(), 1e-3)
 
-    def plain() -> float:
-        began = time.perf_counter()
+    def plain() -> None:
         for rows in torch.randperm(len(pixels)).split(BATCH):
             x = pixels[rows].unsqueeze(1).float() / 255
             loss = (net.decoder(net.encoder(x)) - x).square().sum() / len(x)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        return time.perf_counter() - began
 
     def ours() -> float:
-        history = fitted(images, pretrain_epochs=2).history_
+        history = fitted(images).history_
         ends = [entry["seconds"] for entry in history if entry["stage"] == "pretrain"]
         return ends[1] - ends[0]
 
-    return compared({"ours": ours, "plain": plain}, len(images))
+    return compared({"ours": ours, "plain": lambda: seconds(plain)}, len(images))
 
 
-def encoding(images: np.ndarray) -> dict[str, Any]:
-    net, pixels, model = Plain(), torch.from_numpy(images), fitted(images, pretrain_epochs=1)
-
-    def plain() -> float:
-        began = time.perf_counter()
-        with torch.no_grad():
-            for block in pixels.split(BATCH):
-                net.encoder(block.unsqueeze(1).float() / 255)
-        return time.perf_counter() - began
-
-    def ours() -> float:
-        began = time.perf_counter()
-        model.transform(images)
-        return time.perf_counter() - began
-
-    return compared({"ours": ours, "plain": plain}, len(images))
-
-
+@torch.inference_mode()
 def scattering(images: np.ndarray) -> dict[str, Any]:
     ours, theirs = Scattering2D((32, 32)), kymatio((32, 32), 3)
     sizes = [size for size in (64, 256, 1024) if size <= len(images)]
@@ -101,21 +81,19 @@ def scattering(images: np.ndarray) -> dict[str, Any]:
 
     def fastest(transform: Any) -> float:
         """Seconds for all images at the best of the batch sizes."""
-        seconds = []
-        for size in sizes:
-            began = time.perf_counter()
-            transform(x[:size])
-            seconds.append((time.perf_counter() - began) / size)
-        return min(seconds) * len(x)
+        return min(seconds(lambda n=size: transform(x[:n])) / size for size in sizes) * len(x)
 
-    with torch.inference_mode():
-        difference, reference = ours(x[:64]) - theirs(x[:64]), theirs(x[:64])
-        figures = compared(
-            {"ours": lambda: fastest(ours), "kymatio": lambda: fastest(theirs)}, len(x)
-        )
+    difference, reference = ours(x[:64]) - theirs(x[:64]), theirs(x[:64])
+    figures = compared({"ours": lambda: fastest(ours), "kymatio": lambda: fastest(theirs)}, len(x))
     # Of a map's largest value, the worst over all maps of all images.
     worst = (difference.abs().amax((2, 3)) / reference.abs().amax((2, 3))).max()
     return figures | {"largest_relative_difference": float(worst), "kymatio": version("kymatio")}
+
+
+def seconds(run: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
 
 
 def kymatio(shape: tuple[int, int], scales: int) -> Any:
@@ -127,25 +105,25 @@ def kymatio(shape: tuple[int, int], scales: int) -> Any:
     return ScatteringTorch2D(scales, shape)
 
 
-def fitted(images: np.ndarray, pretrain_epochs: int) -> KSCN:
+def fitted(images: np.ndarray) -> KSCN:
     """A fit of the paper's network, as short as can be."""
-    settings = {"pretrain_epochs": pretrain_epochs, "epochs": 1, "n_init": 1, "init": "drawn"}
+    settings = {"pretrain_epochs": 2, "epochs": 1, "n_init": 1, "init": "drawn"}
     settings |= {"subspace_dim": 3, "batch_size": BATCH, "random_state": 0}
     return KSCN.from_settings(10, **settings).fit(images)
 
 
 def compared(work: dict[str, Callable[[], float]], n: int) -> dict[str, Any]:
     """Rates of the fastest rounds after a first one, and their ratio."""
-    seconds: dict[str, list[float]] = {name: [] for name in work}
+    times: dict[str, list[float]] = {name: [] for name in work}
     for _ in range(ROUNDS + 1):
         for name, run in work.items():
-            seconds[name].append(run())
-    rates = {name: n / min(rounds[1:]) for name, rounds in seconds.items()}
+            times[name].append(run())
+    rates = {name: n / min(rounds[1:]) for name, rounds in times.items()}
     ours, theirs = rates.values()
     return {"images_per_second": rates, "ratio": round(ours / theirs, 2)}
 
 
-PARTS = {part.__name__: part for part in (training, encoding, scattering)}
+PARTS = {part.__name__: part for part in (training, scattering)}
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -60,9 +60,8 @@ def iteration(small: bool, folder: Path) -> dict[str, Any]:
             K, subspace_dim=p, init=bases, max_iter=rounds, tol=0.0, random_state=seed
         )
         ours = seconds(model, z) / sum(entry["stage"] == "fit" for entry in model.history_)
-        ratios.append(
-            {"k-subspaces_ms": 1e3 * ours, "k-means_ms": 1e3 * theirs, "ratio": ours / theirs}
-        )
+        row = {"k-subspaces_ms": 1e3 * ours, "k-means_ms": 1e3 * theirs, "ratio": ours / theirs}
+        ratios.append({name: round(value, 2) for name, value in row.items()})
     return {
         "n": len(z), "d": z.shape[1], "p": p, "rounds": ratios,
         "ratio": statistics.median(row["ratio"] for row in ratios),
@@ -142,11 +141,12 @@ def processes(small: bool, folder: Path) -> dict[str, Any]:
 
 def rate(count: str, batch: str, small: str) -> float:
     """Samples per second of all processes."""
-    work = (__file__, "--part", "work", batch, small)
+    words = [__file__, "--part", "work", batch, small]
     if count == "2 apart":
-        both = [subprocess.Popen([sys.executable, *work], env=ONE_THREAD, stdout=-1) for _ in "12"]
+        both = [subprocess.Popen([sys.executable, *words], env=ONE_THREAD, stdout=-1) for _ in "12"]
         return sum(json.loads(one.communicate()[0].splitlines()[-1])["rate"] for one in both)
-    return float(json.loads(command(count, *work).splitlines()[-1])["rate"])
+    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+    return float(json.loads(command([*launch, *words], env=ONE_THREAD))["rate"])
 
 
 def work(batch: str, small: str) -> dict[str, float]:
@@ -168,24 +168,15 @@ def work(batch: str, small: str) -> dict[str, float]:
     return {"rate": n * (rounds - 1) / later(model.fit(pixels))}
 
 
-def command(count: str, *words: str) -> str:
-    """The output of a Python program in so many processes of one thread."""
-    launch = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}")
-    done = subprocess.run(
-        [sys.executable, *(launch if count != "1" else ()), *words],
-        env=ONE_THREAD, capture_output=True, text=True,
-    )  # fmt: skip
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    return done.stdout
+def command(words: list[str], **options: Any) -> str:
+    """The last line that a Python program prints."""
+    done = subprocess.run([sys.executable, *words], stdout=-1, text=True, check=True, **options)
+    return done.stdout.splitlines()[-1]
 
 
 def apart(part: str, *words: str) -> dict[str, Any]:
-    """What a function below measures in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, __file__, "--part", part, *words], stdout=-1, text=True, check=True
-    )
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    """What a function measures in a process of its own."""
+    return dict(json.loads(command([__file__, "--part", part, *words])))
 
 
 def seconds(model: Any, x: Any) -> float:

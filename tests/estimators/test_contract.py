@@ -180,12 +180,12 @@ REFUSED = {
     "no samples": (PLANES[:0], r"found array with 0 sample\(s\)"),
     "no features": (PLANES[:, :0], r"found array with 0 feature\(s\)"),
     "too few": (PLANES[:2], "n_samples=2 should be >= n_clusters=3; give more samples"),
-    "sparse matrix": (scipy.sparse.csr_matrix(PLANES), "X is a sparse matrix; pass a dense"),
-    "sparse tensor": (torch.from_numpy(PLANES).to_sparse(), "X is a sparse tensor; pass a"),
+    "sparse matrix": (scipy.sparse.csr_matrix(PLANES), "X is sparse; pass a dense"),
+    "sparse tensor": (torch.from_numpy(PLANES).to_sparse(), "X is sparse; pass a dense"),
     "complex": (PLANES.astype(complex), "Complex data not supported"),
     "strings": (np.full((50, 4), "a"), "not numbers; convert it to floats"),
     "dates": (np.zeros((50, 4), "M8[D]"), "not numbers"),
-    "ragged": ([[1.0, 2.0], [1.0]], "rows differ in length"),
+    "ragged": ([[1.0, 2.0], [1.0]], "of differing shape"),
     "nothing": (None, "."),
 }
 

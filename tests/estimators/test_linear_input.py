@@ -102,7 +102,7 @@ REFUSED = {
     "one feature": (lambda: X[:, :1], "X has 1 feature.*at least 2"),
     "constant": (lambda: np.ones((9000, 4)), "All 9000 samples of X are equal; there is nothing"),
     "zero": (lambda: np.zeros((50, 4)), "All 50 samples of X are equal"),
-    "sparse array": (lambda: scipy.sparse.coo_array(X), "X is a sparse matrix; pass a dense"),
+    "sparse array": (lambda: scipy.sparse.coo_array(X), "X is sparse; pass a dense"),
     "complex tensor": (lambda: torch.from_numpy(X) * 1j, "Complex data not supported"),
     "objects": (lambda: np.full((50, 4), "a", dtype=object), "not numbers"),
 }
