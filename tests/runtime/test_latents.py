@@ -7,9 +7,15 @@ from torch import nn
 
 from kscn.data import as_source
 from kscn.errors import TrainingError
-from kscn.nn import ConvAutoencoder, DenseAutoencoder, IdentityLatent, InputScaling, WhitenedLatent
+from kscn.nn import (
+    ConvAutoencoder,
+    DeepNetwork,
+    DenseAutoencoder,
+    IdentityLatent,
+    InputScaling,
+    WhitenedLatent,
+)
 from kscn.runtime.latents import (
-    Encoder,
     LatentSource,
     block_rows,
     each_alone,
@@ -70,7 +76,7 @@ def test_a_sample_has_the_same_latent_to_the_bit_in_any_company(name):
     X = rand(700, *shape)
     network.train()
     network(torch.from_numpy(X[:64]))  # statistics of BatchNorm that are not the initial ones
-    given, encoder = batches(X, shape), Encoder(network, latent)
+    given, encoder = batches(X, shape), DeepNetwork(network, latent)
     whole = encode(given, encoder)[:]
     assert whole.dtype == np.float32
     for rows in ([0], [699], [3, 1, 2], [650, 5], np.random.default_rng(0).permutation(700)):
@@ -82,7 +88,7 @@ def test_a_sample_has_the_same_latent_to_the_bit_in_any_company(name):
 def test_latents_are_what_the_network_says_in_evaluation_mode(name):
     network, latent, shape = case(name)
     X = rand(40, *shape)
-    found = encode(batches(X, shape), Encoder(network.train(), latent))[:]
+    found = encode(batches(X, shape), DeepNetwork(network.train(), latent))[:]
     assert network.training
     with torch.no_grad():
         expected = latent(network.eval().encode(torch.from_numpy(X)))
@@ -92,7 +98,7 @@ def test_latents_are_what_the_network_says_in_evaluation_mode(name):
 def test_latents_too_large_to_keep_are_encoded_whenever_read():
     network, latent, shape = case("colour")
     X = rand(600, *shape)
-    given, encoder = batches(X, shape), Encoder(network, latent)
+    given, encoder = batches(X, shape), DeepNetwork(network, latent)
     kept = encode(given, encoder)
     lazy = encode(given, encoder, keep_bytes=0)
     assert isinstance(lazy, LatentSource)
