@@ -2,7 +2,7 @@
 
 cli -> web -> report, export -> runs -> estimators -> stages -> model, neighbours, runtime -> nn,
 features, subspaces, data -> atomicfile, checked, chosen, constraints, extras, metrics, modelfile,
-modelparts, parallel -> errors. `kscn_paper` imports kscn, and kscn never imports it.
+parallel -> errors. `kscn_paper` imports kscn, and kscn never imports it.
 """
 
 import ast
@@ -33,7 +33,6 @@ LAYERS = [
         "extras",
         "metrics",
         "modelfile",
-        "modelparts",
         "parallel",
     },
     {"nn", "features", "subspaces", "data"},
@@ -56,7 +55,6 @@ LEAN = {
     "extras": {"kscn.errors"},
     "metrics": {"numpy", "scipy", "sklearn", "kscn.errors"},
     "modelfile": {"numpy", "safetensors", "kscn.errors", "kscn.atomicfile", "kscn.checked"},
-    "modelparts": {"numpy"},
     "subspaces": {"torch", "kscn.errors", "kscn.subspaces"},
 }
 

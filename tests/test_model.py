@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 
 from kscn import KSCN, KSCNPlus, KSubspaces
 from kscn.data import as_source
-from kscn.model import SubspaceModel
+from kscn.model import FittedModel, SubspaceAssignment
 from kscn.subspaces import Subspaces
 
 pytestmark = [
@@ -35,15 +35,17 @@ def test_the_model_of_an_estimator_says_what_the_estimator_says(name):
     np.testing.assert_array_equal(residuals.argmin(axis=1), estimator.labels_)
     probabilities = model.probabilities(residuals)
     np.testing.assert_array_equal(probabilities, estimator.predict_proba(IMAGES))
-    np.testing.assert_array_equal(model.state_dict()["bases"].numpy(), estimator.subspaces_)
+    np.testing.assert_array_equal(
+        model.state_dict()["assignment.bases"].numpy(), estimator.subspaces_
+    )
 
 
 def test_affine_subspaces_are_kept_in_the_coordinates_of_the_samples():
-    model = SubspaceModel((2,))
     bases = torch.tensor([[[1.0], [0.0]], [[0.0], [1.0]]])
     offsets = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
-    model.set_subspaces(Subspaces(bases, offsets), torch.tensor([10.0, 20.0]))
-    assert model.offsets.tolist() == [[10.0, 21.0], [12.0, 20.0]]
+    own = SubspaceAssignment.of(Subspaces(bases, offsets), torch.tensor([10.0, 20.0]))
+    model = FittedModel((2,), [], own, temperature=1.0)
+    assert own.offsets.tolist() == [[10.0, 21.0], [12.0, 20.0]]
     # The line y = 21 and the line x = 12, seen from (15, 23).
     residuals = model.residuals(as_source(np.array([[15.0, 23.0]], dtype=np.float32)))
     np.testing.assert_allclose(residuals, [[4.0, 9.0]])

@@ -9,7 +9,7 @@ from kscn.training.driver import Run
 from kscn.training.trainer import Trainer
 
 CPU = torch.device("cpu")
-UNSCALED = InputScaling(torch.zeros(()), 1.0)
+UNSCALED = InputScaling()
 
 
 def new_run(seed=7, **others):

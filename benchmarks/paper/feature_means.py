@@ -24,10 +24,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.cluster import KMeans
 
 from kscn import data, metrics
-from kscn.features import PCAFeatures, ScatteringFeatures
+from kscn.features import Components, scattering_steps
+from kscn.nn.rows import through
+from kscn.runtime.lazy import Lazy
 from kscn_paper import rivals, runs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for `record`
@@ -62,9 +65,13 @@ def main(arguments: list[str] | None = None) -> None:
         loaded = data.load(name)
         labels = np.asarray(loaded.labels)
         k = len(np.unique(labels))
-        coefficients = ScatteringFeatures().fit_transform(np.asarray(loaded.samples))
+        scattered = Lazy(
+            loaded.samples, scattering_steps(loaded.samples.shape), torch.device("cpu")
+        )
+        coefficients = torch.from_numpy(np.asarray(scattered))
         for row, (space, method, own) in ROWS.items():
-            features = PCAFeatures(options.components, **space).fit_transform(coefficients)
+            last = Components.fit(coefficients, options.components, **space)
+            features = through([last], coefficients).numpy()
             for seed in range(options.seeds):
                 if (name, row, seed) in known:
                     continue

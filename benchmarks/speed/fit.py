@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
 from kscn import KSCN, KSubspaces, data
-from kscn.features import PCAFeatures
+from kscn.features import Components
+from kscn.nn.rows import through
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for `record`
 import record
@@ -45,7 +46,8 @@ ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
 def iteration(small: bool, folder: Path) -> dict[str, Any]:
     """k-subspaces of 15 dimensions and k-means with 150 centres: both multiply by 150 columns."""
     pixels = np.asarray(data.load("digits" if small else "mnist").samples)
-    z = PCAFeatures(20 if small else 150).fit_transform(pixels.reshape(len(pixels), -1))
+    rows = torch.from_numpy(pixels.reshape(len(pixels), -1)).float()
+    z = through([Components.fit(rows, 20 if small else 150)], rows).numpy()
     p = 2 if small else 15
     rounds = 3 if small else 20
     bases = random_bases(K, z.shape[1], p)

@@ -1,118 +1,161 @@
-"""`SubspaceModel`: what every fit ends with, from samples to the subspaces that they are near."""
+"""`FittedModel`: what every fit ends with, from samples to the clusters that they belong to."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from kscn.checked import NUMBER, check, integer, require
 from kscn.data import Source
-from kscn.features import FeatureChain
-from kscn.nn import DeepNetwork, IdentityLatent, InputScaling
+from kscn.features.steps import built, declared, described, fill
+from kscn.modelfile import ModelFile, write_model
+from kscn.nn import network
 from kscn.runtime.blocks import Blocks, check_finite
 from kscn.runtime.device import placed
 from kscn.runtime.labels import Assignment, assign
-from kscn.runtime.latents import encode
-from kscn.runtime.minibatches import Minibatches
+from kscn.runtime.lazy import Lazy
 from kscn.subspaces import Subspaces
 
 if TYPE_CHECKING:
     from typing import Self
 
+# Numbers of one sample: far above any image, and still little to try a network on.
+MOST_VALUES = 2**26
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
-class SubspaceModel(nn.Module):
-    """Scale, encode, latent, subspaces: one module, whichever estimator fitted it.
 
-    Samples come to the latent space by a `network` (after `scaling`, and then through the map
-    `latent`), else by fixed `features`, else as they are, less a `shift`. A fit puts the parts in
-    one after the other; the subspaces are the last.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Of one sample, as the first part takes it.
+class SubspaceAssignment(nn.Module):
+    """Each vector belongs to the nearest of k subspaces of dimension p in d dimensions.
 
     Attributes
     ----------
-    scaling, network, latent : nn.Module or None
-        From stored values to those of the network; the network; from its codes to latents.
-    features : FeatureChain or None
-        Fixed features.
     bases : Tensor, shape (k, d, p)
-        Of the subspaces.
+        Orthonormal.
     offsets : Tensor, shape (k, d), or None
-        A point on each affine subspace, in the coordinates of the samples.
+        A point on each affine subspace, in the coordinates of the vectors.
     shift : Tensor, shape (d,), or None
-        What is subtracted from samples before distances are taken; affine subspaces only.
-    temperature : float
-        By what residuals are divided to become logarithms of probabilities.
+        What is subtracted from vectors before distances are taken; affine subspaces only.
     """
 
     bases: Tensor
     offsets: Tensor | None
     shift: Tensor | None
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, n_clusters: int, dim: int, width: int, affine: bool = False, dtype: str = "float32"
+    ) -> None:
         super().__init__()
-        self.shape = shape
-        self.scaling: InputScaling | None = None
-        self.network: nn.Module | None = None
-        self.latent: nn.Module = IdentityLatent()
-        self.features: FeatureChain | None = None
-        self.temperature = 0.0
-        for name in ("bases", "offsets", "shift"):
-            self.register_buffer(name, None)
 
-    @property
-    def device(self) -> torch.device:
-        """Where the subspaces are."""
-        return self.bases.device
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=DTYPES[dtype])
+
+        self.register_buffer("bases", zeros(n_clusters, width, dim))
+        self.register_buffer("offsets", zeros(n_clusters, width) if affine else None)
+        self.register_buffer("shift", zeros(width) if affine else None)
+
+    @classmethod
+    def of(cls, found: Subspaces, shift: Tensor | None = None) -> Self:
+        """By subspaces of vectors less a shift, on the CPU."""
+        made = cls(1, 1, 1)
+        made.bases = found.bases.cpu()
+        if found.offsets is not None and shift is not None:
+            made.shift = shift.cpu().to(made.bases.dtype)
+            made.offsets = found.offsets.cpu().to(made.bases.dtype) + made.shift
+        return made
 
     @property
     def subspaces(self) -> Subspaces:
-        """The subspaces, in the coordinates of the latents."""
+        """The subspaces, in the coordinates of shifted vectors."""
         if self.offsets is None or self.shift is None:
             return Subspaces(self.bases)
-        return Subspaces(self.bases, (self.offsets - self.shift).to(self.bases.dtype))
+        return Subspaces(self.bases, self.offsets - self.shift)
 
-    def set_subspaces(self, found: Subspaces, shift: Tensor | None = None) -> None:
-        """Take over what a fit found, on the CPU; the other parts stay where the fit has them."""
-        self.bases = found.bases.cpu()
-        self.shift = None if shift is None else shift.cpu()
-        if found.offsets is not None and self.shift is not None:
-            self.offsets = found.offsets.cpu() + self.shift
+    def config(self) -> dict[str, Any]:
+        """The arguments that build this assignment again."""
+        k, d, p = self.bases.shape
+        dtype = str(self.bases.dtype).removeprefix("torch.")
+        affine = self.offsets is not None
+        return {"n_clusters": k, "dim": p, "width": d, "affine": affine, "dtype": dtype}
+
+    def fault(self) -> str | None:
+        """Say in words why there are no such subspaces, or return None when there are."""
+        return Subspaces(self.bases, self.offsets).fault(1e-3)
+
+
+# Another kind is to have `subspaces`' residuals and its own buffers; a file says which it holds.
+ASSIGNMENTS: dict[str, type[SubspaceAssignment]] = {"subspaces": SubspaceAssignment}
+
+
+class FittedModel(nn.Module):
+    """Steps from samples to vectors, and how these are assigned to clusters.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of one sample, as the first step takes it.
+    steps : iterable of nn.Module
+        Applied one after the other; of a network that also decodes, only the encoder.
+    assignment : SubspaceAssignment
+        Of the vectors that the steps make.
+    temperature : float
+        By what residuals are divided to become logarithms of probabilities.
+    """
+
+    steps: nn.ModuleList
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        steps: Iterable[nn.Module],
+        assignment: SubspaceAssignment,
+        temperature: float,
+    ) -> None:
+        super().__init__()
+        self.shape, self.temperature = shape, temperature
+        self.steps, self.assignment = nn.ModuleList(steps), assignment
+        self.eval()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.assignment.bases.device
+
+    @property
+    def network(self) -> nn.Module | None:
+        """The step that was trained to encode samples, if there is one."""
+        return next((step for step in self.steps if hasattr(step, "encode")), None)
 
     def at(self, device: torch.device) -> Self:
         """The same model, moved to a device."""
         placed(self, device)
-        if self.features is not None:
-            self.features.to(device)
         return self
 
-    def batches(self, source: Source, device: torch.device, batch_size: int = 1) -> Minibatches:
-        """Samples as the network takes them."""
-        assert self.scaling is not None
-        return Minibatches(source, self.scaling, self.shape, batch_size, device)
+    def space(self, source: Source) -> Source:
+        """Samples as the vectors that are assigned, made in blocks whenever they are read."""
+        if not self.steps:
+            return source
+        width = self.assignment.bases.shape[1]
+        return Lazy(source, self.steps, self.device, self.shape, width, "the latents")
 
-    def latents(self, source: Source, batch_size: int | None = None) -> Blocks:
-        """Samples in the space of the subspaces, in blocks."""
-        if self.network is not None:
-            network = DeepNetwork(self.network, self.latent, decodes=False)
-            source = encode(self.batches(source, self.device), network)
-        elif self.features is not None:
-            source = self.features.source(source)
-        return Blocks(source, self.bases.dtype, self.device, self.shift, batch_size)
+    def blocks(self, source: Source, batch_size: int | None = None) -> Blocks:
+        """The same in blocks, less the shift of affine subspaces."""
+        own = self.assignment
+        return Blocks(self.space(source), own.bases.dtype, self.device, own.shift, batch_size)
 
     def assign(self, source: Source, batch_size: int | None = None) -> Assignment:
         """The nearest subspace of every sample, and the squared distance to it."""
-        return assign(self.latents(source, batch_size), self.subspaces)
+        return assign(self.blocks(source, batch_size), self.assignment.subspaces)
 
     def residuals(self, source: Source, batch_size: int | None = None) -> NDArray:
         """Squared distance of every sample to every subspace, in the latent space, (n, k)."""
-        blocks, subspaces = self.latents(source, batch_size), self.subspaces
+        blocks, subspaces = self.blocks(source, batch_size), self.assignment.subspaces
         dtype = str(blocks.dtype).removeprefix("torch.")
         out = np.empty((len(blocks), subspaces.n_clusters), dtype=dtype)
         for where, z in blocks:
@@ -129,3 +172,43 @@ class SubspaceModel(nn.Module):
         scale = max(self.temperature, least)
         odds = np.exp(-(residuals - residuals.min(axis=1, keepdims=True)) / scale)
         return odds / odds.sum(axis=1, keepdims=True)
+
+    # Files --------------------------------------------------------------------------------------
+
+    def to_file(
+        self,
+        path: str | os.PathLike[str],
+        kind: str,
+        facts: Mapping[str, Any],
+        tensors: Mapping[str, Any],
+    ) -> None:
+        """Write the model, with facts and tensors of the estimator of this kind."""
+        model = {
+            "shape": list(self.shape),
+            "steps": described(self.steps),
+            "assignment": {"kind": "subspaces", "config": self.assignment.config()},
+            "temperature": self.temperature,
+        }
+        write_model(path, kind, {**facts, "model": model}, {**self.state_dict(), **tensors})
+
+    @classmethod
+    def of_file(cls, file: ModelFile, given: nn.Module | None = None) -> Self:
+        """The model of a file, after checking that its parts fit together.
+
+        `given` is the user's own network, if the model has one. What is wrong with the file is any
+        of Python's errors, which the caller puts into words.
+        """
+        model, tensors = file.params["model"], file.tensors
+        check(model, {"shape": [integer(1)], "temperature": NUMBER}, "")
+        shape = tuple(model["shape"])
+        require(1 <= len(shape) <= 8, "its samples have no shape")
+        values = math.prod(shape)
+        require(values <= MOST_VALUES, f"its samples have {values} values")
+        entry, own = model["assignment"], network.part(tensors, "assignment")
+        assignment = declared(ASSIGNMENTS[entry["kind"]], entry["config"], own)
+        fill(assignment, own)
+        steps, made = built(model["steps"], network.part(tensors, "steps"), shape, given)
+        width, wanted = math.prod(made), assignment.bases.shape[1]
+        if width != wanted:
+            raise ValueError(f"its subspaces lie in {wanted} dimensions and its latents in {width}")
+        return cls(shape, steps, assignment, float(model["temperature"]))

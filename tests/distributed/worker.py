@@ -15,7 +15,7 @@ from kscn import KSCN, KSCNPlus, KSubspaces, data
 from kscn.data import as_source
 from kscn.errors import InputError
 from kscn.estimators.defaults import OPEN
-from kscn.features import VotedFeatures
+from kscn.features import Votes
 from kscn.nn import ConvAutoencoder, DeepNetwork, InputScaling, WhitenedLatent
 from kscn.runtime.group import current_group
 from kscn.runtime.minibatches import Minibatches
@@ -126,7 +126,7 @@ def steps():
     group = current_group()
     batches = Minibatches(
         group.part(as_source(samples[:, None])),
-        InputScaling(torch.zeros(()), 1.0),
+        InputScaling(),
         (1, 8, 8),
         group.batch_size(len(samples)),
         torch.device("cpu"),
@@ -175,7 +175,7 @@ def noise():
     """Noise, whose clusters no subspaces describe: votes of its samples carry them on."""
     samples = np.random.default_rng(0).standard_normal((101, 8, 8))
     model = KSCNPlus(4, starts=1, batch_size=60, random_state=0).fit(samples)
-    assert isinstance(model.features_.steps[-1], VotedFeatures)
+    assert isinstance(model.features_[-1], Votes)
     found["noise.labels"], found["noise.bases"] = model.labels_, model.subspaces_
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
 from kscn.export.onnxfile import compare, onnx_bytes  # noqa: E402
-from kscn.features import FeatureChain, PCAFeatures, ScatteringFeatures  # noqa: E402
+from kscn.features import scattering_steps  # noqa: E402
 
 SMALL = {"pretrain_epochs": 6, "epochs": 1, "n_init": 1, "batch_size": 128, "random_state": 0}
 # Normalised between layers, so that no unit dies and no two subspaces coincide.
@@ -86,9 +86,7 @@ def test_points_are_in_the_graph_too():
 
 def test_scattering_without_a_network_is_refused(images):
     model = KSCNPlus(10, refine=False, **PLUS).fit(images[:300])
-    scattering = ScatteringFeatures().fit(images[:300])
-    components = PCAFeatures(5).fit(scattering.transform(images[:300]))
-    model.model_.features = FeatureChain.of_fitted([scattering, components])
+    model.model_.steps = scattering_steps(images.shape[1:])
     with pytest.raises(InputError, match="refine=True"):
         onnx_bytes(model, (8, 8))
 

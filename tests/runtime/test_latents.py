@@ -15,13 +15,9 @@ from kscn.nn import (
     InputScaling,
     WhitenedLatent,
 )
-from kscn.runtime.latents import (
-    LatentSource,
-    block_rows,
-    each_alone,
-    encode,
-    moments,
-)
+from kscn.nn.rows import block_rows, in_whole_blocks
+from kscn.runtime.latents import encode, moments
+from kscn.runtime.lazy import Lazy
 from kscn.runtime.minibatches import Minibatches
 
 
@@ -46,9 +42,7 @@ def rand(*shape, seed=0):
 
 
 def batches(X, shape):
-    return Minibatches(
-        as_source(X), InputScaling(torch.zeros(()), 1.0), shape, 16, torch.device("cpu")
-    )
+    return Minibatches(as_source(X), InputScaling(), shape, 16, torch.device("cpu"))
 
 
 def networks():
@@ -101,9 +95,9 @@ def test_latents_too_large_to_keep_are_encoded_whenever_read():
     given, encoder = batches(X, shape), DeepNetwork(network, latent)
     kept = encode(given, encoder)
     lazy = encode(given, encoder, keep_bytes=0)
-    assert isinstance(lazy, LatentSource)
+    assert isinstance(lazy, Lazy)
     assert (len(lazy), lazy.shape, lazy.dtype) == (600, kept.shape, np.float32)
-    assert "the latent of X" in lazy.name
+    assert "the latents of X" in lazy.name
     rows = np.array([599, 0, 17, 17, 300])
     for one, other in (
         (lazy[:], kept[:]),
@@ -136,7 +130,7 @@ def test_a_network_sees_blocks_of_one_size_only():
 
     for n in (1, 511, 512, 1000):
         x = torch.from_numpy(rand(n, 3))
-        assert torch.equal(each_alone(double, x), 2 * x)
+        assert torch.equal(in_whole_blocks(double, x), 2 * x)
     assert set(seen) == {512}
 
 

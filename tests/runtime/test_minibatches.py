@@ -5,10 +5,12 @@ import threading
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from kscn.data import Source, as_source, load
 from kscn.errors import DataError, InputError
 from kscn.nn import InputScaling
+from kscn.runtime.lazy import Lazy, in_order
 from kscn.runtime.minibatches import Minibatches
 
 CPU = torch.device("cpu")
@@ -18,10 +20,9 @@ def randn(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-def batches(X, batch_size=4, shape=None, **more):
+def batches(X, batch_size=4, shape=None):
     source = as_source(X)
-    scaling = InputScaling(torch.zeros(()), 1.0)
-    return Minibatches(source, scaling, shape or source.shape, batch_size, CPU, **more)
+    return Minibatches(source, InputScaling(), shape or source.shape, batch_size, CPU)
 
 
 def seeded(seed=0):
@@ -74,9 +75,11 @@ def test_every_number_type_arrives_as_float32(dtype):
     X = np.arange(24).reshape(6, 2, 2).astype(dtype)
     given = batches(X, shape=(1, 2, 2))
     expected = X.astype(np.float32).reshape(6, 1, 2, 2)
-    for found in (given.take(np.arange(6)), *(b for _, b in given.blocks(6))):
-        assert found.dtype == torch.float32
-        np.testing.assert_array_equal(found, expected)
+    found = given.take(np.arange(6))
+    assert found.dtype == torch.float32
+    np.testing.assert_array_equal(found, expected)
+    lazy = Lazy(as_source(X), [InputScaling()], CPU, shape=(4,))
+    np.testing.assert_array_equal(lazy[:], expected.reshape(6, 4))
 
 
 def test_read_only_and_strided_samples_are_neither_copied_nor_written_to():
@@ -93,9 +96,10 @@ def test_samples_that_are_no_numbers_are_refused_when_read(value, words):
     X = randn(8, 3)
     X[5, 1] = value
     given = batches(X)
-    for read in (lambda: given.take(np.array([5])), lambda: list(given.blocks(2))):
+    lazy = Lazy(as_source(X), [nn.ReLU()], CPU)  # which makes zero of minus infinity
+    for read in (given.take, lazy.take, lambda rows: lazy[:]):
         with pytest.raises(InputError, match=f"Input X contains {words}"):
-            read()
+            read(np.array([5]))
     given.take(np.arange(5))
 
 
@@ -166,7 +170,7 @@ def test_errors_of_the_background_reach_the_loop():
         list(batches(failing).shuffled(seeded()))
     firsts = []
     with pytest.raises(DataError, match="damaged"):
-        for first, _ in batches(Failing(), read_bytes=100 * 128).blocks(50):
+        for first, _ in in_order(Failing(), 50, 0, 1000, read_bytes=100 * 128):
             firsts.append(first)
     assert firsts == list(range(0, 500, 50))
     assert not reader_threads()
@@ -176,8 +180,11 @@ def test_errors_of_the_background_reach_the_loop():
 def test_leaving_an_epoch_early_leaves_no_thread(files, read):
     for source in files[1]:
         source.window_bytes = 100 * 128
-        given = batches(source, read_bytes=100 * 128)
-        for _ in given.shuffled(seeded()) if read == "shuffled" else given.blocks(4):
+        for _ in (
+            batches(source).shuffled(seeded())
+            if read == "shuffled"
+            else in_order(source, 4, 0, 1000, read_bytes=100 * 128)
+        ):
             assert len(reader_threads()) == 1
             break
         assert not reader_threads()
@@ -187,12 +194,11 @@ def test_leaving_an_epoch_early_leaves_no_thread(files, read):
 def test_blocks_that_are_read_ahead_are_the_blocks_asked_for(files, rows):
     X, sources = files
     for source in sources:
-        for start, stop in ((0, None), (3, 997), (-50, -1), (5, 5)):
-            found = list(batches(source, read_bytes=150 * 128).blocks(rows, start, stop))
-            low, high, _ = slice(start, stop).indices(1000)
-            assert [first for first, _ in found] == list(range(low, high, rows))
-            joined = torch.cat([torch.empty(0, 16), *(block for _, block in found)])
-            np.testing.assert_array_equal(joined, X[start:stop].astype(np.float32))
+        for start, stop in ((0, 1000), (3, 997), (5, 5)):
+            found = list(in_order(source, rows, start, stop, read_bytes=150 * 128))
+            assert [first for first, _ in found] == list(range(start, stop, rows))
+            joined = np.concatenate([np.empty((0, 16)), *(block for _, block in found)])
+            np.testing.assert_array_equal(joined, X[start:stop])
 
 
 def resident_mb():

@@ -24,16 +24,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
-from torch import Tensor
+from torch import Tensor, nn
 
-from kscn.features import (
-    LARGEST_SIDE,
-    FeatureChain,
-    FeatureMap,
-    PCAFeatures,
-    ScaledFeatures,
-    ScatteringFeatures,
-)
+from kscn.data import as_source
+from kscn.features import Components, block_means, scattering_steps
 from kscn.neighbours import (
     Neighbours,
     layout_clusters,
@@ -46,6 +40,10 @@ from kscn.neighbours.consistency import CONSISTENCY
 from kscn.neighbours.graph import graph_size
 from kscn.neighbours.local import affordable
 from kscn.neighbours.spectral import graph_clusters
+from kscn.nn import InputScaling
+from kscn.nn.rows import through
+from kscn.runtime.blocks import held
+from kscn.runtime.lazy import Lazy
 from kscn.subspaces.search import Problem, k_means_starts, sweep
 
 
@@ -94,31 +92,33 @@ class Space:
     """One description of the samples."""
 
     name: str  # of what, and how: "pixels, 60 whitened"
-    features: FeatureChain  # from samples to this description
-    wide: FeatureChain  # and to all components of its kind at unit norm, where subspaces may grow
+    features: nn.ModuleList  # from samples to this description
+    wide: nn.ModuleList  # and to all components of its kind at unit norm, where subspaces may grow
     z: Tensor  # (m, d), of the samples that candidates are made from
     lines: bool = True  # whether angles mean something, so that there may be subspaces through 0
     judges: bool = True  # whether candidates are measured in it
 
 
-# Spaces, and what the first step of their features says of the samples where that takes long.
-Described = tuple[list[Space], dict[FeatureMap, NDArray]]
+# Spaces, and what all steps but the last say of the samples, by the last but one, where that takes
+# long.
+Described = tuple[list[Space], dict[nn.Module, NDArray]]
 
 
 def image_spaces(images: NDArray, device: torch.device) -> Described:
     """Spaces of the pixels and of the scattering coefficients of images (m, [c,] h, w)."""
     found, described = [], {}
-    scattering = ScatteringFeatures(largest_side=LARGEST_SIDE)
-    pixels = ScaledFeatures(largest_side=_pixel_side(images.shape[1:]))
-    for name, first in (("scattering", scattering), ("pixels", pixels)):
-        first.to(device).fit(images)
-        described[first] = first.transform(images)
-        found += _component_spaces(name, first, described[first], device)
+    source, shape = as_source(images), images.shape[1:]
+    scaled = InputScaling.of(source, image=False)
+    pixels = nn.ModuleList([scaled, *block_means(shape, _pixel_side(shape))])
+    for name, first in (("scattering", scattering_steps(shape)), ("pixels", pixels)):
+        z = held(Lazy(source, first.to(device), device), device)
+        described[first[-1]] = z.cpu().numpy()
+        found += _component_spaces(name, first, z)
     return found, described
 
 
-def _pixel_side(shape: tuple[int, ...]) -> int | None:
-    """The longer side of images ([c,] h, w) after the reduction of their pixels, if they need one.
+def _pixel_side(shape: tuple[int, ...]) -> int:
+    """The longer side of images ([c,] h, w) that are described by their pixels, at most.
 
     Larger images say the same at a lower resolution, and components of all their pixels would take
     too long.
@@ -127,7 +127,8 @@ def _pixel_side(shape: tuple[int, ...]) -> int | None:
     block = 1
     while math.prod(channels) * -(-height // block) * -(-width // block) > RULES.most_pixels:
         block += 1
-    return None if block == 1 else max(8, -(-max(height, width) // block))
+    longest = max(height, width)
+    return longest if block == 1 else max(8, -(-longest // block))
 
 
 def vector_spaces(vectors: NDArray, device: torch.device) -> Described:
@@ -135,28 +136,33 @@ def vector_spaces(vectors: NDArray, device: torch.device) -> Described:
 
     Columns of a table that have different units are divided by their deviations first.
     """
-    kind, scaled = "vectors", ScaledFeatures().to(device).fit(vectors)
-    at_scale = scaled.transform(vectors)
-    if different_units(at_scale):
-        spread = torch.from_numpy(at_scale.std(axis=0, dtype="f8"))
-        kind, scaling = "standardised columns", scaled.scaling_.per_column(spread)
-        scaled = ScaledFeatures.of_fitted(scaling, scaled.sample_shape_).to(device)
-        at_scale = scaled.transform(vectors)
-    found = _component_spaces(kind, scaled, at_scale, device)
+    kind, source = "vectors", as_source(vectors)
+
+    def at(scale: InputScaling) -> Tensor:
+        return held(Lazy(source, [scale.to(device)], device), device)
+
+    scaled = InputScaling.of(source, image=False)
+    at_scale = at(scaled)
+    rows = at_scale.cpu().numpy()
+    if different_units(rows):
+        spread = torch.from_numpy(rows.std(axis=0, dtype="f8"))
+        kind, scaled = "standardised columns", scaled.per_column(spread)
+        at_scale = at(scaled)
+    found = _component_spaces(kind, nn.ModuleList([scaled]), at_scale)
     widest = _most_components(RULES.plain, at_scale)
 
-    def space(name: str, first: FeatureMap, rows: NDArray, lines: bool, **params: Any) -> Space:
-        last = PCAFeatures(widest, **params).to(device).fit(rows)
-        chain = FeatureChain.of_fitted([first, last])
-        z = torch.from_numpy(last.transform(rows)).float().to(device)
-        return Space(f"{kind}, {name}", chain, chain, z, lines, not lines or _tells(z))
+    def space(name: str, first: InputScaling, rows: Tensor, lines: bool, **params: Any) -> Space:
+        last = Components.fit(rows, widest, **params)
+        steps = nn.ModuleList([first, last])
+        z = through([last], rows)
+        return Space(f"{kind}, {name}", steps, steps, z, lines, not lines or _tells(z))
 
     found.append(space("distances", scaled, at_scale, False, unit_norm=False, constant=1.0))
     # The same factor, but no shift: subspaces through the origin stay subspaces.
-    origin = ScaledFeatures.of_fitted(scaled.scaling_.without_shift(), scaled.sample_shape_)
-    about = origin.to(device).transform(vectors)
-    mean_square = float((about**2).sum(axis=1).mean())
-    if float((about.mean(axis=0) ** 2).sum()) > RULES.small_mean * mean_square:
+    origin = scaled.without_shift()
+    about = at(origin)
+    mean_square = float(about.square().sum(dim=1).mean())
+    if float(about.mean(dim=0).square().sum()) > RULES.small_mean * mean_square:
         found.append(space("lines", origin, about, True, centre=False))
     return found, {}  # a first step that only scales is soon done again
 
@@ -180,20 +186,18 @@ def different_units(vectors: NDArray) -> bool:
     return float(squared[~np.eye(len(squared), dtype=bool)].mean()) > RULES.correlated + chance
 
 
-def _component_spaces(
-    name: str, first: FeatureMap, described: NDArray, device: torch.device
-) -> list[Space]:
-    """Components at unit norm, and fewer or more of them whitened."""
+def _component_spaces(name: str, first: nn.ModuleList, described: Tensor) -> list[Space]:
+    """Components at unit norm, and fewer or more of them whitened, of what the first steps make."""
     widest = _most_components(max(RULES.plain, *RULES.whitened), described)
-    every = PCAFeatures(widest, unit_norm=False).to(device).fit(described)
-    known = torch.from_numpy(every.transform(described)).float()
-    wide = FeatureChain.of_fitted([first, _reduced(every, n_components=widest)])
+    every = Components.fit(described, widest, unit_norm=False)
+    known = through([every], described)
+    wide = nn.ModuleList([*first, every.reduced(widest, unit_norm=True)])
 
     def space(what: str, judges: bool, **params: Any) -> Space:
-        last = _reduced(every, **params)
-        chain = FeatureChain.of_fitted([first, last])
-        z = last.of_components(known).to(device)
-        return Space(f"{name}, {what}", chain, wide, z, judges=judges and _tells(z))
+        last = every.reduced(unit_norm=True, **params)
+        z = last.of_components(known).contiguous()
+        steps = nn.ModuleList([*first, last])
+        return Space(f"{name}, {what}", steps, wide, z, judges=judges and _tells(z))
 
     found = [space("components", True, n_components=min(RULES.plain, widest))]
     room = max(2, len(described) // RULES.samples_per_component)
@@ -210,18 +214,9 @@ def _tells(z: Tensor) -> bool:
     return z.shape[1] > RULES.too_few
 
 
-def _most_components(wanted: int, described: NDArray) -> int:
+def _most_components(wanted: int, described: Tensor) -> int:
     """As many components as wanted, or as so many samples of so many numbers have."""
     return min(wanted, max(1, len(described) - 1), described.shape[1])
-
-
-def _reduced(pca: PCAFeatures, **params: Any) -> PCAFeatures:
-    """The first components of a fitted map at unit norm, without fitting again."""
-    config, arrays = pca.state()
-    settings = config["params"] | {"unit_norm": True} | params
-    count = settings["n_components"]
-    kept = {name: arrays[name][:count] for name in ("components", "explained_variance")}
-    return PCAFeatures.from_state(config | {"params": settings}, arrays | kept).to(pca.device)
 
 
 # Candidates ---------------------------------------------------------------------------------------

@@ -15,21 +15,23 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from kscn.choice.candidates import image_spaces, vector_spaces
 from kscn.choice.enlarge import enlarged
 from kscn.choice.select import Selection, select
 from kscn.chosen import summary
 from kscn.data import Source, as_source
-from kscn.features import FeatureChain, VotedFeatures
-from kscn.modelparts import plain
+from kscn.features import Votes
+from kscn.features.steps import built, described
+from kscn.modelfile import plain
 from kscn.neighbours import View, nearest, self_consistency
 from kscn.neighbours.consistency import CONSISTENCY, asked
 from kscn.parallel import one_thread
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.group import place
 from kscn.runtime.labels import canonical_order, in_order
+from kscn.runtime.lazy import Lazy
 from kscn.runtime.rows import sample_rows
 from kscn.runtime.samples import held_features, raw_sample, sample
 from kscn.subspaces import ScatterSums, Subspaces
@@ -71,14 +73,14 @@ class Found:
 
     rows: NDArray  # the sample (m,)
     labels: NDArray  # and its clusters (m,)
-    features: FeatureChain  # the space in which they show best
-    wide: FeatureChain  # all components of the same kind
+    features: nn.ModuleList  # the space in which they show best
+    wide: nn.ModuleList  # all components of the same kind
     subspace_dim: int  # of the subspaces that tell them apart; 0 if subspaces do not
     confidence: float  # self-consistency
     chosen: str  # which candidate was taken, in words
     tried: dict[str, Any]  # all that was tried, in short
-    laid_out: tuple[FeatureChain, ...] = ()  # spaces of a layout that is as good up to chance
-    described: NDArray | None = None  # by the first step of the features, if known of all samples
+    laid_out: tuple[nn.ModuleList, ...] = ()  # spaces of a layout that is as good up to chance
+    described: NDArray | None = None  # by all steps but the last, if known of all samples
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,8 @@ class Choice:
     """The clusters of all samples, and how they were chosen."""
 
     start: Start
-    features: FeatureChain  # from samples to where the subspaces of the start are
-    wide: FeatureChain  # what a refinement asks
+    features: nn.ModuleList  # from samples to where the subspaces of the start are
+    wide: nn.ModuleList  # what a refinement asks
     facts: Mapping[str, Any]  # confidence, chosen, subspace_dim, tried
     selection: Selection | None = None  # all that this process has tried, in a fit not resumed
 
@@ -111,9 +113,9 @@ def choose(source: Source, k: int, starts: int, image: bool, refined: bool, run:
         }
         if start.doubt is not None:
             result.tensors["doubt"] = start.doubt
-        for name, chain in {"features": features, "wide": found.wide}.items():
-            result.facts[name], arrays = chain.state()
-            result.tensors |= {f"{name}.{key}": torch.from_numpy(a) for key, a in arrays.items()}
+        for name, steps in {"features": features, "wide": found.wide}.items():
+            result.facts[name] = described(steps)
+            result.tensors |= {f"{name}.{key}": v for key, v in steps.state_dict().items()}
         return result
 
     result = run.once("choose", find)
@@ -125,12 +127,11 @@ def choose(source: Source, k: int, starts: int, image: bool, refined: bool, run:
         tensors.get("doubt"),
     )
 
-    def chain(name: str) -> FeatureChain:
-        arrays = {key: tensor.cpu().numpy() for key, tensor in result.part(name).items()}
-        return FeatureChain.from_state(facts[name], arrays)
+    def steps(name: str) -> nn.ModuleList:
+        return built(facts[name], result.part(name), source.shape)[0]
 
     selection = selections[0] if selections else None
-    return Choice(start, chain("features"), chain("wide"), facts, selection)
+    return Choice(start, steps("features"), steps("wide"), facts, selection)
 
 
 def _of_sample(
@@ -146,7 +147,7 @@ def _of_sample(
     rows, samples = raw_sample(source, most, run.seed, run.group)
     found: Found | None = None
     if run.group.rank == 0:
-        spaces, described = (image_spaces if image else vector_spaces)(samples, run.device)
+        spaces, known = (image_spaces if image else vector_spaces)(samples, run.device)
 
         def on_record(record: dict[str, Any]) -> None:
             run.record(**record)
@@ -154,7 +155,6 @@ def _of_sample(
         selection = select(spaces, rows, n, k, starts, run.seed, on_record)
         keep(selection)
         best = selection.best
-        known = described.get(best.space.wide.steps[0])
         found = Found(
             rows,
             selection.labels,
@@ -165,7 +165,7 @@ def _of_sample(
             f"{best.candidate.method} ({best.candidate.space})",
             summary(selection),
             tuple(space.features for space in selection.laid_out),
-            known if len(rows) == n and run.group.size == 1 else None,
+            known.get(best.space.wide[-2]) if len(rows) == n and run.group.size == 1 else None,
         )
     return run.group.shared(found)
 
@@ -179,8 +179,13 @@ def _enlarged(found: Found, source: Source, k: int, run: Run) -> Found:
     more = sample_rows(len(others), CHOICE.most - len(found.rows), run.seed)
     rows = np.union1d(found.rows, others[more])
     z = [
-        sample(run.group.holding(chain.to(run.device).source(source)), rows, run.device, run.group)
-        for chain in found.laid_out
+        sample(
+            run.group.holding(Lazy(source, steps.to(run.device), run.device)),
+            rows,
+            run.device,
+            run.group,
+        )
+        for steps in found.laid_out
     ]
     larger = None
     if run.group.rank == 0:
@@ -204,28 +209,27 @@ def _enlarged(found: Found, source: Source, k: int, run: Run) -> Found:
 
 def find_start(
     found: Found, source: Source, k: int, refined: bool, run: Run
-) -> tuple[FeatureChain, Start]:
+) -> tuple[nn.ModuleList, Start]:
     """All samples by grown subspaces or by votes: their features, and their clusters.
 
     A refinement gets every label from subspaces that the sample had no part in where that can be,
     and how doubtful it is; otherwise labels are what `predict` says.
     """
     device, group = run.device, run.group
-    described = None if found.described is None else as_source(found.described, name=source.name)
+    known = None if found.described is None else as_source(found.described, name=source.name)
     if found.subspace_dim:
-        features = held_features(found.wide.to(device), source, group, described)
+        features = held_features(found.wide, source, device, group, known)
         return found.wide, _grown(found, features, k, refined, run)
-    first = held_features(found.features.to(device), source, group, described)
+    first = held_features(found.features, source, device, group, known)
     z = sample(first, found.rows, device, group).float()
     labels = torch.from_numpy(found.labels).long().to(device)
-    last = VotedFeatures.of_sample(z, labels, k, asked(len(z), k))
-    chain = FeatureChain.of_fitted([*found.features.steps, last]).to(device)
+    last = nn.ModuleList([Votes.of(z, labels, k, asked(len(z), k))])
     subspaces = Subspaces.along_axes(k, 1)
-    features = held_features(FeatureChain.of_fitted([last]).to(device), first, group)
+    features = held_features(last, first, device, group)
     blocks = Blocks(features, torch.float32, device)
     in_place = in_order(blocks, subspaces.to(torch.float32, device), group)
     doubt = group.gather(_doubt(blocks, in_place.subspaces)) if refined else None
-    return chain, Start(*in_place[:3], doubt)
+    return found.features + last, Start(*in_place[:3], doubt)
 
 
 def _grown(found: Found, features: Source, k: int, refined: bool, run: Run) -> Start:
@@ -259,10 +263,10 @@ def _grown(found: Found, features: Source, k: int, refined: bool, run: Run) -> S
 
 
 def better(
-    wide: FeatureChain, source: Source, new: NDArray, old: NDArray, k: int, run: Run
+    wide: nn.ModuleList, source: Source, new: NDArray, old: NDArray, k: int, run: Run
 ) -> bool:
     """Whether new clusters are as self-consistent as the old ones, up to the bias against them."""
-    features = run.group.holding(wide.to(run.device).source(source))
+    features = run.group.holding(Lazy(source, wide.to(run.device), run.device))
     rows = sample_rows(len(new), CHOICE.sample, run.seed)
     z = sample(features, rows, run.device, run.group).float()
     view = View(z, nearest(z, CONSISTENCY.asked).index)

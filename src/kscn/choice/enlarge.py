@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kscn.choice.candidates import neighbours_of
-from kscn.features.maps import Votes
-from kscn.features.pca import ROWS
+from kscn.features import Votes
 from kscn.neighbours import View, layout_clusters, self_consistency
 from kscn.neighbours.consistency import asked, margin
+from kscn.nn.rows import through
 from kscn.parallel import side_by_side
 
 
@@ -60,8 +60,8 @@ def enlarged(
     views = [View(space, one.index) for space, one in zip(described, near, strict=True)]
     rows = torch.from_numpy(known).to(z.device)
 
-    votes = Votes(z[rows], torch.from_numpy(labels).long().to(z.device), k, asked(len(rows), k))
-    voted = torch.cat([votes(block).argmax(dim=1) for block in z.split(ROWS)])
+    own = torch.from_numpy(labels).to(z.device)
+    voted = through([Votes.of(z[rows], own, k, asked(len(rows), k))], z).argmax(dim=1)
 
     def measured(found: NDArray) -> float:
         own = torch.from_numpy(found).long().to(z.device)

@@ -25,8 +25,8 @@ from kscn import checks as check
 from kscn.constraints import Integer, parameter
 from kscn.data import Source
 from kscn.estimators import saving
-from kscn.model import SubspaceModel
-from kscn.nn import InputScaling, network
+from kscn.model import FittedModel
+from kscn.nn import IdentityLatent, InputScaling, network
 from kscn.runtime.group import Group, place
 from kscn.subspaces import Subspaces
 from kscn.training.driver import Run
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 Callbacks = Iterable[Callable[[Any, dict[str, Any]], object]]
 
 
-class FittedModel:
-    """What a fit sets."""
+class Fitted:
+    """What a fit sets; a class of its own, since these are no parameters."""
 
-    model_: SubspaceModel
+    model_: FittedModel
     labels_: NDArray
     inertia_: float
     noise_variance_: float
@@ -56,13 +56,13 @@ class FittedModel:
 
 @dataclass(eq=False, repr=False)
 class SubspaceClusterer(
-    FittedModel,
+    Fitted,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
     ClusterMixin,
     BaseEstimator,
 ):
-    """An estimator whose fit ends with a `SubspaceModel`, kept as `model_`.
+    """An estimator whose fit ends with a `FittedModel`, kept as `model_`.
 
     A subclass has the stages of its fit and, as the fields of a dataclass, its other parameters.
     """
@@ -79,34 +79,40 @@ class SubspaceClusterer(
     @property
     def subspaces_(self) -> NDArray:
         """Orthonormal bases, shape (k, d, p)."""
-        bases: Tensor = self._part("bases")
-        return bases.cpu().numpy()
+        return self._model.assignment.bases.cpu().numpy()
 
     @property
     def subspace_dims_(self) -> NDArray:
         """Dimension of each subspace, shape (k,)."""
-        return self.model_.subspaces.dims.cpu().numpy()
+        return self._model.assignment.subspaces.dims.cpu().numpy()
 
     @property
     def scaling_(self) -> InputScaling:
         """From stored values to those of the network; only where there is one."""
-        return self._part("scaling")
+        return self._deep[0]  # type: ignore[return-value]
 
     @property
     def latent_(self) -> nn.Module:
         """From the codes of the network to the latents in which subspaces are."""
-        return self._part("latent")
+        return next(iter(self._deep[2:]), IdentityLatent())
 
     @property
     def _n_features_out(self) -> int:
         return self.subspaces_.shape[1]
 
-    def _part(self, name: str) -> Any:
-        """A part of the model, for the attributes that show them."""
-        found = getattr(self.model_, name) if "model_" in vars(self) else None
-        if found is None:
-            raise AttributeError(f"this {type(self).__name__} has no {name} (yet)")
-        return found
+    @property
+    def _model(self) -> FittedModel:
+        """The model, for the attributes that show its parts."""
+        if "model_" not in vars(self):
+            raise AttributeError(f"this {type(self).__name__} is not fitted yet")
+        return self.model_
+
+    @property
+    def _deep(self) -> nn.ModuleList:
+        """The steps of a model with a network: scaling, network, and maybe a latent map."""
+        if self._model.network is None:
+            raise AttributeError(f"this {type(self).__name__} has no network")
+        return self._model.steps
 
     # Fitting ------------------------------------------------------------------------------------
 
@@ -155,7 +161,7 @@ class SubspaceClusterer(
     def transform(self, X: Any) -> NDArray:
         """Latents in which the subspaces are, shape (n, d)."""
         model, source = self._opened(X)
-        return np.concatenate([z.cpu().numpy() for _, z in model.latents(source, self._rows)])
+        return np.concatenate([z.cpu().numpy() for _, z in model.blocks(source, self._rows)])
 
     def predict_proba(self, X: Any) -> NDArray:
         """Posterior of every cluster, shape (n, k); the largest is at `predict(X)`.
@@ -182,12 +188,11 @@ class SubspaceClusterer(
         """Samples held at a time, where the estimator says so."""
         return None
 
-    def _opened(self, X: Any) -> tuple[SubspaceModel, Source]:
+    def _opened(self, X: Any) -> tuple[FittedModel, Source]:
         """The model, on the device that is wanted now, and new samples for it, after all checks."""
         check_is_fitted(self, "subspaces_")
         source = check.known_samples(self, X)
-        if self.model_.network is not None:
-            network.check_images(source, self.model_.shape, type(self).__name__)
+        network.check_images(source, self.model_.shape, type(self).__name__)
         return self.model_.at(check.device(self.device)), source
 
     # Model files --------------------------------------------------------------------------------

@@ -20,14 +20,14 @@ from kscn.estimators.base import SubspaceClusterer, noise_variance
 from kscn.estimators.defaults import AUTO, OPEN, check_settings
 from kscn.estimators.defaults import settings as derived
 from kscn.estimators.saving import of_the_file
-from kscn.model import SubspaceModel
-from kscn.modelfile import ModelFile
-from kscn.modelparts import plain
+from kscn.model import FittedModel, SubspaceAssignment
+from kscn.modelfile import ModelFile, plain
 from kscn.nn import DeepNetwork, IdentityLatent, InputScaling, network
+from kscn.nn.scaling import Restoring
 from kscn.runtime.device import placed, seeded
 from kscn.runtime.group import Group, current_group, own_part, place, send_module
 from kscn.runtime.labels import in_order
-from kscn.runtime.latents import block_rows, each_alone, evaluating
+from kscn.runtime.lazy import Lazy
 from kscn.runtime.minibatches import Minibatches
 from kscn.subspaces import Subspaces
 from kscn.training.alternate import Options, alternate, latent_blocks
@@ -288,14 +288,15 @@ class KSCN(SubspaceClusterer):
         )
         numbered = in_order(latent_blocks(last), subspaces, group)
         noise = noise_variance(numbered.subspaces, numbered.labels, numbered.inertia)
-        model = SubspaceModel(batches.shape)
-        model.scaling, model.network, model.latent = scaling, autoencoder, latent
-        model.set_subspaces(numbered.subspaces.to(torch.float32))
-        model.temperature = use["temperature"] if use["loss"] == "separation" else 2 * noise
+        steps = [scaling, autoencoder]
+        if not isinstance(latent, IdentityLatent):
+            steps.append(latent)
+        assignment = SubspaceAssignment.of(numbered.subspaces.to(torch.float32))
+        temperature = use["temperature"] if use["loss"] == "separation" else 2 * noise
         return self._set(
             run,
             about,
-            model_=model.eval(),
+            model_=FittedModel(batches.shape, steps, assignment, temperature),
             settings_=use,
             labels_=numbered.labels,
             inertia_=numbered.inertia,
@@ -340,23 +341,19 @@ class KSCN(SubspaceClusterer):
     @property
     def autoencoder_(self) -> nn.Module:
         """The trained network."""
-        return self._part("network")
+        return self._deep[1]
 
     def reconstruct(self, X: Any) -> NDArray:
         """Samples as the autoencoder restores them, in the shape and units of X."""
-        batches, network = self._network_inputs(X), self.autoencoder_
-        out = np.empty((len(batches), *batches.source.shape), dtype=np.float32)
-        with evaluating(network), torch.no_grad():
-            for first, batch in batches.blocks(block_rows(batches.shape)):
-                restored = each_alone(lambda x: network.decode(network.encode(x)), batch)  # type: ignore[operator]
-                restored = restored.reshape(len(batch), *batches.source.shape)
-                out[first : first + len(batch)] = self.scaling_.inverse(restored).cpu().numpy()
-        return out
+        model, source = self._opened(X)
+        steps = [self.scaling_, Restoring(self.autoencoder_, self.scaling_)]
+        restored = Lazy(source, steps, model.device, model.shape, self.n_features_in_)
+        return np.asarray(restored).reshape(len(source), *source.shape)
 
     def _network_inputs(self, X: Any) -> Minibatches:
         """New samples as the network takes them, after all checks."""
         model, source = self._opened(X)
-        return model.batches(source, model.device)
+        return Minibatches(source, self.scaling_, model.shape, 1, model.device)
 
     def _check_params(self, n_samples: int, n_features: int) -> None:
         super()._check_params(n_samples, n_features)
@@ -378,7 +375,7 @@ class KSCN(SubspaceClusterer):
         return {"settings": {name: plain(v) for name, v in used if name not in NOT_SAVED}}, {}
 
     @classmethod
-    def _from_facts(cls, model: ModelFile, built: SubspaceModel) -> dict[str, Any]:
+    def _from_facts(cls, model: ModelFile, built: FittedModel) -> dict[str, Any]:
         fitted = model.params["fitted"]
         # By which the model may be fitted again, and what the fit used, as far as it is saved.
         for found in (model.params["params"], fitted["settings"]):

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from sklearn.utils import Tags
 
 from kscn import checks as check
+from kscn.checked import require
 from kscn.constraints import Array, Integer, Number, parameter
 from kscn.errors import InputError
 from kscn.estimators.base import SubspaceClusterer
-from kscn.model import SubspaceModel
+from kscn.model import FittedModel, SubspaceAssignment
 from kscn.modelfile import ModelFile
-from kscn.modelparts import check_array
 from kscn.runtime.group import current_group, place
 from kscn.subspaces import ScatterSums, Subspaces, check_size
 from kscn.training.k_subspaces import RACED, StartSearch, k_subspaces
@@ -162,13 +162,11 @@ class KSubspaces(SubspaceClusterer):
         )
         spectra = found.sums.spectra().cpu().numpy()
         noise = noise_outside(spectra, found.sums, found.subspaces)
-        model = SubspaceModel((d,))
-        model.set_subspaces(found.subspaces, found.blocks.shift)
-        model.temperature = 2 * noise
+        assignment = SubspaceAssignment.of(found.subspaces, found.blocks.shift)
         return self._set(
             run,
             about,
-            model_=model,
+            model_=FittedModel((d,), [], assignment, 2 * noise),
             labels_=found.labels,
             inertia_=found.inertia,
             spectra_=spectra,
@@ -180,7 +178,7 @@ class KSubspaces(SubspaceClusterer):
     @property
     def offsets_(self) -> NDArray | None:
         """A point on each affine subspace, shape (k, d)."""
-        offsets = self.model_.offsets
+        offsets = self.model_.assignment.offsets
         return None if offsets is None else offsets.cpu().numpy()
 
     @property
@@ -210,9 +208,14 @@ class KSubspaces(SubspaceClusterer):
         return {}, {"spectra": self.spectra_}
 
     @classmethod
-    def _from_facts(cls, model: ModelFile, built: SubspaceModel) -> dict[str, Any]:
-        check_array("spectra", model.tensors["spectra"], built.bases.shape[:2])
-        return {"spectra_": model.tensors["spectra"]}
+    def _from_facts(cls, model: ModelFile, built: FittedModel) -> dict[str, Any]:
+        spectra, own = model.tensors["spectra"], built.assignment
+        require(spectra.shape == own.bases.shape[:2], "its spectra are not of its subspaces")
+        require(spectra.dtype.kind == "f", "its spectra are of another type")
+        require(bool(np.isfinite(spectra).all()), "its spectra contain NaN or infinity")
+        affine = model.params["params"].get("affine", False)
+        require(affine == (own.offsets is not None), "affine is not what its subspaces are")
+        return {"spectra_": spectra}
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kscn.errors import InputError, reason
-from kscn.modelparts import plain
+from kscn.modelfile import plain
 
 # The method decides how subspaces are updated.
 UPDATES: dict[str, dict[str, Any]] = {

@@ -11,20 +11,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
+from torch import Tensor, nn
 
 from kscn import checks as check
+from kscn.checked import NUMBER, TEXT, integer
+from kscn.checked import check as check_facts
 from kscn.choice.choose import CHOICE, Choice, better, choose
 from kscn.constraints import POSITIVE, Integer, parameter
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators.base import SubspaceClusterer, noise_variance
 from kscn.estimators.embedding import checked_about, encoded_for_fit, encoded_for_use
-from kscn.features import FeatureChain
 from kscn.features.encoders import Encoder as PretrainedEncoder
-from kscn.model import SubspaceModel
-from kscn.modelfile import ModelFile
-from kscn.modelparts import integer, number, plain
+from kscn.model import FittedModel, SubspaceAssignment
+from kscn.modelfile import ModelFile, plain
 from kscn.nn import ConvEncoder, DeepNetwork, network
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.group import current_group, place
@@ -114,8 +114,8 @@ class KSCNPlus(SubspaceClusterer):
         Clusters before the refinement, each with the number that it has in `labels_`.
     subspaces_ : ndarray of shape (k, d, p)
         Orthonormal bases, in the latent of the encoder or, without refinement, of the features.
-    features_ : FeatureChain
-        From samples to the features of the start.
+    features_ : nn.ModuleList
+        The steps from samples to the vectors that the subspaces are of.
     confidence_ : float
         Self-consistency of the clusters chosen, from 0 to 1: the share of members that Gaussians
         fitted to other folds assign to their own cluster, times the share of nearest neighbours
@@ -202,28 +202,27 @@ class KSCNPlus(SubspaceClusterer):
 
         run = self._run(source, group)
         choice = choose(source, self.n_clusters, self.starts, image, wanted, run)
-        start, model = choice.start, SubspaceModel(shape)
+        start, steps = choice.start, list(choice.features)
         found = start.subspaces, start.labels, start.inertia
         start_labels, temperature = start.labels, None
-        model.features = choice.features
         if wanted:
             scaling = group.scaling(source, image=True).to(run.device)
             batches = Minibatches(source, scaling, shape, size, run.device)
             refined, order, averaged = self._refined(choice, batches, augment, run)
             found, start_labels = refined, order.argsort().numpy().astype(np.int32)[start.labels]
             if averaged is not None:
-                model.scaling, temperature = scaling, TEMPERATURE
-                model.network = averaged.autoencoder.requires_grad_(False)
-                model.latent = averaged.latent
+                averaged.requires_grad_(False)
+                steps, temperature = [scaling, averaged.autoencoder, averaged.latent], TEMPERATURE
         subspaces, labels, inertia = found
         noise = noise_variance(subspaces, labels, inertia)
-        model.set_subspaces(subspaces.to(torch.float32))
-        model.temperature = 2 * noise if temperature is None else temperature
+        assignment = SubspaceAssignment.of(subspaces.to(torch.float32))
+        temperature = 2 * noise if temperature is None else temperature
+        model = FittedModel(shape, steps, assignment, temperature)
         taken = {f"{name}_": choice.facts[name] for name in CHOSEN}
         self._set(
             run,
             about,
-            model_=model.eval(),
+            model_=model,
             labels_=labels.astype(np.int32, copy=False),
             start_labels_=start_labels,
             inertia_=inertia,
@@ -252,7 +251,7 @@ class KSCNPlus(SubspaceClusterer):
         run.keep(encoder=trainer.network)
 
         def view() -> FeatureView:
-            features = held_features(choice.wide.to(run.device), source, run.group)
+            features = held_features(choice.wide, source, run.device, run.group)
             return feature_view(features, k, run)
 
         assert start.doubt is not None
@@ -262,7 +261,7 @@ class KSCNPlus(SubspaceClusterer):
         found = in_order(blocks, axes, run.group)
         if self._refines or better(choice.wide, source, found.labels, start.labels, k, run):
             return found[:3], found.order, averaged
-        features = held_features(choice.features.to(run.device), source, run.group)
+        features = held_features(choice.features, source, run.device, run.group)
         blocks = Blocks(features, torch.float32, run.device)
         found = in_order(blocks, start.subspaces.to(torch.float32, run.device), run.group)
         return found[:3], found.order, None
@@ -275,16 +274,16 @@ class KSCNPlus(SubspaceClusterer):
     # Using the fitted model ---------------------------------------------------------------------
 
     @property
-    def features_(self) -> FeatureChain:
-        """From samples to the features of the start."""
-        return self._part("features")
+    def features_(self) -> nn.ModuleList:
+        """The steps from samples to the vectors that the subspaces are of."""
+        return self._model.steps
 
     @property
     def encoder_(self) -> ConvEncoder | None:
         """The refined network."""
-        return self.model_.network  # type: ignore[return-value]
+        return self._model.network  # type: ignore[return-value]
 
-    def _opened(self, X: Any) -> tuple[SubspaceModel, Source]:
+    def _opened(self, X: Any) -> tuple[FittedModel, Source]:
         check_is_fitted(self, "subspaces_")
         return super()._opened(X if self._encoder_of_fit is None else encoded_for_use(self, X))
 
@@ -310,17 +309,14 @@ class KSCNPlus(SubspaceClusterer):
         return facts | {"image_encoder": self._encoder_of_fit}, {}
 
     @classmethod
-    def _from_facts(cls, model: ModelFile, built: SubspaceModel) -> dict[str, Any]:
+    def _from_facts(cls, model: ModelFile, built: FittedModel) -> dict[str, Any]:
         fitted, params = model.params["fitted"], model.params["params"]
-        told = fitted["chosen"]
-        if not isinstance(told, str):
-            raise ValueError("chosen is no text")
-        if not isinstance(params.get("encoder"), (str, type(None))):
-            raise ValueError("its encoder has no name")
+        check_facts(fitted, {"subspace_dim": integer(0), "confidence": NUMBER, "chosen": TEXT}, "")
+        check_facts(params, {"encoder?": TEXT}, "")
         return {
-            "subspace_dim_": integer(fitted, "subspace_dim", 0),
-            "confidence_": number(fitted, "confidence"),
-            "chosen_": told[:200],
+            "subspace_dim_": fitted["subspace_dim"],
+            "confidence_": fitted["confidence"],
+            "chosen_": fitted["chosen"][:200],
             "image_encoder_": None,
             "_encoder_of_fit": checked_about(fitted["image_encoder"]),
         }

@@ -1,44 +1,41 @@
 """Fitted estimators in model files: written and read here, whichever of them it is.
 
 A file may come from anywhere. So before anything is made of it, every part is held against what an
-honest one has: the types and shapes of arrays, numbers that are numbers, parameters that the
-estimator could have been fitted with. What is made then is no larger than the file.
+honest one has: the model (`kscn.model`), numbers that are numbers, parameters that the estimator
+could have been fitted with.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import nn
 
+from kscn import checks
+from kscn.checked import NUMBER, TEXT, check, integer, require
 from kscn.errors import InputError, ModelFileError
 from kscn.estimators.embedding import plain_encoder
-from kscn.features import FeatureChain
-from kscn.model import SubspaceModel
-from kscn.modelfile import ModelFile, write_model
-from kscn.modelparts import check_array, integer, number, plain, shape_of
-from kscn.nn import (
-    ConvEncoder,
-    IdentityLatent,
-    InputScaling,
-    UnitLatent,
-    WhitenedLatent,
-    network,
-)
-from kscn.subspaces import Subspaces
+from kscn.features.steps import KINDS
+from kscn.model import FittedModel
+from kscn.modelfile import ModelFile, plain
 from kscn.training.states import OF_THE_RUN
 
 # Samples enough for any parameters.
 MANY = 2**62
-AFFINE = ("offsets", "shift")  # arrays that only affine subspaces have
-KINDS: dict[type[nn.Module], str] = {cls: name for name, cls in network.AUTOENCODERS.items()}
+NUMBERS = {
+    "inertia": NUMBER,
+    "n_iter": integer(0),
+    "noise_variance": NUMBER,
+}
+FACTS = {
+    "params": {"n_clusters": integer(1), "random_state": integer(0)},
+    "fitted": {**NUMBERS, "feature_names": [TEXT]},
+}
 
 
 # Writing ------------------------------------------------------------------------------------------
@@ -46,47 +43,19 @@ KINDS: dict[type[nn.Module], str] = {cls: name for name, cls in network.AUTOENCO
 
 def write(estimator: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator; see `SubspaceClusterer.save`."""
-    model: SubspaceModel = estimator.model_
     facts, tensors = estimator._facts()
-    tensors["subspaces"] = model.bases
-    if model.offsets is not None:
-        tensors |= {name: getattr(model, name) for name in AFFINE}
-    described: dict[str, Any] = {
+    fitted = {name: plain(getattr(estimator, f"{name}_")) for name in NUMBERS}
+    names = getattr(estimator, "feature_names_in_", np.empty(0, object)).tolist()
+    described = {
         "params": estimator._params_of_fit | {"random_state": estimator.random_state_},
-        "fitted": {
-            "inertia": estimator.inertia_,
-            "n_iter": estimator.n_iter_,
-            "noise_variance": estimator.noise_variance_,
-            "temperature": model.temperature,
-            "input_shape": list(model.shape),
-            "feature_names": getattr(estimator, "feature_names_in_", np.empty(0, object)).tolist(),
-            **facts,
-        },
+        "fitted": {**fitted, "feature_names": names, **facts},
     }
-    if model.features is not None:
-        described["features"], arrays = model.features.state()
-        tensors |= {f"features.{name}": array for name, array in arrays.items()}
-    if model.network is not None:
-        name, described_network = _described_network(model.network)
-        described[name] = described_network
-        parts = {name: model.network, "latent": model.latent, "scaling": model.scaling}
-        for part, module in parts.items():
-            assert module is not None
-            tensors |= {f"{part}.{key}": value for key, value in module.state_dict().items()}
-    write_model(path, _kind(type(estimator)), described, tensors)
+    estimator.model_.to_file(path, _kind(type(estimator)), described, tensors)
 
 
 def _kind(cls: type) -> str:
     """The name of the estimator, also where somebody has derived a class from it."""
     return next(base.__name__ for base in cls.__mro__ if base.__module__.startswith("kscn."))
-
-
-def _described_network(module: nn.Module) -> tuple[str, dict[str, Any]]:
-    if isinstance(module, ConvEncoder):
-        return "encoder", module.config()
-    kind = KINDS.get(type(module), "custom")
-    config: dict[str, Any] = {} if kind == "custom" else module.config()  # type: ignore[operator]
-    return "autoencoder", {"kind": kind, "name": type(module).__name__, "config": config}
 
 
 def params_of_fit(estimator: Any) -> dict[str, Any]:
@@ -105,7 +74,7 @@ def params_of_fit(estimator: Any) -> dict[str, Any]:
         params[name] = plain(value)
     given = getattr(estimator, "autoencoder", None)
     if isinstance(given, nn.Module):
-        config = _described_network(given)[1]["config"]
+        config = given.config() if type(given) in KINDS else {}  # type: ignore[operator]
         settings = {name: config[name] for name in config if name not in ("shape", "n_features")}
         params["autoencoder"] = KINDS.get(type(given), "auto")
         params["autoencoder_params"] = settings or None
@@ -126,157 +95,34 @@ def without_run(params: Mapping[str, Any]) -> dict[str, Any]:
 def read(cls: Any, file: ModelFile, autoencoder: nn.Module | None = None) -> Any:
     """A fitted estimator from its file, after checking that its parts fit together."""
     with _described(file):
-        fitted = file.params["fitted"]
-        built = _model(file, fitted, autoencoder)
-        n_features = math.prod(built.shape)
-        params = without_run(file.params["params"])
-        integer(params, "random_state", 0, 2**32 - 1)
-        state: dict[str, Any] = {
-            "model_": built,
-            "inertia_": number(fitted, "inertia"),
-            "n_iter_": integer(fitted, "n_iter", 0),
-            "noise_variance_": number(fitted, "noise_variance"),
-            "n_features_in_": n_features,
-            "random_state_": params["random_state"],
-            **_feature_names(fitted, n_features),
-            **cls._from_facts(file, built),
-        }
+        check(file.params, FACTS, "")
+        fitted, params = file.params["fitted"], without_run(file.params["params"])
+        model = FittedModel.of_file(file, autoencoder)
+        k, n_features = len(model.assignment.bases), math.prod(model.shape)
+        require(params["n_clusters"] == k, f"it has {k} subspaces")
+        names = fitted["feature_names"]
+        require(
+            len(names) in (0, n_features), f"it has {len(names)} names of {n_features} features"
+        )
+        numbers = {f"{name}_": fitted[name] for name in NUMBERS}
+        if names:
+            numbers["feature_names_in_"] = np.array(names, dtype=object)
+        own = cls._from_facts(file, model)
         estimator = cls._from_flat(**params)
-        vars(estimator).update(state, _params_of_fit=params)
+        vars(estimator).update(
+            numbers,
+            n_features_in_=n_features,
+            model_=model,
+            random_state_=params["random_state"],
+            _params_of_fit=params,
+            **own,
+        )
         with of_the_file():
+            checks.seed(params["random_state"])
             estimator._check_params(MANY, n_features)
     if autoencoder is not None:
         estimator.autoencoder = autoencoder
     return estimator
-
-
-def _model(file: ModelFile, fitted: Mapping[str, Any], given: nn.Module | None) -> SubspaceModel:
-    """The model of a file: its subspaces, and the way from samples to their latents."""
-    arrays, bases = file.tensors, _subspaces(file)
-    shape = shape_of(fitted)
-    width = math.prod(shape)
-    model = SubspaceModel(shape)
-    model.bases = torch.from_numpy(bases)
-    affine = "offsets" in arrays
-    if affine != file.params["params"].get("affine", False):
-        raise ValueError("affine is not what its subspaces are")
-    if affine:
-        check_array("offsets", arrays["offsets"], bases.shape[:2])
-        check_array("shift", arrays["shift"], bases.shape[1:2])
-        model.offsets, model.shift = (torch.from_numpy(arrays[name]) for name in AFFINE)
-    model.temperature = number(fitted, "temperature")
-    if "features" in file.params:
-        config = file.params["features"]
-        model.features = FeatureChain.from_state(config, network.part(arrays, "features"))
-        if model.features.n_features_in_ != width:
-            raise ValueError(f"its features are of other samples than {list(shape)}")
-        width = model.features._n_features_out
-    if file.params.get("encoder") is not None:
-        config, weights = file.params["encoder"], network.part(arrays, "encoder")
-        model.network, width = _described_by(ConvEncoder, config, weights, shape)
-        model.latent = UnitLatent()
-    elif "autoencoder" in file.params:
-        weights = network.part(arrays, "autoencoder")
-        model.network, codes = _autoencoder(file.params["autoencoder"], given, weights, shape)
-        model.latent, width = _latent(network.part(arrays, "latent"), codes)
-    elif given is not None:
-        raise InputError("this model has no network of yours; open it without autoencoder=.")
-    if model.network is not None:
-        scaling = network.part(arrays, "scaling")
-        model.scaling = InputScaling.of_file(scaling, math.prod(shape))
-    if width != bases.shape[1]:
-        raise ValueError(
-            f"its subspaces lie in {bases.shape[1]} dimensions and its latents in {width}"
-        )
-    return model.eval()
-
-
-def _subspaces(file: ModelFile) -> NDArray:
-    """The bases (k, d, p) of a file, orthonormal, and as many as it names."""
-    bases = file.tensors["subspaces"]
-    check_array("subspaces", bases, (None, None, None))
-    found = Subspaces(torch.from_numpy(bases))
-    fault = found.fault(1e-3)
-    if fault is not None:
-        raise ValueError(fault)
-    if file.params["params"]["n_clusters"] != len(bases):
-        raise ValueError(f"it has {len(bases)} subspaces")
-    return bases
-
-
-def _autoencoder(
-    described: Mapping[str, Any],
-    given: nn.Module | None,
-    weights: Mapping[str, Any],
-    shape: tuple[int, ...],
-) -> tuple[nn.Module, int]:
-    """The network with its weights, and the length of its codes of samples of `shape`."""
-    kind, name = described["kind"], str(described["name"])[:80]
-    if kind != "custom":
-        if given is not None:
-            raise InputError(f"this model brings its own {name}; open it without autoencoder=.")
-        return _described_by(network.AUTOENCODERS[kind], described["config"], weights, shape)
-    if given is None:
-        raise InputError(
-            f"this model was trained with a network of your own, {name}; open it "
-            f"with load_model(path, autoencoder={name}(...))."
-        )
-    module = network.build(given, None, ())
-    network.load_weights(module, weights, "the model file")
-    return module, network.checked_run(module, torch.zeros(2, *shape))
-
-
-def _described_by(
-    make: Callable[..., Any],
-    config: Mapping[str, Any],
-    weights: Mapping[str, Any],
-    shape: tuple[int, ...],
-) -> tuple[nn.Module, int]:
-    """A network of kscn with its weights, and the length of its codes."""
-    if any(isinstance(value, list) and len(value) > len(weights) for value in config.values()):
-        raise ValueError("it has weights for fewer layers than it describes")
-    takes = [config["n_features"]] if "n_features" in config else list(config["shape"])
-    if takes != list(shape):
-        raise ValueError(f"its network takes {takes} and its samples are {list(shape)}")
-    module = _filled(lambda: make(**config), weights)
-    return module, int(module.latent_dim)  # type: ignore[arg-type]
-
-
-def _latent(weights: Mapping[str, Any], codes: int) -> tuple[nn.Module, int]:
-    """The map from codes of a length to latents, and the length of these."""
-    if not weights:
-        return IdentityLatent(), codes
-    check_array("the weights of its latent", weights["linear.weight"], (None, codes))
-    kept = len(weights["linear.weight"])
-    return _filled(lambda: WhitenedLatent(codes, kept), weights), kept
-
-
-def _filled(make: Callable[[], nn.Module], weights: Mapping[str, NDArray]) -> nn.Module:
-    """A network with the weights of a file, if they are its own.
-
-    Made without memory first: one that a file only pretends to hold is never allocated.
-    """
-    with of_the_file():
-        with torch.device("meta"):
-            like = make()
-        for name, tensor in like.state_dict().items():
-            if name not in weights:
-                raise ValueError(f"the array {name!r} is missing")
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            check_array(f"the array {name!r}", weights[name], tuple(tensor.shape), (dtype,))
-        module = make()
-    network.load_weights(module, weights, "the model file")
-    return module
-
-
-def _feature_names(facts: Mapping[str, Any], n_features: int) -> dict[str, NDArray]:
-    """The state of an estimator that was fitted with names of features, or nothing."""
-    names = facts["feature_names"]
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("feature_names is no list of names")
-    if len(names) not in (0, n_features):
-        raise ValueError(f"it has {len(names)} names of {n_features} features")
-    return {"feature_names_in_": np.array(names, dtype=object)} if names else {}
 
 
 @contextmanager

@@ -107,7 +107,7 @@ def compare(
 
 def _energy(model: Any, samples: NDArray) -> NDArray:
     """Squared norms of the points whose distances to subspaces are taken."""
-    blocks = model.model_.latents(as_source(samples))
+    blocks = model.model_.blocks(as_source(samples))
     energy = torch.cat([z.double().square().sum(dim=1).cpu() for _, z in blocks])
     return energy.clamp(min=torch.finfo(torch.float32).tiny).numpy()
 

@@ -1,18 +1,16 @@
-"""Fixed maps from samples to features: scaling, wavelet scattering, principal components."""
+"""Fixed steps from samples to features: wavelet scattering, principal components, votes."""
 
-from kscn.features.base import FeatureMap
-from kscn.features.chain import FeatureChain
-from kscn.features.maps import LARGEST_SIDE, ScaledFeatures, ScatteringFeatures, VotedFeatures
-from kscn.features.pca import PCAFeatures
+from kscn.features.components import Components
+from kscn.features.images import BlockMeans, ScatteringMaps, block_means, scattering_steps
 from kscn.features.scattering import Scattering2D
+from kscn.features.votes import Votes
 
 __all__ = [
-    "LARGEST_SIDE",
-    "FeatureChain",
-    "FeatureMap",
-    "PCAFeatures",
-    "ScaledFeatures",
+    "BlockMeans",
+    "Components",
     "Scattering2D",
-    "ScatteringFeatures",
-    "VotedFeatures",
+    "ScatteringMaps",
+    "Votes",
+    "block_means",
+    "scattering_steps",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -18,6 +20,10 @@ class UnitLatent(nn.Module):
     def forward(self, latent: Tensor) -> Tensor:
         """Unit vectors (n, d) of latents (n, d)."""
         return nn.functional.normalize(latent, dim=1)
+
+    def config(self) -> dict[str, Any]:
+        """The arguments that build this step again: none."""
+        return {}
 
 
 class WhitenedLatent(nn.Module):
@@ -51,6 +57,13 @@ class WhitenedLatent(nn.Module):
     def forward(self, latent: Tensor) -> Tensor:
         """Unit vectors (n, n_components) of latents (n, d)."""
         return nn.functional.normalize(self.linear(latent), dim=1)
+
+    def config(self) -> dict[str, Any]:
+        """The arguments that build this step again."""
+        return {
+            "latent_dim": self.linear.in_features,
+            "n_components": self.linear.out_features,
+        }
 
 
 class DeepNetwork(nn.Module):

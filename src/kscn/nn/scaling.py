@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,6 @@ from torch import Tensor, nn
 
 from kscn.data import Source
 from kscn.errors import InputError
-from kscn.modelparts import check_array
 
 BLOCK = 2**21  # numbers looked at together while the scale of a source is found
 LARGEST = 1e150  # beyond, squares leave the range of float64
@@ -32,13 +32,23 @@ class InputScaling(nn.Module):
     keep their relative sizes; `per_column` gives each feature a factor of its own.
     """
 
+    row_by_row = True
     shift: Tensor
     factor: Tensor
 
-    def __init__(self, shift: Tensor, factor: float | Tensor) -> None:
+    def __init__(self, shift: Sequence[int] = (), factor: Sequence[int] = ()) -> None:
+        """The identity, with a shift and a factor of these shapes: () or (d,)."""
         super().__init__()
-        self.register_buffer("shift", shift.double())
-        self.register_buffer("factor", torch.as_tensor(factor, dtype=torch.float64))
+        self.register_buffer("shift", torch.zeros(tuple(shift), dtype=torch.float64))
+        self.register_buffer("factor", torch.ones(tuple(factor), dtype=torch.float64))
+
+    @classmethod
+    def by(cls, shift: Tensor, factor: float | Tensor) -> InputScaling:
+        """The scaling by a shift and a factor, in float64."""
+        made = cls()
+        made.shift = shift.double()
+        made.factor = torch.as_tensor(factor, dtype=torch.float64)
+        return made
 
     @classmethod
     def of(cls, source: Source, image: bool, block: int = BLOCK) -> InputScaling:
@@ -47,7 +57,7 @@ class InputScaling(nn.Module):
             # Not simply 255: digits in bytes from 0 to 16 would be too faint to learn from.
             rows_at_once = max(1, block // int(np.prod(source.shape)))
             brightest = max(int(rows.max()) for _, rows in source.batches(rows_at_once))
-            return cls(torch.zeros(()), 1 / max(1, brightest))
+            return cls.by(torch.zeros(()), 1 / max(1, brightest))
         # Sums run relative to the first sample: values that are large beside their differences
         # would otherwise lose these to rounding.
         pivot = source[:1].reshape(-1).astype(np.float64)
@@ -68,34 +78,26 @@ class InputScaling(nn.Module):
             total += rows.sum(axis=0)
             squares += float(np.vdot(rows, rows))
         if image:
-            return cls(torch.zeros(()), 1 / largest if largest > 1e-37 else 1.0)
+            return cls.by(torch.zeros(()), 1 / largest if largest > 1e-37 else 1.0)
         mean = total / len(source)
         variance = squares / (len(source) * mean.size) - float((mean**2).mean())
         spread = max(variance, 0.0) ** 0.5
         factor = 1 / spread if spread > max(1e-14 * largest, 1e-37) else 1.0
-        return cls(torch.from_numpy(pivot + mean), factor)
-
-    @classmethod
-    def of_file(cls, arrays: Mapping[str, NDArray], n_features: int) -> InputScaling:
-        """The scaling that a file has the state of, or a ValueError about what it has."""
-        shift, factor = arrays["shift"], arrays["factor"]
-        check_array("the shift of samples", shift, (n_features,) if shift.ndim else ())
-        check_array("the factor of samples", factor, (n_features,) if factor.ndim else ())
-        if (factor <= 0).any():
-            raise ValueError("the factor of samples is not positive")
-        return cls(torch.from_numpy(shift), torch.from_numpy(factor))
+        return cls.by(torch.from_numpy(pivot + mean), factor)
 
     def without_shift(self) -> InputScaling:
         """The same factor about the origin."""
-        return InputScaling(torch.zeros_like(self.shift), self.factor)
+        return InputScaling.by(torch.zeros_like(self.shift), self.factor)
 
     def per_column(self, deviation: Tensor) -> InputScaling:
         """A factor for each feature, by its standard deviation at this scale; 0 leaves it."""
         deviation = deviation.to(self.factor)
-        return InputScaling(self.shift, self.factor / deviation.where(deviation > 0, 1.0))
+        return InputScaling.by(self.shift, self.factor / deviation.where(deviation > 0, 1.0))
 
     def forward(self, samples: Tensor) -> Tensor:
-        """Scaled samples in float32."""
+        """Scaled samples in float32; vectors (n, d) where there is a shift for each feature."""
+        if self.shift.ndim:
+            samples = samples.flatten(1)
         if samples.dtype == torch.float64:  # large values that differ little
             return ((samples - self.shift) * self.factor).float()
         return (samples.float() - self.shift.float()) * self.factor.float()
@@ -107,3 +109,25 @@ class InputScaling(nn.Module):
             for entry in (self.shift, self.factor)
         )
         return (scaled / factor + shift).float()
+
+    def config(self) -> dict[str, Any]:
+        """The arguments that build this step again."""
+        return {"shift": list(self.shift.shape), "factor": list(self.factor.shape)}
+
+    def fault(self) -> str | None:
+        """Say in words why this is no scaling, or return None when it is one."""
+        return None if (self.factor > 0).all() else "the factor of samples is not positive"
+
+
+class Restoring(nn.Module):
+    """From the values of an autoencoder to what it restores of them, as samples are stored."""
+
+    def __init__(self, autoencoder: nn.Module, scaling: InputScaling) -> None:
+        super().__init__()
+        self.autoencoder, self.scaling = autoencoder, scaling
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """Restored samples (n, d)."""
+        codes = self.autoencoder.encode(batch)  # type: ignore[operator]
+        restored = self.autoencoder.decode(codes)  # type: ignore[operator]
+        return self.scaling.inverse(restored).flatten(1)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kscn.nn import DeepNetwork, IdentityLatent, WhitenedLatent
-from kscn.runtime.latents import each_alone, encode, evaluating
+from kscn.nn.rows import evaluating, in_whole_blocks
+from kscn.runtime.latents import encode
 from kscn.subspaces import ScatterSums, Subspaces
 
 
@@ -124,7 +125,7 @@ class EncodedSpace(SubspaceSpace):
                 length = torch.linalg.vector_norm(latent.linear(codes).double(), dim=1).mean()
                 steps = length * steps @ torch.linalg.pinv(latent.linear.weight.double()).mT
             moved = (codes.double().mean(dim=0) + steps).float()
-            restored = each_alone(network.decode, moved).reshape(len(steps), *self.shape)
+            restored = in_whole_blocks(network.decode, moved).reshape(len(steps), *self.shape)
             return model.scaling_.to("cpu").inverse(restored).numpy()
 
 

@@ -98,6 +98,19 @@ def from_numpy(rows: np.ndarray) -> Tensor:
         return torch.from_numpy(rows)
 
 
+def as_stored(rows: np.ndarray, device: torch.device) -> Tensor:
+    """Samples as a tensor on a device: in their own type, or in float64 where torch lacks it.
+
+    That is so for integers of more than a byte as well, which float32 might not hold.
+    """
+    kind, size = rows.dtype.kind, rows.dtype.itemsize
+    if (kind in "iu" and size > 1) or size > 8:
+        rows = rows.astype(np.float64)
+    # Native byte order and contiguous, as torch wants it.
+    rows = np.ascontiguousarray(rows, dtype=rows.dtype.newbyteorder("="))
+    return from_numpy(rows).to(device)
+
+
 class FiniteCheck:
     """Refuses samples whose squared norm is not a number, in words that say which kind.
 

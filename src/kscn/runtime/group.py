@@ -70,13 +70,13 @@ class Group:
             return own
         factor = float(own.factor)
         if image:  # one over the largest value
-            return InputScaling(own.shift, -self.largest(-factor))
+            return InputScaling.by(own.shift, -self.largest(-factor))
         origin = self.agree(own.shift)
         away, n = own.shift - origin, len(source)
         all_n, spread = self.add(n, n * (factor**-2 + float(away.square().mean())))
         away = self.sum(n * away) / all_n
         variance = spread / all_n - float(away.square().mean())
-        return InputScaling(origin + away, variance**-0.5)
+        return InputScaling.by(origin + away, variance**-0.5)
 
     def batch_size(self, wanted: int) -> int:
         """How many samples of a mini-batch of `wanted` this process takes."""

@@ -1,4 +1,4 @@
-"""Samples as network input: a `Source` in shuffled mini-batches, or in order in equal blocks."""
+"""Samples as network input: a `Source` in shuffled mini-batches."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from kscn.data import Source
-from kscn.data.shuffle import in_one_window, read_ahead, shuffled_exactly, shuffled_in_windows
+from kscn.data.shuffle import in_one_window, shuffled_exactly, shuffled_in_windows
 from kscn.nn.scaling import InputScaling
-from kscn.runtime.blocks import FiniteCheck, check_finite, from_numpy
+from kscn.runtime.blocks import as_stored, check_finite
 from kscn.runtime.group import Part, place
 
 
@@ -26,7 +26,6 @@ class Minibatches:
     shape: tuple[int, ...]  # of one sample as the network takes it: (c, h, w) or (d,)
     batch_size: int  # samples per step
     device: torch.device  # of the network
-    read_bytes: int = 8 * 2**20  # from a disk at once by `blocks`, however small these are
 
     def __len__(self) -> int:
         return len(self.source)
@@ -66,33 +65,6 @@ class Minibatches:
         for rows, values in batches:
             yield torch.from_numpy(rows), self._tensor(values)
 
-    def blocks(
-        self, rows: int, start: int = 0, stop: int | None = None
-    ) -> Iterator[tuple[int, Tensor]]:
-        """Samples in order as (first, batch); those that are no numbers are refused."""
-        finite = FiniteCheck(self.source.name)
-        for first, block in self._in_order(rows, start, stop):
-            batch = self._tensor(block)
-            if block.dtype.kind == "f":
-                # Here and not by the latents: a ReLU can turn infinity into zero.
-                finite(batch, batch)
-            yield first, batch
-        finite.close()
-
-    def _in_order(
-        self, rows: int, start: int, stop: int | None
-    ) -> Iterator[tuple[int, np.ndarray]]:
-        low, high, _ = slice(start, stop).indices(len(self))
-        together = rows * max(1, self.read_bytes // (rows * self.source.row_bytes))
-        if not self.source.on_disk or high - low <= together:
-            yield from self.source.batches(rows, start, stop)
-            return
-        # Copies, because a block of a mapped file is only read when somebody looks at it.
-        large = ((first, np.array(b)) for first, b in self.source.batches(together, low, high))
-        for first, block in read_ahead(large):
-            for begin in range(0, len(block), rows):
-                yield first + begin, block[begin : begin + rows]
-
     def take(self, indices: np.ndarray) -> Tensor:
         """The samples `indices`."""
         rows = self.source.take(indices)
@@ -102,9 +74,4 @@ class Minibatches:
         return batch
 
     def _tensor(self, rows: np.ndarray) -> Tensor:
-        kind, size = rows.dtype.kind, rows.dtype.itemsize
-        if (kind in "iu" and size > 1) or size > 8:  # what torch lacks or float32 cannot hold
-            rows = rows.astype(np.float64)
-        # Native byte order and contiguous, as torch wants it.
-        rows = np.ascontiguousarray(rows, dtype=rows.dtype.newbyteorder("="))
-        return self.scaling(from_numpy(rows).to(self.device).reshape(len(rows), *self.shape))
+        return self.scaling(as_stored(rows, self.device).reshape(len(rows), *self.shape))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from kscn.data import Source, as_source
-from kscn.features import FeatureChain
-from kscn.features.base import check_finite
+from kscn.nn.scaling import check_finite
 from kscn.runtime.blocks import Blocks, held, working_dtype
 from kscn.runtime.group import Group, own_rows, place
+from kscn.runtime.lazy import Lazy
 from kscn.runtime.rows import sample_rows
 
 # Features of the samples of a process up to this size are kept; others are computed when read.
@@ -19,15 +18,22 @@ KEEP_BYTES = 2**29
 
 
 def held_features(
-    chain: FeatureChain, source: Source, group: Group, described: Source | None = None
+    steps: nn.ModuleList,
+    source: Source,
+    device: torch.device,
+    group: Group,
+    described: Source | None = None,
 ) -> Source:
-    """The features of this process's samples, in memory if they fit.
+    """What steps make of this process's samples, in memory if it fits.
 
-    `described` is what the first step of the chain says of them, if that is known.
+    `described` is what all steps but the last make of them, if that is known.
     """
-    found = chain.source(source) if described is None else chain.rest().source(described)
-    if len(source) * 4 * int(np.prod(found.shape)) <= KEEP_BYTES:
-        found = as_source(held(found, chain.device), name=found.name)
+    steps.to(device)
+    found: Source = (
+        Lazy(source, steps, device) if described is None else Lazy(described, steps[-1:], device)
+    )
+    if len(found) * found.row_bytes <= KEEP_BYTES:
+        found = as_source(held(found, device), name=found.name)
     return group.holding(found)
 
 

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from kscn import checks as check
 from kscn.data import Source, as_source
 from kscn.errors import InputError, TrainingError
-from kscn.features import LARGEST_SIDE, FeatureChain, PCAFeatures, ScatteringFeatures
+from kscn.features import Components, scattering_steps
 from kscn.nn import DeepNetwork, IdentityLatent, WhitenedLatent
-from kscn.runtime.blocks import Blocks
+from kscn.runtime.blocks import Blocks, held
 from kscn.runtime.group import own_rows, place, send_module
 from kscn.runtime.labels import assign
 from kscn.runtime.latents import encode, moments
+from kscn.runtime.lazy import Lazy
 from kscn.runtime.minibatches import Minibatches
 from kscn.runtime.rows import sample_rows
 from kscn.runtime.samples import held_features, raw_sample
@@ -158,11 +159,7 @@ def check_start(settings: Settings, source: Source) -> None:
     """Refuse samples that the start cannot be found for, before anything takes time."""
     init = settings["init"]
     if isinstance(init, str) and init == "scattering":
-        _scattering_of(source.take(np.arange(1)))
-
-
-def _scattering_of(images: NDArray) -> ScatteringFeatures:
-    return ScatteringFeatures(largest_side=LARGEST_SIDE).fit(images)
+        scattering_steps(source.shape)
 
 
 def scattered(samples: Source, dim: int, run: Run) -> Source:
@@ -171,12 +168,11 @@ def scattered(samples: Source, dim: int, run: Run) -> Source:
     They have more directions than subspaces of `dim` dimensions fill.
     """
     _, some = raw_sample(samples, DESCRIBED, run.seed, run.group)
-    scattering = _scattering_of(some).to(run.device)
-    described = scattering.transform(some)
+    steps = scattering_steps(samples.shape).to(run.device)
+    described = held(Lazy(as_source(some), steps, run.device), run.device)
     wanted = min(max(COMPONENTS, dim + 1), *(length - 1 for length in described.shape))
-    whitened = PCAFeatures(wanted, whiten=True).to(run.device).fit(described)
-    chain = FeatureChain.of_fitted([scattering, whitened])
-    return held_features(chain, samples, run.group)
+    steps.append(Components.fit(described, wanted, whiten=True))
+    return held_features(steps, samples, run.device, run.group)
 
 
 def _k_means(latents: Source, n_clusters: int, n_init: int, run: Run) -> NDArray:

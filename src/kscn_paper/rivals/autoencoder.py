@@ -89,7 +89,7 @@ class NetworkRival(Rival):
         image = networks.image_shape(source.shape) is not None
         scaling = InputScaling.of(source, image)
         if image:
-            scaling = InputScaling(scaling.shift, brightest * float(scaling.factor))
+            scaling = InputScaling.by(scaling.shift, brightest * float(scaling.factor))
         self._set_network(network, scaling, shape)
 
     def _set_network(

@@ -20,7 +20,7 @@ def samples(n=200, d=12):
 
 
 def minibatches(batch_size=20, scale=1.0):
-    scaling = InputScaling(torch.zeros(()), scale)
+    scaling = InputScaling.by(torch.zeros(()), scale)
     return Minibatches(as_source(samples()), scaling, (12,), batch_size, torch.device("cpu"))
 
 

@@ -1,0 +1,139 @@
+"""The steps of fitted models by name: described as plain values, and made again of them.
+
+A description may come from anywhere. So a step is made without memory first, and compared with the
+tensors that a file holds for it: one that a file only pretends to hold is never allocated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kscn.errors import InputError
+from kscn.features.components import Components
+from kscn.features.images import BlockMeans, ScatteringMaps
+from kscn.features.votes import Votes
+from kscn.nn import (
+    ConvAutoencoder,
+    ConvEncoder,
+    DenseAutoencoder,
+    InputScaling,
+    UnitLatent,
+    WhitenedLatent,
+    network,
+)
+from kscn.nn.rows import applied
+
+STEPS: dict[str, type[nn.Module]] = {
+    "scaling": InputScaling,
+    "means": BlockMeans,
+    "scattering": ScatteringMaps,
+    "components": Components,
+    "votes": Votes,
+    "cae": ConvAutoencoder,
+    "sae": DenseAutoencoder,
+    "encoder": ConvEncoder,
+    "whitened": WhitenedLatent,
+    "unit": UnitLatent,
+}
+CUSTOM = "custom"  # a network of the user's own, of which a file has the weights only
+KINDS = {cls: kind for kind, cls in STEPS.items()}
+# Entries of a list in a config, besides one for every tensor of the step.
+FREE_ENTRIES = 3
+
+
+def described(steps: Iterable[nn.Module]) -> list[dict[str, Any]]:
+    """What steps are, as plain values."""
+    return [
+        {"kind": KINDS[type(step)], "config": step.config()}  # type: ignore[operator]
+        if type(step) in KINDS
+        else {"kind": CUSTOM, "name": type(step).__name__}
+        for step in steps
+    ]
+
+
+def built(
+    described: Any,
+    tensors: Mapping[str, Any],
+    shape: tuple[int, ...],
+    given: nn.Module | None = None,
+) -> tuple[nn.ModuleList, tuple[int, ...]]:
+    """The steps that were described, with their tensors, and the shape that they make of `shape`.
+
+    `given` is the user's own network, which is copied. What is wrong is a ValueError or one that
+    torch raises where shapes do not fit: steps are tried on samples without memory.
+    """
+    steps, batch = nn.ModuleList(), torch.zeros(2, *shape, device="meta")
+    for number, entry in enumerate(described):
+        weights = network.part(tensors, str(number))
+        if entry["kind"] == CUSTOM:
+            step = _given(given, str(entry["name"])[:80], weights)
+            codes = network.checked_run(step, torch.zeros(batch.shape))
+            batch = torch.zeros(2, codes, device="meta")
+        else:
+            step = declared(STEPS[entry["kind"]], entry["config"], weights)
+            batch = _tried(step.eval(), batch)
+            fill(step, weights)
+        steps.append(step)
+    if given is not None and not any(entry["kind"] == CUSTOM for entry in described):
+        names = [type(step).__name__ for step in steps if hasattr(step, "decode")]
+        has = f"brings its own {names[0]}" if names else "has no network of yours"
+        raise InputError(f"this model {has}; open it without autoencoder=.")
+    return steps.eval(), tuple(batch.shape[1:])
+
+
+def _given(given: nn.Module | None, name: str, weights: Mapping[str, Any]) -> nn.Module:
+    if given is None:
+        raise InputError(
+            f"this model was trained with a network of your own, {name}; open it "
+            f"with load_model(path, autoencoder={name}(...))."
+        )
+    module = network.build(given, None, ())
+    network.load_weights(module, weights, "the model file")
+    return module
+
+
+def _tried(step: nn.Module, batch: Tensor) -> Tensor:
+    with torch.no_grad():
+        made = applied(step, batch)
+        decode: Any = getattr(step, "decode", lambda _: batch)
+        if decode(made).shape != batch.shape:
+            raise ValueError(f"its network does not restore samples of {tuple(batch.shape[1:])}")
+    return made
+
+
+def declared(cls: type[nn.Module], config: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
+    """A module without memory that is made by a config, if the tensors are its own."""
+    entries = max((len(value) for value in config.values() if isinstance(value, list)), default=0)
+    if entries > len(weights) + FREE_ENTRIES:
+        raise ValueError("it has weights for fewer layers than it describes")
+    try:
+        with torch.device("meta"):
+            module = cls(**config)
+    except InputError as error:
+        raise ValueError(str(error)) from error
+    wanted = module.state_dict()
+    for name in {**wanted, **weights}:
+        if name not in wanted or name not in weights:
+            raise ValueError(f"{name[:80]!r} of its {cls.__name__} is missing or unknown")
+        found, like = torch.as_tensor(weights[name]), wanted[name]
+        if (found.shape, found.dtype) != (like.shape, like.dtype):
+            raise ValueError(
+                f"{name!r} is of {found.dtype} and of shape {tuple(found.shape)}, expected "
+                f"{like.dtype} and {tuple(like.shape)}"
+            )
+        if not found.isfinite().all():
+            raise ValueError(f"{name!r} contains NaN or infinity")
+    return module
+
+
+def fill(module: nn.Module, weights: Mapping[str, Any]) -> None:
+    """Give a declared module memory and its tensors, if these are what it can work with."""
+    module.to_empty(device="cpu")
+    module.load_state_dict({name: torch.as_tensor(value) for name, value in weights.items()})
+    fault: Any = getattr(module, "fault", lambda: None)()
+    if fault is not None:
+        raise ValueError(fault)
