@@ -127,6 +127,12 @@ def parse_json(text: str) -> Any:
     return value
 
 
+def part(tensors: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The tensors under `name.`, without that prefix."""
+    start = f"{name}."
+    return {key.removeprefix(start): v for key, v in tensors.items() if key.startswith(start)}
+
+
 def plain(value: Any) -> Any:
     """Numpy's scalars and arrays, tuples and mappings as what JSON can hold."""
     if value is None or isinstance(value, (str, bool)) or callable(value):

@@ -12,7 +12,7 @@ from torch import nn
 from kscn.data import make_union_of_subspaces
 from kscn.metrics import clustering_accuracy
 from kscn.nn import ConvAutoencoder, DenseAutoencoder
-from kscn.runtime import latents
+from kscn.runtime.lazy import Lazy
 from kscn.runtime.rows import generator
 from kscn.subspaces import principal_angles
 
@@ -337,7 +337,7 @@ def test_latents_that_are_done_with_are_given_back_at_once():
 
     def tell(_, record):
         if record["stage"] == "fit":
-            alive.append(sum(isinstance(one, latents.LatentSource) for one in gc.get_objects()))
+            alive.append(sum(isinstance(one, Lazy) for one in gc.get_objects()))
 
     X = np.random.default_rng(0).random((60, 8, 8))
     gc.collect()

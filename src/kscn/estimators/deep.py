@@ -346,7 +346,7 @@ class KSCN(SubspaceClusterer):
     def reconstruct(self, X: Any) -> NDArray:
         """Samples as the autoencoder restores them, in the shape and units of X."""
         model, source = self._opened(X)
-        steps = [self.scaling_, Restoring(self.autoencoder_, self.scaling_)]
+        steps = [self.scaling_, Restoring(self.autoencoder_, self.scaling_).eval()]
         restored = Lazy(source, steps, model.device, model.shape, self.n_features_in_)
         return np.asarray(restored).reshape(len(source), *source.shape)
 

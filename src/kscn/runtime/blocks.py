@@ -79,14 +79,6 @@ class Blocks:
         return block if self.shift is None else block - self.shift
 
 
-def held(source: Source, device: torch.device) -> Tensor:
-    """All samples (n, d) as one float32 tensor on the device."""
-    out = torch.empty(len(source), int(np.prod(source.shape)), device=device)
-    for start, z in Blocks(source, torch.float32, device):
-        out[start : start + len(z)] = z
-    return out
-
-
 def from_numpy(rows: np.ndarray) -> Tensor:
     """A tensor on the memory of `rows`, also when that is read-only (nobody writes to it)."""
     if min(rows.strides, default=0) < 0:  # a single row counts as contiguous whatever its stride

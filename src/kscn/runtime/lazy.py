@@ -8,13 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kscn.data import Source
+from kscn.data import Source, as_source
 from kscn.data.shuffle import read_ahead
 from kscn.data.source import OnDevice
 from kscn.nn.rows import block_rows, through
 from kscn.nn.scaling import check_finite
 from kscn.runtime.blocks import as_stored
 
+# What is made of the samples of a process is kept up to this size; more is made whenever read.
+KEEP_BYTES = 2**30
 # Read from a disk at once, however small the blocks themselves.
 READ_BYTES = 8 * 2**20
 
@@ -66,6 +68,10 @@ class Lazy(OnDevice):
             return self._collected(len(rows), map(self._there.tensor_of, few))
         return self._collected(len(rows), (self._checked(self._source.take(some)) for some in few))
 
+    def all(self) -> Tensor:
+        """What is made of all samples."""
+        return self.tensor(0, len(self))
+
     def _collected(self, n: int, batches: Iterable[Tensor]) -> Tensor:
         out, low = torch.empty(n, *self.shape, device=self.device), 0
         for batch in batches:
@@ -94,6 +100,13 @@ class Lazy(OnDevice):
 
     def _made(self, batch: Tensor) -> Tensor:
         return through(self._steps, batch.reshape(len(batch), *self._shape))
+
+
+def kept(lazy: Lazy, most_bytes: int = KEEP_BYTES) -> Source:
+    """The same in memory, if it fits."""
+    if len(lazy) * lazy.row_bytes > most_bytes:
+        return lazy
+    return as_source(lazy.all(), name=lazy.name)
 
 
 def in_order(

@@ -24,7 +24,7 @@ from torch import Tensor
 from kscn.atomicfile import remove_directory
 from kscn.data import Source
 from kscn.errors import ModelFileError
-from kscn.modelfile import read_model, write_model
+from kscn.modelfile import part, read_model, write_model
 
 KIND = "Checkpoint"
 KEPT = 2
@@ -51,12 +51,6 @@ class State:
     def part(self, name: str) -> dict[str, Tensor]:
         """The tensors under `name.`, without that prefix."""
         return part(self.tensors, name)
-
-
-def part(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-    """The tensors under `name.`, without that prefix."""
-    start = f"{name}."
-    return {key.removeprefix(start): v for key, v in tensors.items() if key.startswith(start)}
 
 
 class States:

@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from kscn.errors import TrainingError
+from kscn.modelfile import part
 from kscn.nn import DeepNetwork
 from kscn.runtime.device import kept_memory, seeded
 from kscn.runtime.group import send_module
 from kscn.runtime.minibatches import Minibatches
 from kscn.runtime.rows import generator
 from kscn.training.driver import Run
-from kscn.training.states import part
 
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]
 
