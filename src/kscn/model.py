@@ -159,7 +159,7 @@ class FittedModel(nn.Module):
         out = np.empty((len(blocks), subspaces.n_clusters), dtype=dtype)
         for where, z in blocks:
             norms = z.square().sum(dim=1)
-            check_finite(norms, z, blocks.source.name)
+            check_finite(norms, z, blocks.source.name, where)
             out[where : where + len(z)] = subspaces.residuals(z, norms).cpu().numpy()
         return out
 

@@ -102,7 +102,7 @@ REFUSED = {
     "one feature": (lambda: X[:, :1], "X has 1 feature.*at least 2"),
     "constant": (lambda: np.ones((9000, 4)), "All 9000 samples of X are equal; there is nothing"),
     "zero": (lambda: np.zeros((50, 4)), "All 50 samples of X are equal"),
-    "sparse array": (lambda: scipy.sparse.coo_array(X), "X is a sparse matrix; pass a dense"),
+    "sparse array": (lambda: scipy.sparse.coo_array(X), "X is sparse; pass a dense"),
     "complex tensor": (lambda: torch.from_numpy(X) * 1j, "Complex data not supported"),
     "objects": (lambda: np.full((50, 4), "a", dtype=object), "not numbers"),
 }
@@ -158,3 +158,11 @@ def test_one_bad_value_is_found_wherever_it_is_and_however_the_fit_starts(value,
 def test_impossible_settings_are_refused_and_named(params, words):
     with pytest.raises(InputError, match=words):
         quick(**params).fit(X)
+
+
+@pytest.mark.parametrize("init", ["auto", "k-means", "neighbours"])
+@pytest.mark.parametrize("affine", [False, True])
+def test_as_many_rows_as_clusters_are_a_cluster_each(init, affine):
+    X = np.random.default_rng(0).normal(size=(2, 8))
+    labels = KSubspaces(2, init=init, affine=affine, random_state=0).fit_predict(X)
+    assert sorted(labels) == [0, 1]

@@ -66,7 +66,9 @@ class Lazy(OnDevice):
         few = (rows[low : low + self._at_once] for low in range(0, len(rows), self._at_once))
         if self._there is not None:
             return self._collected(len(rows), map(self._there.tensor_of, few))
-        return self._collected(len(rows), (self._checked(self._source.take(some)) for some in few))
+        return self._collected(
+            len(rows), (self._checked(self._source.take(some), some) for some in few)
+        )
 
     def all(self) -> Tensor:
         """What is made of all samples."""
@@ -84,8 +86,8 @@ class Lazy(OnDevice):
             for low in range(start, stop, self._at_once):
                 yield self._there.tensor(low, min(low + self._at_once, stop))
             return
-        for _, rows in in_order(self._source, self._at_once, start, stop):
-            yield self._checked(rows)
+        for first, rows in in_order(self._source, self._at_once, start, stop):
+            yield self._checked(rows, first)
 
     @property
     def _there(self) -> OnDevice | None:
@@ -93,9 +95,9 @@ class Lazy(OnDevice):
         source = self._source
         return source if isinstance(source, OnDevice) and source.device == self.device else None
 
-    def _checked(self, rows: np.ndarray) -> Tensor:
+    def _checked(self, rows: np.ndarray, numbers: int | np.ndarray) -> Tensor:
         # Here and not by what is made: a ReLU can turn infinity into zero.
-        check_finite(rows, self._source.name)
+        check_finite(rows, self._source.name, numbers)
         return as_stored(rows, self.device)
 
     def _made(self, batch: Tensor) -> Tensor:

@@ -41,6 +41,6 @@ def raw_sample(source: Source, most: int, seed: int, group: Group) -> tuple[NDAr
     """At most so many samples as they are stored: their numbers, and them (m, *shape)."""
     rows = sample_rows(place(source)[1], most, seed)
     own = source.take(own_rows(source, rows))
-    check_finite(own, source.name)
+    check_finite(own, source.name, own_rows(source, rows) + place(source)[0])
     single = working_dtype(own.dtype) == torch.float32
     return rows, group.gather(torch.from_numpy(own.astype("f4" if single else "f8"))).numpy()
