@@ -29,6 +29,11 @@ def new_samples(X: Any, group: Group) -> tuple[Source, dict[str, Any]]:
     That are the number and names of features, which a fit sets when it has succeeded.
     """
     source = as_source(X)
+    if len(source.shape) > 3:
+        raise InputError(
+            f"{source.name} holds samples of shape {source.shape}; give vectors (n, d) or images "
+            "(n, h, w) or (n, c, h, w), or flatten what is neither by reshape(len(X), -1)."
+        )
     seen = BaseEstimator()
     validate_data(seen, X, reset=True, skip_check_array=True, ensure_2d=False)
     about = {**vars(seen), "n_features_in_": int(np.prod(source.shape))}

@@ -13,7 +13,7 @@ An alternative is an `Integer`, a `Number`, an `Array`, a type, a word or None.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from numbers import Integral, Real
@@ -82,15 +82,8 @@ def parameter(default: T, *alternatives: Alternative) -> T:
     return field(default=default, metadata={"alternatives": alternatives})
 
 
-def check_table(values: Mapping[str, Any], table: Mapping[str, Sequence[Alternative]]) -> None:
-    """Refuse a value that meets none of its alternatives; those without may be anything."""
-    for name, alternatives in table.items():
-        if name in values:
-            check_value(name, values[name], alternatives)
-
-
 def check_parameters(estimator: Any) -> None:
-    """`check_table` of a dataclass, by the alternatives of its fields."""
+    """Refuse a value of a dataclass that meets none of the alternatives of its field."""
     for one in fields(estimator):
         if "alternatives" in one.metadata:
             check_value(one.name, getattr(estimator, one.name), one.metadata["alternatives"])

@@ -12,11 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kscn.checked import NUMBER, check, integer, require
+from kscn.checked import NUMBER, check, integer, part, require
 from kscn.data import Source
 from kscn.features.steps import built, declared, described, fill
 from kscn.modelfile import ModelFile, write_model
-from kscn.nn import network
 from kscn.runtime.blocks import Blocks, check_finite
 from kscn.runtime.device import placed
 from kscn.runtime.labels import Assignment, assign
@@ -160,7 +159,7 @@ class FittedModel(nn.Module):
         out = np.empty((len(blocks), subspaces.n_clusters), dtype=dtype)
         for where, z in blocks:
             norms = z.square().sum(dim=1)
-            check_finite(norms, z, blocks.source.name)
+            check_finite(norms, z, blocks.source.name, where)
             out[where : where + len(z)] = subspaces.residuals(z, norms).cpu().numpy()
         return out
 
@@ -204,10 +203,10 @@ class FittedModel(nn.Module):
         require(1 <= len(shape) <= 8, "its samples have no shape")
         values = math.prod(shape)
         require(values <= MOST_VALUES, f"its samples have {values} values")
-        entry, own = model["assignment"], network.part(tensors, "assignment")
+        entry, own = model["assignment"], part(tensors, "assignment")
         assignment = declared(ASSIGNMENTS[entry["kind"]], entry["config"], own)
         fill(assignment, own)
-        steps, made = built(model["steps"], network.part(tensors, "steps"), shape, given)
+        steps, made = built(model["steps"], part(tensors, "steps"), shape, given)
         width, wanted = math.prod(made), assignment.bases.shape[1]
         if width != wanted:
             raise ValueError(f"its subspaces lie in {wanted} dimensions and its latents in {width}")

@@ -5,8 +5,9 @@ import short
 import torch
 from sklearn.datasets import make_blobs
 
-from kscn.choice import enlarge
+from kscn.choice import choose, enlarge
 from kscn.metrics import clustering_accuracy
+from kscn.runtime.rows import sample_rows
 
 K = 2
 
@@ -31,3 +32,12 @@ def test_votes_stay_where_they_are_clearly_more_consistent(monkeypatch):
     chance = np.random.default_rng(1).integers(K, size=1200)
     monkeypatch.setattr(enlarge, "layout_clusters", lambda *_: [chance])
     assert enlarge.enlarged(tensors(x), known, y[known], K, 0) is None
+
+
+def test_the_larger_sample_holds_the_one_that_is_known():
+    known = sample_rows(40_000, 6000, 0)
+    rows, places = choose.larger_sample(known, 40_000, 0)
+    assert len(rows) == len(np.unique(rows)) == choose.CHOICE.most
+    np.testing.assert_array_equal(rows[places], known)
+    few = np.arange(50)
+    np.testing.assert_array_equal(choose.larger_sample(few, 50, 0), (few, few))

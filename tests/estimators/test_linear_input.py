@@ -158,3 +158,11 @@ def test_one_bad_value_is_found_wherever_it_is_and_however_the_fit_starts(value,
 def test_impossible_settings_are_refused_and_named(params, words):
     with pytest.raises(InputError, match=words):
         quick(**params).fit(X)
+
+
+@pytest.mark.parametrize("init", ["auto", "k-means", "neighbours"])
+@pytest.mark.parametrize("affine", [False, True])
+def test_as_many_rows_as_clusters_are_a_cluster_each(init, affine):
+    X = np.random.default_rng(0).normal(size=(2, 8))
+    labels = KSubspaces(2, init=init, affine=affine, random_state=0).fit_predict(X)
+    assert sorted(labels) == [0, 1]

@@ -5,15 +5,16 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from kscn.stages import choose
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 
 from kscn import KSCNPlus, load_model
+from kscn.choice import choose
 from kscn.data import as_source, make_union_of_subspaces
 from kscn.errors import InputError
 from kscn.metrics import clustering_accuracy
 from kscn.metrics import normalized_mutual_info as nmi
+from kscn.nn.rows import through
 from kscn.runtime.blocks import Blocks
 from kscn.subspaces import Subspaces
 
@@ -107,15 +108,12 @@ def test_numbers_on_a_line_are_grouped():
     assert clustering_accuracy(np.repeat([0, 1, 2], 30), labels) == 1
 
 
-def test_vectors_of_double_precision_are_taken_too(monkeypatch):
+def test_vectors_of_double_precision_are_taken_too():
     X, y, _ = make_union_of_subspaces(400, K, 20, 3, noise=0.05, random_state=0)
     X = X.astype(np.float64)
     model = quick().fit(X)
     assert clustering_accuracy(y, model.labels_) > 0.9
     np.testing.assert_array_equal(model.predict(X), model.labels_)
-    monkeypatch.setattr(choose, "in_memory", lambda *_: False)
-    streamed = quick().fit(X)
-    assert (streamed.predict(X) == streamed.labels_).mean() > 0.99  # of sums in other precision
 
 
 def test_samples_between_two_subspaces_are_the_most_doubtful():
@@ -138,9 +136,13 @@ def test_clusters_that_are_no_subspaces_are_carried_on_by_an_encoder():
 
 def test_a_refinement_that_makes_clusters_worse_is_not_kept(monkeypatch):
     X, _ = digits()
-    monkeypatch.setattr("kscn.stages.refine.better", lambda *_: False)
+    monkeypatch.setattr("kscn.estimators.plus.better", lambda *_: False)
     model = quick(epochs=1).fit(X)
-    assert model.encoder_ is None
+    assert model.encoder_ is None and model.n_iter_ == 0
+    assert not hasattr(model, "scaling_")
+    assert torch.equal(
+        through(model.features_, torch.from_numpy(X)), torch.tensor(model.transform(X))
+    )
     np.testing.assert_array_equal(model.predict(X), model.labels_)
     few = quick(epochs=1).fit(X[:90])  # less than a hundred of each
     assert "fit" not in {record["stage"] for record in few.history_}

@@ -77,6 +77,12 @@ def deep(**settings):
     return KSCN.from_settings(5, **OPEN | defaults | settings)
 
 
+def preset(**settings):
+    """The settings of the preset, in steps of all samples."""
+    shared = {"pretrain_epochs": 2, "epochs": 3, "n_init": 1, "batch_size": 256}
+    return KSCN.from_settings(3, random_state=1, **shared | settings)
+
+
 def plus(**settings):
     """Few runs, and a start that is held for one epoch of three."""
     defaults = {"starts": 1, "epochs": 3, "batch_size": 32, "random_state": 5, "refine": True}
@@ -103,6 +109,7 @@ FITS = {
     "paper": (deep, {}),
     "dropout": (deep, {"autoencoder": Dropping(), "autoencoder_params": None}),
     "tuned": (deep, TUNED | {"init": "scattering"}),
+    "preset": (preset, {}),
     "grassmann": (deep, TUNED | {"update": "grassmann", "trim": 0.0}),
     "linear": (linear, {}),
     "linear, trim": (linear, {"trim": 0.1}),

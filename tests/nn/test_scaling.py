@@ -89,7 +89,7 @@ def test_constant_samples_are_no_division_by_zero(image, value):
 def test_samples_that_are_no_numbers_are_refused_wherever_they_are(image, value, words):
     X = randn(20, 2, 3)
     X[13, 1, 2] = value
-    with pytest.raises(InputError, match=f"Input faces contains {words}; remove or replace"):
+    with pytest.raises(InputError, match=f"Input faces contains {words} in row"):
         InputScaling.of(as_source(X, name="faces"), image, block=24)
 
 

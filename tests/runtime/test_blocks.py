@@ -77,9 +77,9 @@ def test_the_working_precision_holds_the_stored_values(stored, expected):
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (torch.nan, "Input faces.npy contains NaN; remove or replace"),
-        (torch.inf, "Input faces.npy contains infinity; remove or replace"),
-        (-torch.inf, "Input faces.npy contains infinity; remove or replace"),
+        (torch.nan, "Input faces.npy contains NaN in row 2; remove"),
+        (torch.inf, "Input faces.npy contains infinity in row 2; remove"),
+        (-torch.inf, "Input faces.npy contains infinity in row 2; remove"),
         (1e30, "Input faces.npy contains values too large for their squares"),
     ],
 )

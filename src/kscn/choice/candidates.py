@@ -42,7 +42,6 @@ from kscn.neighbours.local import affordable
 from kscn.neighbours.spectral import graph_clusters
 from kscn.nn import InputScaling
 from kscn.nn.rows import through
-from kscn.runtime.blocks import held
 from kscn.runtime.lazy import Lazy
 from kscn.subspaces.search import Problem, k_means_starts, sweep
 
@@ -111,7 +110,7 @@ def image_spaces(images: NDArray, device: torch.device) -> Described:
     scaled = InputScaling.of(source, image=False)
     pixels = nn.ModuleList([scaled, *block_means(shape, _pixel_side(shape))])
     for name, first in (("scattering", scattering_steps(shape)), ("pixels", pixels)):
-        z = held(Lazy(source, first.to(device), device), device)
+        z = Lazy(source, first.to(device), device).all()
         described[first[-1]] = z.cpu().numpy()
         found += _component_spaces(name, first, z)
     return found, described
@@ -139,7 +138,7 @@ def vector_spaces(vectors: NDArray, device: torch.device) -> Described:
     kind, source = "vectors", as_source(vectors)
 
     def at(scale: InputScaling) -> Tensor:
-        return held(Lazy(source, [scale.to(device)], device), device)
+        return Lazy(source, [scale.to(device)], device).all()
 
     scaled = InputScaling.of(source, image=False)
     at_scale = at(scaled)

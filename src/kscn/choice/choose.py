@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from kscn.checked import plain
 from kscn.choice.candidates import image_spaces, vector_spaces
 from kscn.choice.enlarge import enlarged
 from kscn.choice.select import Selection, select
@@ -24,7 +25,6 @@ from kscn.chosen import summary
 from kscn.data import Source, as_source
 from kscn.features import Votes
 from kscn.features.steps import built, described
-from kscn.modelfile import plain
 from kscn.neighbours import View, nearest, self_consistency
 from kscn.neighbours.consistency import CONSISTENCY, asked
 from kscn.parallel import one_thread
@@ -172,12 +172,9 @@ def _of_sample(
 
 def _enlarged(found: Found, source: Source, k: int, run: Run) -> Found:
     """The clusters of more samples, if there are more, by a layout of the spaces of a layout."""
-    n = place(source)[1]
-    if len(found.rows) >= min(n, CHOICE.most):
+    rows, known = larger_sample(found.rows, place(source)[1], run.seed)
+    if len(rows) == len(found.rows):
         return found
-    others = np.setdiff1d(sample_rows(n, CHOICE.most, run.seed), found.rows)
-    more = sample_rows(len(others), CHOICE.most - len(found.rows), run.seed)
-    rows = np.union1d(found.rows, others[more])
     z = [
         sample(
             run.group.holding(Lazy(source, steps.to(run.device), run.device)),
@@ -189,7 +186,6 @@ def _enlarged(found: Found, source: Source, k: int, run: Run) -> Found:
     ]
     larger = None
     if run.group.rank == 0:
-        known = np.searchsorted(rows, found.rows)
         larger = enlarged([one.float() for one in z], known, found.labels, k, run.seed)
     larger = run.group.shared(larger)
     if larger is None:
@@ -205,6 +201,14 @@ def _enlarged(found: Found, source: Source, k: int, run: Run) -> Found:
         tried=found.tried | tried,
         described=None,
     )
+
+
+def larger_sample(known: NDArray, n: int, seed: int) -> tuple[NDArray, NDArray]:
+    """As many of n rows as are laid out, known ones among them, and where these are in it."""
+    others = np.setdiff1d(sample_rows(n, CHOICE.most, seed), known)
+    more = sample_rows(len(others), max(0, CHOICE.most - len(known)), seed)
+    rows = np.union1d(known, others[more])
+    return rows, np.searchsorted(rows, known)
 
 
 def find_start(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kscn import checks as check
+from kscn.checked import plain
 from kscn.constraints import check_names, parameter
 from kscn.data import Source
 from kscn.errors import InputError
@@ -21,7 +22,7 @@ from kscn.estimators.defaults import AUTO, OPEN, check_settings
 from kscn.estimators.defaults import settings as derived
 from kscn.estimators.saving import of_the_file
 from kscn.model import FittedModel, SubspaceAssignment
-from kscn.modelfile import ModelFile, plain
+from kscn.modelfile import ModelFile
 from kscn.nn import DeepNetwork, IdentityLatent, InputScaling, network
 from kscn.nn.scaling import Restoring
 from kscn.runtime.device import placed, seeded
@@ -346,7 +347,7 @@ class KSCN(SubspaceClusterer):
     def reconstruct(self, X: Any) -> NDArray:
         """Samples as the autoencoder restores them, in the shape and units of X."""
         model, source = self._opened(X)
-        steps = [self.scaling_, Restoring(self.autoencoder_, self.scaling_)]
+        steps = [self.scaling_, Restoring(self.autoencoder_, self.scaling_).eval()]
         restored = Lazy(source, steps, model.device, model.shape, self.n_features_in_)
         return np.asarray(restored).reshape(len(source), *source.shape)
 

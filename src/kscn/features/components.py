@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from kscn.errors import InputError
 from kscn.parallel import one_thread
-from kscn.subspaces.decompositions import eigh, orthonormal
+from kscn.subspaces import leading_directions
+from kscn.subspaces.decompositions import eigh
 
 # Rows that are summed up in float32, before float64, and columns of the covariance computed
 # together; what lies below them is known by symmetry.
@@ -166,9 +167,6 @@ def _leading(matrix: Tensor, k: int) -> tuple[Tensor, Tensor]:
     scale = float(matrix.trace()) or 1.0  # float32 has fewer powers of ten
     upper = (matrix / scale).float().triu_()
     whole = upper + upper.triu(1).mT
-    generator = torch.Generator().manual_seed(0)
-    space = torch.randn(d, round((1 + _MORE) * k), generator=generator).to(device)
-    for _ in range(_ROUNDS):
-        space = orthonormal(whole @ space)
+    space = leading_directions(whole, round((1 + _MORE) * k), _ROUNDS)
     values, turn = eigh(space.mT @ (whole @ space))
     return scale * values[-k:].double(), space @ turn[:, -k:]

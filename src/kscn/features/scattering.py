@@ -7,9 +7,7 @@ The mathematics is kymatio's; what differs is how it is computed, see `kscn.feat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import chain
-from numbers import Integral
 
 import numpy as np
 import torch
@@ -17,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
-from kscn.constraints import Integer, check_table
+from kscn.constraints import Integer, check_value
 from kscn.errors import InputError
 from kscn.features import filters
 from kscn.parallel import side_by_side
@@ -33,12 +31,10 @@ _MOST_NUMBERS = 2**25
 
 def maps_of(shape: tuple[int, int], J: int, L: int) -> tuple[int, tuple[int, int]]:
     """How many maps a `Scattering2D` makes and their shape, or why it cannot; makes no filter."""
-    check_table({"J": J, "L": L}, {"J": [Integer(1)], "L": [Integer(1)]})
-    sizes = tuple(shape) if isinstance(shape, Sequence) else ()
-    if len(sizes) != 2 or not all(isinstance(size, Integral) for size in sizes):
-        raise InputError(f"shape={shape!r} must be the height and width of the images.")
-    told = f"images of {sizes[0]} x {sizes[1]} pixels"
-    if min(sizes) < 2 ** min(J, 62):
+    for name, value in {"J": J, "L": L}.items():
+        check_value(name, value, [Integer(1)])
+    told = f"images of {shape[0]} x {shape[1]} pixels"
+    if min(shape) < 2 ** min(J, 62):
         other = f"lower J={J} or enlarge them" if J > 1 else "give them as vectors (n, d)"
         raise InputError(f"{told} are smaller than 2**{J}; {other}.")
     height, width = _padded(shape, J)
@@ -48,7 +44,7 @@ def maps_of(shape: tuple[int, int], J: int, L: int) -> tuple[int, tuple[int, int
             f"{told} with J={J} and L={L} need filters of {numbers} numbers, above the limit of "
             f"{_MOST_NUMBERS}; shrink the images."
         )
-    return 1 + J * L + L * L * J * (J - 1) // 2, (sizes[0] >> J, sizes[1] >> J)
+    return 1 + J * L + L * L * J * (J - 1) // 2, (shape[0] >> J, shape[1] >> J)
 
 
 class Scattering2D(nn.Module):

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from kscn.checked import part
 from kscn.errors import InputError
 from kscn.features.components import Components
 from kscn.features.images import BlockMeans, ScatteringMaps
@@ -68,7 +69,7 @@ def built(
     """
     steps, batch = nn.ModuleList(), torch.zeros(2, *shape, device="meta")
     for number, entry in enumerate(described):
-        weights = network.part(tensors, str(number))
+        weights = part(tensors, str(number))
         if entry["kind"] == CUSTOM:
             step = _given(given, str(entry["name"])[:80], weights)
             codes = network.checked_run(step, torch.zeros(batch.shape))
@@ -115,18 +116,9 @@ def declared(cls: type[nn.Module], config: Mapping[str, Any], weights: Mapping[s
             module = cls(**config)
     except InputError as error:
         raise ValueError(str(error)) from error
-    wanted = module.state_dict()
-    for name in {**wanted, **weights}:
-        if name not in wanted or name not in weights:
-            raise ValueError(f"{name[:80]!r} of its {cls.__name__} is missing or unknown")
-        found, like = torch.as_tensor(weights[name]), wanted[name]
-        if (found.shape, found.dtype) != (like.shape, like.dtype):
-            raise ValueError(
-                f"{name!r} is of {found.dtype} and of shape {tuple(found.shape)}, expected "
-                f"{like.dtype} and {tuple(like.shape)}"
-            )
-        if not found.isfinite().all():
-            raise ValueError(f"{name!r} contains NaN or infinity")
+    misfit = network.misfit(module, weights)
+    if misfit is not None:
+        raise ValueError(f"of its {cls.__name__} {misfit}")
     return module
 
 

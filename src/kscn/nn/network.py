@@ -146,30 +146,30 @@ def augmentation(
         raise InputError(f"augment={wanted!r} does not fit: {error}.") from None
 
 
-def load_weights(module: nn.Module, tensors: Mapping[str, Any], what: str) -> None:
-    """Put saved weights into a network, or say which of them are not its own."""
+def misfit(module: nn.Module, tensors: Mapping[str, Any]) -> str | None:
+    """Say in words which tensors are not those of a module, or return None when all are."""
     wanted = module.state_dict()
     for name in {**wanted, **tensors}:
-        here, there = (
-            f"of shape {tuple(held[name].shape)}" if name in held else "missing"
-            for held in (wanted, tensors)
+        if name not in wanted or name not in tensors:
+            return f"{name[:80]!r} is missing or unknown"
+        found, like = torch.as_tensor(tensors[name]), wanted[name]
+        if (found.shape, found.dtype) != (like.shape, like.dtype):
+            there, here = f"{found.dtype} {tuple(found.shape)}", f"{like.dtype} {tuple(like.shape)}"
+            return f"{name[:80]!r} is {there} and should be {here}"
+        if not found.isfinite().all():
+            return f"{name[:80]!r} contains NaN or infinity"
+    return None
+
+
+def load_weights(module: nn.Module, tensors: Mapping[str, Any], what: str) -> None:
+    """Put saved weights into a network, or say which of them are not its own."""
+    fault = misfit(module, tensors)
+    if fault is not None:
+        raise ModelFileError(
+            f"{what} is from another architecture than this {type(module).__name__}, or from "
+            f"other image sizes: {fault}; give the one it was saved from."
         )
-        if here != there:
-            raise ModelFileError(
-                f"{what} is from another architecture than this {type(module).__name__}, or from "
-                f"other image sizes: {name!r} is {there} in it and {here} here; give the one it "
-                "was saved from."
-            )
-    module.load_state_dict({name: torch.as_tensor(tensors[name]) for name in wanted})
-
-
-def part(tensors: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The entries below `name.`, without that prefix."""
-    return {
-        key.removeprefix(f"{name}."): value
-        for key, value in tensors.items()
-        if key.startswith(f"{name}.")
-    }
+    module.load_state_dict({name: torch.as_tensor(value) for name, value in tensors.items()})
 
 
 def check_images(source: Source, expected: tuple[int, ...], name: str) -> None:

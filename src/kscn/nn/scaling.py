@@ -17,11 +17,18 @@ BLOCK = 2**21  # numbers looked at together while the scale of a source is found
 LARGEST = 1e150  # beyond, squares leave the range of float64
 
 
-def check_finite(rows: NDArray, name: str) -> None:
-    """Refuse samples that are no numbers, in scikit-learn's words."""
+def check_finite(rows: NDArray, name: str, numbers: int | NDArray = 0) -> None:
+    """Refuse samples that are no numbers, in scikit-learn's words, and say which is the first.
+
+    `numbers` are those of the samples, or that of the first if they follow one another.
+    """
     if rows.dtype.kind == "f" and not np.isfinite(rows).all():
         what = "NaN" if np.isnan(rows).any() else "infinity"
-        raise InputError(f"Input {name} contains {what}; remove or replace these samples first.")
+        first = int((~np.isfinite(rows)).reshape(len(rows), -1).any(axis=1).argmax())
+        number = numbers + first if isinstance(numbers, int) else numbers[first]
+        raise InputError(
+            f"Input {name} contains {what} in row {number}; remove or replace such samples first."
+        )
 
 
 class InputScaling(nn.Module):
@@ -63,9 +70,9 @@ class InputScaling(nn.Module):
         pivot = source[:1].reshape(-1).astype(np.float64)
         total = np.zeros_like(pivot)
         squares, largest = 0.0, 0.0
-        for _, rows in source.batches(max(1, block // pivot.size)):
+        for first, rows in source.batches(max(1, block // pivot.size)):
             rows = rows.reshape(len(rows), -1).astype(np.float64)
-            check_finite(rows, source.name)
+            check_finite(rows, source.name, first)
             largest = max(largest, float(np.abs(rows).max()))
             if image:
                 continue

@@ -79,14 +79,6 @@ class Blocks:
         return block if self.shift is None else block - self.shift
 
 
-def held(source: Source, device: torch.device) -> Tensor:
-    """All samples (n, d) as one float32 tensor on the device."""
-    out = torch.empty(len(source), int(np.prod(source.shape)), device=device)
-    for start, z in Blocks(source, torch.float32, device):
-        out[start : start + len(z)] = z
-    return out
-
-
 def from_numpy(rows: np.ndarray) -> Tensor:
     """A tensor on the memory of `rows`, also when that is read-only (nobody writes to it)."""
     if min(rows.strides, default=0) < 0:  # a single row counts as contiguous whatever its stride
@@ -112,40 +104,50 @@ def as_stored(rows: np.ndarray, device: torch.device) -> Tensor:
 
 
 class FiniteCheck:
-    """Refuses samples whose squared norm is not a number, in words that say which kind.
+    """Refuses samples whose squared norm is not a number, in words that say which and why.
 
     At once on the CPU; elsewhere at `close`, because every look at a device makes it wait.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.faults: Tensor | None = None
+        self.faults: Tensor | None = None  # whether there are any, NaN, infinity; the first row
 
-    def __call__(self, norms: Tensor, z: Tensor) -> None:
-        """Look at the samples z and their squared norms, or note what a look would find."""
+    def __call__(self, norms: Tensor, z: Tensor, numbers: int | np.ndarray = 0) -> None:
+        """Look at the samples z and their squared norms, or note what a look would find.
+
+        `numbers` are those of the samples, or that of the first if they follow one another.
+        """
         on_cpu = z.device.type == "cpu"
         if on_cpu and norms.isfinite().all():
             return
-        found = torch.stack([~norms.isfinite().all(), z.isnan().any(), z.isinf().any()])
-        self.faults = found if self.faults is None else self.faults | found
+        bad = ~norms.isfinite().reshape(len(norms), -1).all(dim=1)
+        first = bad.long().argmax()
+        of = torch.as_tensor(numbers).to(z.device)
+        row = of[first] if of.ndim else of + first
+        found = torch.stack([bad.any().long(), z.isnan().any().long(), z.isinf().any().long(), row])
+        if self.faults is not None:
+            before = self.faults
+            found = torch.cat([before[:3] | found[:3], before[3:].where(before[0] > 0, row)])
+        self.faults = found
         if on_cpu:
             self.close()
 
     def close(self) -> None:
         """Refuse the samples that were noted."""
-        faulty, nan, infinite = [False] * 3 if self.faults is None else self.faults.tolist()
+        faulty, nan, infinite, row = [0] * 4 if self.faults is None else self.faults.tolist()
         if not faulty:
             return
         what = "values too large for their squares to be represented"
         if nan or infinite:
             what = "NaN" if nan else "infinity"
         raise InputError(
-            f"Input {self.name} contains {what}; remove or replace these samples first."
+            f"Input {self.name} contains {what} in row {row}; remove or replace such samples first."
         )
 
 
-def check_finite(norms: Tensor, z: Tensor, name: str) -> None:
+def check_finite(norms: Tensor, z: Tensor, name: str, numbers: int | np.ndarray = 0) -> None:
     """`FiniteCheck` of a single block."""
     finite = FiniteCheck(name)
-    finite(norms, z)
+    finite(norms, z, numbers)
     finite.close()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kscn.runtime.blocks import Blocks, FiniteCheck
-from kscn.runtime.group import ALONE, Group
+from kscn.runtime.group import ALONE, Group, place
 from kscn.subspaces import Subspaces
 
 # Labels looked at together where all at once would cost memory.
@@ -37,10 +37,10 @@ def assign(blocks: Blocks, subspaces: Subspaces, group: Group = ALONE) -> Assign
     labels = torch.empty(len(blocks), dtype=torch.int32, device=blocks.device)
     distance = torch.empty(len(blocks), dtype=blocks.dtype, device=blocks.device)
     totals = torch.zeros(2, dtype=torch.float64, device=blocks.device)  # of |z|^2, and zeros
-    finite = FiniteCheck(blocks.source.name)
+    finite, (first, _) = FiniteCheck(blocks.source.name), place(blocks.source)
     for where, z in blocks:
         norms = z.square().sum(dim=1)
-        finite(norms, z)
+        finite(norms, z, first + where)
         nearest, label = subspaces.residuals(z, norms).min(dim=1)
         labels[where : where + len(z)] = label
         distance[where : where + len(z)] = nearest

@@ -6,26 +6,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kscn.data import Source, as_source
+from kscn.data import Source
 from kscn.errors import TrainingError
 from kscn.nn import DeepNetwork
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.device import CPU
 from kscn.runtime.group import ALONE, Group
-from kscn.runtime.lazy import Lazy
+from kscn.runtime.lazy import KEEP_BYTES, Lazy, kept
 from kscn.runtime.minibatches import Minibatches
-
-# Latents up to this size are kept between the passes of an update; larger ones are encoded anew.
-KEEP_BYTES = 2**30
 
 
 def encode(batches: Minibatches, network: DeepNetwork, keep_bytes: int = KEEP_BYTES) -> Source:
     """The latents of all samples: where that is small a tensor, else encoded whenever read."""
     steps = batches.scaling, network.autoencoder, network.latent
     lazy = Lazy(batches.source, steps, batches.device, batches.shape, name="the latents")
-    if len(lazy) * lazy.row_bytes > keep_bytes:
-        return lazy
-    return as_source(lazy.tensor(0, len(lazy)), name=lazy.name)
+    return kept(lazy, keep_bytes)
 
 
 def moments(

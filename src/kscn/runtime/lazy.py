@@ -8,13 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kscn.data import Source
+from kscn.data import Source, as_source
 from kscn.data.shuffle import read_ahead
 from kscn.data.source import OnDevice
 from kscn.nn.rows import block_rows, through
 from kscn.nn.scaling import check_finite
 from kscn.runtime.blocks import as_stored
 
+# What is made of the samples of a process is kept up to this size; more is made whenever read.
+KEEP_BYTES = 2**30
 # Read from a disk at once, however small the blocks themselves.
 READ_BYTES = 8 * 2**20
 
@@ -64,7 +66,13 @@ class Lazy(OnDevice):
         few = (rows[low : low + self._at_once] for low in range(0, len(rows), self._at_once))
         if self._there is not None:
             return self._collected(len(rows), map(self._there.tensor_of, few))
-        return self._collected(len(rows), (self._checked(self._source.take(some)) for some in few))
+        return self._collected(
+            len(rows), (self._checked(self._source.take(some), some) for some in few)
+        )
+
+    def all(self) -> Tensor:
+        """What is made of all samples."""
+        return self.tensor(0, len(self))
 
     def _collected(self, n: int, batches: Iterable[Tensor]) -> Tensor:
         out, low = torch.empty(n, *self.shape, device=self.device), 0
@@ -78,8 +86,8 @@ class Lazy(OnDevice):
             for low in range(start, stop, self._at_once):
                 yield self._there.tensor(low, min(low + self._at_once, stop))
             return
-        for _, rows in in_order(self._source, self._at_once, start, stop):
-            yield self._checked(rows)
+        for first, rows in in_order(self._source, self._at_once, start, stop):
+            yield self._checked(rows, first)
 
     @property
     def _there(self) -> OnDevice | None:
@@ -87,13 +95,20 @@ class Lazy(OnDevice):
         source = self._source
         return source if isinstance(source, OnDevice) and source.device == self.device else None
 
-    def _checked(self, rows: np.ndarray) -> Tensor:
+    def _checked(self, rows: np.ndarray, numbers: int | np.ndarray) -> Tensor:
         # Here and not by what is made: a ReLU can turn infinity into zero.
-        check_finite(rows, self._source.name)
+        check_finite(rows, self._source.name, numbers)
         return as_stored(rows, self.device)
 
     def _made(self, batch: Tensor) -> Tensor:
         return through(self._steps, batch.reshape(len(batch), *self._shape))
+
+
+def kept(lazy: Lazy, most_bytes: int = KEEP_BYTES) -> Source:
+    """The same in memory, if it fits."""
+    if len(lazy) * lazy.row_bytes > most_bytes:
+        return lazy
+    return as_source(lazy.all(), name=lazy.name)
 
 
 def in_order(

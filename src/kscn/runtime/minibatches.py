@@ -70,7 +70,7 @@ class Minibatches:
         rows = self.source.take(indices)
         batch = self._tensor(rows)
         if rows.dtype.kind == "f":
-            check_finite(batch, batch, self.source.name)
+            check_finite(batch, batch, self.source.name, indices)
         return batch
 
     def _tensor(self, rows: np.ndarray) -> Tensor:

@@ -6,15 +6,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kscn.data import Source, as_source
+from kscn.data import Source
 from kscn.nn.scaling import check_finite
-from kscn.runtime.blocks import Blocks, held, working_dtype
+from kscn.runtime.blocks import Blocks, working_dtype
 from kscn.runtime.group import Group, own_rows, place
-from kscn.runtime.lazy import Lazy
+from kscn.runtime.lazy import Lazy, kept
 from kscn.runtime.rows import sample_rows
-
-# Features of the samples of a process up to this size are kept; others are computed when read.
-KEEP_BYTES = 2**29
 
 
 def held_features(
@@ -29,12 +26,9 @@ def held_features(
     `described` is what all steps but the last make of them, if that is known.
     """
     steps.to(device)
-    found: Source = (
-        Lazy(source, steps, device) if described is None else Lazy(described, steps[-1:], device)
-    )
-    if len(found) * found.row_bytes <= KEEP_BYTES:
-        found = as_source(held(found, device), name=found.name)
-    return group.holding(found)
+    if described is not None:
+        source, steps = described, steps[-1:]
+    return group.holding(kept(Lazy(source, steps, device)))
 
 
 def sample(source: Source, rows: NDArray, device: torch.device, group: Group) -> Tensor:
@@ -47,6 +41,6 @@ def raw_sample(source: Source, most: int, seed: int, group: Group) -> tuple[NDAr
     """At most so many samples as they are stored: their numbers, and them (m, *shape)."""
     rows = sample_rows(place(source)[1], most, seed)
     own = source.take(own_rows(source, rows))
-    check_finite(own, source.name)
+    check_finite(own, source.name, own_rows(source, rows) + place(source)[0])
     single = working_dtype(own.dtype) == torch.float32
     return rows, group.gather(torch.from_numpy(own.astype("f4" if single else "f8"))).numpy()

@@ -197,7 +197,7 @@ def leading_eigenvectors(
     return vectors
 
 
-def leading_directions(scatter: Tensor, dim: int) -> Tensor:
+def leading_directions(scatter: Tensor, dim: int, rounds: int = ROUGH_ROUNDS) -> Tensor:
     """An orthonormal basis of about the `dim` leading directions of matrices (..., d, d).
 
     Of a few rounds of subspace iteration: it tells clusters apart as well as the eigenvectors do,
@@ -209,7 +209,7 @@ def leading_directions(scatter: Tensor, dim: int) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(d, dim, generator=generator, dtype=scatter.dtype).to(scatter.device)
     vectors = scatter @ start
-    for _ in range(ROUGH_ROUNDS - 1):
+    for _ in range(rounds - 1):
         vectors = scatter @ orthonormal(vectors)
     return orthonormal(vectors)
 

@@ -23,8 +23,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from kscn.checked import part
 from kscn.runtime.group import ALONE, Group
-from kscn.training.states import State, States, part
+from kscn.training.states import State, States
 
 # After an epoch a state is written unless that would take more than this share of the time.
 SHARE = 0.05

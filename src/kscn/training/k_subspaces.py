@@ -7,7 +7,7 @@ for what. `kscn.training.lloyd` does the iterations.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -80,7 +80,7 @@ class StartSearch:
         z = self.run.group.gather(blocks.take(own_rows(blocks.source, rows)))
         if not z.square().sum(dim=1).median().isfinite():
             z = z.double()  # all samples are that large, not one that is amiss
-        check_finite(z.square().sum(dim=1), z, name)
+        check_finite(z.square().sum(dim=1), z, name, rows)
         if (z == z[0]).all() and not self.run.group.any(
             any(bool((block != z[0]).any()) for _, block in blocks)
         ):
@@ -98,6 +98,10 @@ class StartSearch:
         called with rounds done, rounds at most, candidates and the lowest objective in units of
         the data.
         """
+        if place(blocks.source)[1] == self.n_clusters and isinstance(self.init, str):
+            # One subspace may hold several samples: a search would see no fault in that.
+            alone = replace(self, init=np.arange(self.n_clusters))
+            return alone.find(blocks, pool, weights, report)
         generator = torch.Generator().manual_seed(self.run.seed)
         # The search may run in float32 whatever the data: it only has to find the right valley.
         # Scaling to unit mean square keeps it clear of overflow.
@@ -202,7 +206,7 @@ class StartSearch:
             given = given.long()
             sums = ScatterSums(k, d, self.affine, blocks.device)
             for where, z in blocks:
-                check_finite(z.square().sum(dim=1), z, blocks.source.name)
+                check_finite(z.square().sum(dim=1), z, blocks.source.name, first + where)
                 part = slice(first + where, first + where + len(z))
                 sums.add(z.double(), given[part], None if weights is None else weights[part])
             return self.run.group.whole(sums, sums).subspaces(dims)

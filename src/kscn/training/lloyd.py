@@ -128,7 +128,7 @@ class Lloyd:
             index = slice(start, start + len(z))
             norms = z.square().sum(dim=1)
             if first:
-                finite(norms, z)
+                finite(norms, z, place(self.blocks.source)[0] + start)
             nearest, new = self.subspaces.residuals(z, norms).min(dim=1)
             old = self.labels[index].long()
             self.labels[index] = new.int()

@@ -34,7 +34,8 @@ Loss = Callable[[Tensor, Subspaces, Tensor, float, LossOptions], Tensor]
 def energies(z: Tensor, subspaces: Subspaces) -> Tensor:
     """Squared norms |S_i^T z|^2 of the projections on every subspace, differentiable, (b, k)."""
     k, d, p = subspaces.bases.shape
-    stacked = subspaces.bases.permute(1, 0, 2).reshape(d, k * p)
+    # Products are rounded by the layout of their factors, which a state does not keep.
+    stacked = subspaces.bases.permute(1, 0, 2).reshape(d, k * p).contiguous()
     return (z @ stacked).unflatten(1, (k, p)).square().sum(dim=2)
 
 

@@ -16,7 +16,7 @@ from kscn.data import Source, as_source
 from kscn.errors import InputError, TrainingError
 from kscn.features import Components, scattering_steps
 from kscn.nn import DeepNetwork, IdentityLatent, WhitenedLatent
-from kscn.runtime.blocks import Blocks, held
+from kscn.runtime.blocks import Blocks
 from kscn.runtime.group import own_rows, place, send_module
 from kscn.runtime.labels import assign
 from kscn.runtime.latents import encode, moments
@@ -169,7 +169,7 @@ def scattered(samples: Source, dim: int, run: Run) -> Source:
     """
     _, some = raw_sample(samples, DESCRIBED, run.seed, run.group)
     steps = scattering_steps(samples.shape).to(run.device)
-    described = held(Lazy(as_source(some), steps, run.device), run.device)
+    described = Lazy(as_source(some), steps, run.device).all()
     wanted = min(max(COMPONENTS, dim + 1), *(length - 1 for length in described.shape))
     steps.append(Components.fit(described, wanted, whiten=True))
     return held_features(steps, samples, run.device, run.group)

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from kscn.atomicfile import remove_directory
+from kscn.checked import part
 from kscn.data import Source
 from kscn.errors import ModelFileError
 from kscn.modelfile import read_model, write_model
@@ -51,12 +52,6 @@ class State:
     def part(self, name: str) -> dict[str, Tensor]:
         """The tensors under `name.`, without that prefix."""
         return part(self.tensors, name)
-
-
-def part(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-    """The tensors under `name.`, without that prefix."""
-    start = f"{name}."
-    return {key.removeprefix(start): v for key, v in tensors.items() if key.startswith(start)}
 
 
 class States:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from kscn.checked import part
 from kscn.errors import TrainingError
 from kscn.nn import DeepNetwork
 from kscn.runtime.device import kept_memory, seeded
@@ -17,7 +18,6 @@ from kscn.runtime.group import send_module
 from kscn.runtime.minibatches import Minibatches
 from kscn.runtime.rows import generator
 from kscn.training.driver import Run
-from kscn.training.states import part
 
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]
 

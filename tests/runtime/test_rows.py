@@ -1,12 +1,14 @@
 """Folds and samples of rows: by chance, the same everywhere, whatever the order of the file."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kscn.runtime.rows import drawn, folds
+from kscn.runtime.rows import drawn, folds, sample_rows
 
 
 def splitmix(state):
@@ -54,3 +56,14 @@ def test_about_as_many_as_asked_are_drawn_and_all_of_few():
     assert abs(int(found.sum()) - 5000) < 5 * 67
     assert abs(int(found[::10].sum()) - 500) < 5 * 21
     assert drawn(rows, 0, 50_000, 50_000).all()
+
+
+def test_a_bounded_sample_of_any_number_of_rows_takes_bounded_memory():
+    tracemalloc.start()
+    found = sample_rows(10**12, 1000, 0)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 10**6
+    assert len(np.unique(found)) == 1000 and (np.diff(found) > 0).all()
+    assert np.ptp(found) > 0.9 * 10**12
+    np.testing.assert_array_equal(sample_rows(5, 10, 0), np.arange(5))
