@@ -2,7 +2,7 @@
 
 cli -> web -> report, export -> runs -> estimators -> choice -> training -> checks -> model,
 neighbours, runtime -> nn, features, subspaces, data -> atomicfile, checked, chosen, constraints,
-extras, metrics, modelfile, parallel -> errors. `kscn_paper` imports kscn, and kscn never imports it.
+extras, metrics, modelfile, parallel -> errors. `kscn_paper` imports kscn, never the other way.
 """
 
 import ast
