@@ -103,7 +103,8 @@ def searched(source: Source, search: StartSearch) -> NDArray:
     if len(rows) < n:
         own = source.take(own_rows(source, rows))
         few = run.group.holding(as_source(own, name=source.name))
-    found = k_subspaces(few, search, max_iter=ITERATIONS, stage="start")
+    with search.threads(few):
+        found = k_subspaces(few, search, max_iter=ITERATIONS, stage="start")
     if len(rows) == n:
         return found.labels
     near = assign(Blocks(source, torch.float32, run.device), found.subspaces)
