@@ -1,4 +1,4 @@
-"""What a file of TOML or JSON must hold, which anybody may have written or damaged.
+"""What a file of TOML or JSON may hold, and must, which anybody may have written or damaged.
 
 A rule is a table, as a dict of rules by name, those with a question mark being optional; a list of
 anything that one rule allows; or a test, with the words that a message has for it.
@@ -6,7 +6,7 @@ anything that one rule allows; or a test, with the words that a message has for 
 
 import math
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 
@@ -63,3 +63,20 @@ def require(fine: bool, fault: str) -> None:
 def _fault(name: str, value: Any, words: str) -> str:
     found = "is missing" if value is None else f"is {reprlib.repr(value)}"
     return f"{name or 'it'} {found}, not {words}"
+
+
+def plain(value: Any) -> Any:
+    """Numpy's scalars and arrays, tuples and mappings as what JSON can hold."""
+    if value is None or isinstance(value, (str, bool)) or callable(value):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): plain(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(entry) for entry in value]
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def part(tensors: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The tensors under `name.`, without that prefix."""
+    start = f"{name}."
+    return {key.removeprefix(start): v for key, v in tensors.items() if key.startswith(start)}

@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kscn.checked import NUMBER, check, integer, require
+from kscn.checked import NUMBER, check, integer, part, require
 from kscn.data import Source
 from kscn.features.steps import built, declared, described, fill
-from kscn.modelfile import ModelFile, part, write_model
+from kscn.modelfile import ModelFile, write_model
 from kscn.runtime.blocks import Blocks, check_finite
 from kscn.runtime.device import placed
 from kscn.runtime.labels import Assignment, assign

@@ -127,23 +127,6 @@ def parse_json(text: str) -> Any:
     return value
 
 
-def part(tensors: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The tensors under `name.`, without that prefix."""
-    start = f"{name}."
-    return {key.removeprefix(start): v for key, v in tensors.items() if key.startswith(start)}
-
-
-def plain(value: Any) -> Any:
-    """Numpy's scalars and arrays, tuples and mappings as what JSON can hold."""
-    if value is None or isinstance(value, (str, bool)) or callable(value):
-        return value
-    if isinstance(value, Mapping):
-        return {str(name): plain(entry) for name, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(entry) for entry in value]
-    return np.asarray(value).tolist()
-
-
 def _modest_integer(digits: str) -> int:
     """An integer of 64 bits: larger ones are in no honest manifest and overflow everywhere else."""
     if len(digits) > 20 or not -(2**63) <= int(digits) < 2**63:

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from kscn.checked import plain
 from kscn.choice.candidates import image_spaces, vector_spaces
 from kscn.choice.enlarge import enlarged
 from kscn.choice.select import Selection, select
@@ -24,7 +25,6 @@ from kscn.chosen import summary
 from kscn.data import Source, as_source
 from kscn.features import Votes
 from kscn.features.steps import built, described
-from kscn.modelfile import plain
 from kscn.neighbours import View, nearest, self_consistency
 from kscn.neighbours.consistency import CONSISTENCY, asked
 from kscn.parallel import one_thread

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kscn import checks as check
+from kscn.checked import plain
 from kscn.constraints import check_names, parameter
 from kscn.data import Source
 from kscn.errors import InputError
@@ -21,7 +22,7 @@ from kscn.estimators.defaults import AUTO, OPEN, check_settings
 from kscn.estimators.defaults import settings as derived
 from kscn.estimators.saving import of_the_file
 from kscn.model import FittedModel, SubspaceAssignment
-from kscn.modelfile import ModelFile, plain
+from kscn.modelfile import ModelFile
 from kscn.nn import DeepNetwork, IdentityLatent, InputScaling, network
 from kscn.nn.scaling import Restoring
 from kscn.runtime.device import placed, seeded

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from kscn.checked import plain
 from kscn.errors import InputError, reason
-from kscn.modelfile import plain
 
 # The method decides how subspaces are updated.
 UPDATES: dict[str, dict[str, Any]] = {

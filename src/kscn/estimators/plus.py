@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from kscn import checks as check
-from kscn.checked import NUMBER, TEXT, integer
+from kscn.checked import NUMBER, TEXT, integer, plain
 from kscn.checked import check as check_facts
 from kscn.choice.choose import CHOICE, Choice, better, choose
 from kscn.constraints import POSITIVE, Integer, parameter
@@ -24,7 +24,7 @@ from kscn.estimators.base import SubspaceClusterer, noise_variance
 from kscn.estimators.embedding import checked_about, encoded_for_fit, encoded_for_use
 from kscn.features.encoders import Encoder as PretrainedEncoder
 from kscn.model import FittedModel, SubspaceAssignment
-from kscn.modelfile import ModelFile, plain
+from kscn.modelfile import ModelFile
 from kscn.nn import ConvEncoder, DeepNetwork, network
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.group import current_group, place

@@ -17,12 +17,12 @@ import numpy as np
 from torch import nn
 
 from kscn import checks
-from kscn.checked import NUMBER, TEXT, check, integer, require
+from kscn.checked import NUMBER, TEXT, check, integer, plain, require
 from kscn.errors import InputError, ModelFileError
 from kscn.estimators.embedding import plain_encoder
 from kscn.features.steps import KINDS
 from kscn.model import FittedModel
-from kscn.modelfile import ModelFile, plain
+from kscn.modelfile import ModelFile
 from kscn.training.states import OF_THE_RUN
 
 # Samples enough for any parameters.

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from kscn.checked import part
 from kscn.errors import InputError
 from kscn.features.components import Components
 from kscn.features.images import BlockMeans, ScatteringMaps
 from kscn.features.votes import Votes
-from kscn.modelfile import part
 from kscn.nn import (
     ConvAutoencoder,
     ConvEncoder,

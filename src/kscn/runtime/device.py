@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from kscn.errors import InputError
 
@@ -47,20 +47,6 @@ def seeded(seed: int, device: torch.device = CPU) -> Iterator[None]:
         # On the CPU not torch.manual_seed: it seeds other devices as well, which would stay seeded.
         (torch.default_generator.manual_seed if on_cpu else torch.manual_seed)(seed)
         yield
-
-
-def generator_state(device: torch.device) -> Tensor | None:
-    """The state of the device's own generator, from which dropout draws there; None on the CPU."""
-    if device.type == "cpu":
-        return None
-    state: Tensor = torch.get_device_module(device).get_rng_state(device)
-    return state
-
-
-def set_generator_state(state: Tensor, device: torch.device) -> None:
-    """Put the device's own generator where it was."""
-    if device.type != "cpu":
-        torch.get_device_module(device).set_rng_state(state, device)
 
 
 @contextmanager

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from kscn.checked import part
 from kscn.errors import TrainingError
-from kscn.modelfile import part
 from kscn.nn import DeepNetwork
 from kscn.runtime.device import kept_memory, seeded
 from kscn.runtime.group import send_module
