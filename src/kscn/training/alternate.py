@@ -30,6 +30,9 @@ from kscn.training.trainer import Trainer
 
 STAGE = "fit"
 
+# Latents of mini-batches that are added up together: large products cost less, and another device
+# than the CPU has to wait for their clusters.
+TOGETHER, DEVICE_TOGETHER = 4096, 65536
 # Latents (about as many) that a cluster which has lost all of its own gets a subspace from.
 POOL = 4096
 # Share of latents that may be zero: ReLU leaves a few, a collapsed network nearly all.
@@ -78,6 +81,7 @@ def alternate(
     their subspaces have.
     """
     loss, now = LOSSES[options.loss], Moving(start)
+    together = TOGETHER if run.device.type == "cpu" else DEVICE_TOGETHER
     nearest: Assignment | None = None
     for epoch in run.epochs(STAGE, options.epochs, trainer=trainer, subspaces=now):
         held = found is not None and epoch < HELD * options.epochs
@@ -92,7 +96,7 @@ def alternate(
         if found is not None and held:
             targets = found
         targets = run.group.gather(targets)  # mini-batches are drawn from all samples
-        sums = empty_sums(before)
+        sums, seen = empty_sums(before), list[Tensor]()
         for batch in trainer.epoch(epoch):
             restored, z = trainer.wrapped(batch.seen)  # z (b, d)
             l_ae = squared_error(restored, batch.clean, batch.samples)
@@ -100,7 +104,10 @@ def alternate(
             l_ksc = loss(z, before, own, batch.samples, options.about_loss)
             trainer.step(batch, l_ae, l_ksc, options.weight)
             if options.update == "grassmann":
-                sums.add(z.detach(), before.assign(z.detach())[0])
+                seen.append(z.detach())
+                if len(seen) * len(z) >= together:
+                    add_nearest(sums, seen, before)
+        add_nearest(sums, seen, before)
         reconstruction, subspace = trainer.losses()
         latents = latent_blocks(trainer)
         if found is not None and held:
@@ -157,6 +164,17 @@ def grassmann_step(own: ScatterSums, subspaces: Subspaces, run: Run) -> Subspace
     sums = run.group.sum_scatter(own)
     bases = descend(sums.second, subspaces.bases.double())
     return run.group.agree_on(Subspaces(bases.to(subspaces.bases.dtype)))
+
+
+def add_nearest(sums: ScatterSums, seen: list[Tensor], subspaces: Subspaces) -> None:
+    """Add latents to the sums of their nearest subspaces; `seen` is empty afterwards."""
+    if not seen:
+        return
+    z = torch.cat(seen)
+    seen.clear()
+    labels = subspaces.assign(z)[0].cpu()
+    for piece, own in zip(z.split(TOGETHER), labels.split(TOGETHER), strict=True):
+        sums.add(piece, own)
 
 
 def of_clusters(latents: Blocks, labels: Tensor, like: Subspaces, run: Run) -> Subspaces:
