@@ -84,7 +84,7 @@ def alternate(
     together = TOGETHER if run.device.type == "cpu" else DEVICE_TOGETHER
     nearest: Assignment | None = None
     for epoch in run.epochs(STAGE, options.epochs, trainer=trainer, subspaces=now):
-        held = found is not None and epoch < HELD * options.epochs
+        held = found if epoch < HELD * options.epochs else None
         if nearest is None:  # the first epoch of a fit, new or resumed
             latents = latent_blocks(trainer)
             if found is not None and epoch == 0:
@@ -92,9 +92,9 @@ def alternate(
             nearest = assign_latents(latents, now.subspaces, trainer, run)
             del latents
         before, old = now.subspaces, nearest
-        targets = without_farthest(old, options.trim, before.n_clusters, run)
-        if found is not None and held:
-            targets = found
+        targets = held
+        if targets is None:
+            targets = without_farthest(old, options.trim, before.n_clusters, run)
         targets = run.group.gather(targets)  # mini-batches are drawn from all samples
         sums, seen = empty_sums(before), list[Tensor]()
         for batch in trainer.epoch(epoch):
@@ -110,8 +110,8 @@ def alternate(
         add_nearest(sums, seen, before)
         reconstruction, subspace = trainer.losses()
         latents = latent_blocks(trainer)
-        if found is not None and held:
-            now.subspaces = of_clusters(latents, found, before, run)
+        if held is not None:
+            now.subspaces = of_clusters(latents, held, before, run)
         elif options.update == "svd":
             now.subspaces = svd_update(latents, now.subspaces, options.trim, trainer, run)
         else:
@@ -125,18 +125,11 @@ def alternate(
         (moved,) = run.group.add(int((nearest.labels != old.labels).sum()))
         changed = moved / int(nearest.sizes.sum())
         turn = float(largest_turn(before.bases, now.subspaces.bases).max())
-        stop = run.record(
-            stage=STAGE,
-            epoch=epoch + 1,
-            epochs=options.epochs,
-            reconstruction=reconstruction,
-            subspace=subspace,
-            objective=nearest.objective,
-            relative=nearest.relative,
-            changed=changed,
-            sizes=nearest.sizes.tolist(),
-            angle=math.degrees(math.asin(turn)),
-        )
+        done = {"reconstruction": reconstruction, "subspace": subspace, "changed": changed}
+        done |= {"objective": nearest.objective, "relative": nearest.relative}
+        done |= {"angle": math.degrees(math.asin(turn))}
+        counted = {"epoch": epoch + 1, "epochs": options.epochs}
+        stop = run.record(stage=STAGE, **counted, **done, sizes=nearest.sizes.tolist())
         if run.group.any(stop or changed <= options.tol):
             break
     return now.subspaces
