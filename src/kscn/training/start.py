@@ -151,8 +151,8 @@ def _check_carried(use: Settings, n_clusters: int, carried: int, of: int) -> Non
         check_dims(use, n_clusters, carried)
     except InputError as error:
         raise TrainingError(
-            f"only {carried} of {of} directions of the pretrained code carry anything, too few to go on; "
-            f"lower learning_rate, or subspace_dim: {error}"
+            f"only {carried} of {of} directions of the pretrained code carry anything, too "
+            f"few to go on; lower learning_rate, or subspace_dim: {error}"
         ) from None
 
 
