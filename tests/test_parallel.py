@@ -1,9 +1,11 @@
 """Pieces of work side by side."""
 
+import os
+
 import pytest
 import torch
 
-from kscn.parallel import one_thread, side_by_side
+from kscn.parallel import one_thread, side_by_side, threads_for
 
 CPU = torch.device("cpu")
 
@@ -51,4 +53,20 @@ def test_little_work_is_done_by_one_thread():
         assert torch.get_num_threads() == 1
         assert list(side_by_side(abs, [-1, -2], CPU)) == [1, 2]
         raise ValueError("stop")
+    assert torch.get_num_threads() == 2
+
+
+def test_little_work_has_one_thread():
+    for work, threads in ((1e3, 1), (1e12, 2)):
+        with threads_for(work):
+            assert torch.get_num_threads() == threads
+        assert torch.get_num_threads() == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a fork")
+def test_a_forked_child_has_one_thread_since_the_others_are_gone():
+    pid = os.fork()
+    if pid == 0:
+        os._exit(torch.get_num_threads())
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
     assert torch.get_num_threads() == 2

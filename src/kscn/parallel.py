@@ -5,9 +5,10 @@ Threads within a small product mostly wait for each other; whole pieces side by 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -15,7 +16,13 @@ from threadpoolctl import threadpool_limits
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+# Operations of a pass: beside other work, threads wait for each other longer than this takes.
+LITTLE = 1e8
 Apply = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
+
+# A forked child has none of the threads of OpenMP, and would wait for them forever.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 
 @contextmanager
@@ -28,6 +35,11 @@ def one_thread() -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(threads)
+
+
+def threads_for(work: float) -> AbstractContextManager[None]:
+    """All threads for passes of so many operations; one where each would mostly wait."""
+    return one_thread() if work < LITTLE else nullcontext()
 
 
 def side_by_side(

@@ -223,11 +223,17 @@ def test_a_module_that_encodes_everything_to_zero_is_noticed(latent):
     assert not hasattr(model, "subspaces_")
 
 
-@pytest.mark.parametrize("update", ["svd", "grassmann"])
-def test_a_latent_shrunk_to_zero_by_the_subspace_loss_is_noticed(update):
+@pytest.mark.parametrize(("update", "seed"), [("svd", 1), ("grassmann", 0)])
+def test_a_latent_shrunk_to_zero_by_the_subspace_loss_is_noticed(update, seed):
     X = load_digits().images[:200]
     model = quick(
-        update=update, weight=1e4, learning_rate=0.05, epochs=60, tol=0.0, pretrain_epochs=1
+        update=update,
+        weight=1e5,
+        learning_rate=0.05,
+        epochs=60,
+        tol=0.0,
+        pretrain_epochs=1,
+        random_state=seed,
     )
     with pytest.raises(TrainingError, match=r"collapsed by epoch \d+ of the alternation.* weight"):
         model.fit(X)
@@ -239,14 +245,14 @@ def test_a_latent_shrunk_to_zero_by_the_subspace_loss_is_noticed(update):
 @pytest.mark.parametrize(
     ("params", "words"),
     [
-        ({}, "step 2 of epoch 1 of pretraining"),
-        ({"pretrain_epochs": 0}, "step 2 of epoch 1 of the alternation"),
+        ({}, "epoch 1 of pretraining"),
+        ({"pretrain_epochs": 0}, "epoch 1 of the alternation"),
         ({"pretrain_epochs": 0, "update": "grassmann"}, "of the alternation"),
         ({"batch_size": N}, "no longer finite after pretraining"),
         ({"batch_size": N, "pretrain_epochs": 0}, "finite after epoch 1 of the alternation"),
     ],
 )
-def test_a_huge_learning_rate_is_named_with_step_and_epoch(params, words):
+def test_a_huge_learning_rate_is_named_with_its_epoch(params, words):
     model = quick(learning_rate=1e30, **params)
     with pytest.raises(TrainingError, match=words) as caught:
         model.fit(digits())

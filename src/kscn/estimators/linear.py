@@ -152,14 +152,15 @@ class KSubspaces(SubspaceClusterer):
             init=self.init,
             n_init=self.n_init,
         )
-        found = k_subspaces(
-            source,
-            search,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            batch_size=self.batch_size,
-            weights=weights,
-        )
+        with search.threads(source):
+            found = k_subspaces(
+                source,
+                search,
+                max_iter=self.max_iter,
+                tol=self.tol,
+                batch_size=self.batch_size,
+                weights=weights,
+            )
         spectra = found.sums.spectra().cpu().numpy()
         noise = noise_outside(spectra, found.sums, found.subspaces)
         assignment = SubspaceAssignment.of(found.subspaces, found.blocks.shift)

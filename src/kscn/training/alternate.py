@@ -30,6 +30,9 @@ from kscn.training.trainer import Trainer
 
 STAGE = "fit"
 
+# Latents of mini-batches that are added up together: large products cost less, and another device
+# than the CPU has to wait for their clusters.
+TOGETHER, DEVICE_TOGETHER = 4096, 65536
 # Latents (about as many) that a cluster which has lost all of its own gets a subspace from.
 POOL = 4096
 # Share of latents that may be zero: ReLU leaves a few, a collapsed network nearly all.
@@ -78,9 +81,10 @@ def alternate(
     their subspaces have.
     """
     loss, now = LOSSES[options.loss], Moving(start)
+    together = TOGETHER if run.device.type == "cpu" else DEVICE_TOGETHER
     nearest: Assignment | None = None
     for epoch in run.epochs(STAGE, options.epochs, trainer=trainer, subspaces=now):
-        held = found is not None and epoch < HELD * options.epochs
+        held = found if epoch < HELD * options.epochs else None
         if nearest is None:  # the first epoch of a fit, new or resumed
             latents = latent_blocks(trainer)
             if found is not None and epoch == 0:
@@ -88,11 +92,11 @@ def alternate(
             nearest = assign_latents(latents, now.subspaces, trainer, run)
             del latents
         before, old = now.subspaces, nearest
-        targets = without_farthest(old, options.trim, before.n_clusters, run)
-        if found is not None and held:
-            targets = found
+        targets = held
+        if targets is None:
+            targets = without_farthest(old, options.trim, before.n_clusters, run)
         targets = run.group.gather(targets)  # mini-batches are drawn from all samples
-        sums = empty_sums(before)
+        sums, seen = empty_sums(before), list[Tensor]()
         for batch in trainer.epoch(epoch):
             restored, z = trainer.wrapped(batch.seen)  # z (b, d)
             l_ae = squared_error(restored, batch.clean, batch.samples)
@@ -100,11 +104,14 @@ def alternate(
             l_ksc = loss(z, before, own, batch.samples, options.about_loss)
             trainer.step(batch, l_ae, l_ksc, options.weight)
             if options.update == "grassmann":
-                sums.add(z.detach(), before.assign(z.detach())[0])
+                seen.append(z.detach())
+                if len(seen) * len(z) >= together:
+                    add_nearest(sums, seen, before)
+        add_nearest(sums, seen, before)
         reconstruction, subspace = trainer.losses()
         latents = latent_blocks(trainer)
-        if found is not None and held:
-            now.subspaces = of_clusters(latents, found, before, run)
+        if held is not None:
+            now.subspaces = of_clusters(latents, held, before, run)
         elif options.update == "svd":
             now.subspaces = svd_update(latents, now.subspaces, options.trim, trainer, run)
         else:
@@ -118,18 +125,11 @@ def alternate(
         (moved,) = run.group.add(int((nearest.labels != old.labels).sum()))
         changed = moved / int(nearest.sizes.sum())
         turn = float(largest_turn(before.bases, now.subspaces.bases).max())
-        stop = run.record(
-            stage=STAGE,
-            epoch=epoch + 1,
-            epochs=options.epochs,
-            reconstruction=reconstruction,
-            subspace=subspace,
-            objective=nearest.objective,
-            relative=nearest.relative,
-            changed=changed,
-            sizes=nearest.sizes.tolist(),
-            angle=math.degrees(math.asin(turn)),
-        )
+        done = {"reconstruction": reconstruction, "subspace": subspace, "changed": changed}
+        done |= {"objective": nearest.objective, "relative": nearest.relative}
+        done |= {"angle": math.degrees(math.asin(turn))}
+        counted = {"epoch": epoch + 1, "epochs": options.epochs}
+        stop = run.record(stage=STAGE, **counted, **done, sizes=nearest.sizes.tolist())
         if run.group.any(stop or changed <= options.tol):
             break
     return now.subspaces
@@ -157,6 +157,17 @@ def grassmann_step(own: ScatterSums, subspaces: Subspaces, run: Run) -> Subspace
     sums = run.group.sum_scatter(own)
     bases = descend(sums.second, subspaces.bases.double())
     return run.group.agree_on(Subspaces(bases.to(subspaces.bases.dtype)))
+
+
+def add_nearest(sums: ScatterSums, seen: list[Tensor], subspaces: Subspaces) -> None:
+    """Add latents to the sums of their nearest subspaces; `seen` is empty afterwards."""
+    if not seen:
+        return
+    z = torch.cat(seen)
+    seen.clear()
+    labels = subspaces.assign(z)[0].cpu()
+    for piece, own in zip(z.split(TOGETHER), labels.split(TOGETHER), strict=True):
+        sums.add(piece, own)
 
 
 def of_clusters(latents: Blocks, labels: Tensor, like: Subspaces, run: Run) -> Subspaces:

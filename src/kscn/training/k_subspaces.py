@@ -7,6 +7,7 @@ for what. `kscn.training.lloyd` does the iterations.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 from kscn import checks as check
 from kscn.data import Source
 from kscn.errors import InputError
+from kscn.parallel import threads_for
 from kscn.runtime.blocks import Blocks, check_finite, working_dtype
 from kscn.runtime.group import own_rows, place
 from kscn.runtime.labels import Numbered, in_order
@@ -67,6 +69,11 @@ class StartSearch:
     trim: float = 0.0
     init: str | NDArray = "auto"
     n_init: int = 2
+
+    def threads(self, source: Source) -> AbstractContextManager[None]:
+        """As many threads as one sweep over all samples is worth."""
+        n, d = place(source)[1], int(np.prod(source.shape))
+        return threads_for(4.0 * n * d * self.n_clusters * self._usual_dim)
 
     def draw_pool(self, blocks: Blocks) -> Pool:
         """The subsample that the search works on; `blocks` are not shifted yet."""

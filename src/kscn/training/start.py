@@ -62,7 +62,7 @@ def deep_start(
     if isinstance(latent, WhitenedLatent) and latent.linear.out_features < use["latent_dim"]:
         carried = latent.linear.out_features
         use = settings_of(carried)
-        _check_carried(use, n_clusters, carried)
+        _check_carried(use, n_clusters, carried, latent.linear.in_features)
     latents = encode(batches, DeepNetwork(autoencoder, latent))
     latents = run.group.holding(latents)
     check_dims(use, n_clusters, latents.shape[0])
@@ -103,7 +103,8 @@ def searched(source: Source, search: StartSearch) -> NDArray:
     if len(rows) < n:
         own = source.take(own_rows(source, rows))
         few = run.group.holding(as_source(own, name=source.name))
-    found = k_subspaces(few, search, max_iter=ITERATIONS, stage="start")
+    with search.threads(few):
+        found = k_subspaces(few, search, max_iter=ITERATIONS, stage="start")
     if len(rows) == n:
         return found.labels
     near = assign(Blocks(source, torch.float32, run.device), found.subspaces)
@@ -144,14 +145,14 @@ def check_dims(settings: Settings, n_clusters: int, code_dim: int) -> None:
         check.latent_dims("init_dim", settings["init_dim"], n_clusters, d)
 
 
-def _check_carried(use: Settings, n_clusters: int, carried: int) -> None:
+def _check_carried(use: Settings, n_clusters: int, carried: int, of: int) -> None:
     """Samples alike or dead units leave directions that whitening cannot bring back."""
     try:
         check_dims(use, n_clusters, carried)
     except InputError as error:
         raise TrainingError(
-            f"only {carried} directions of the pretrained code carry anything, too few to go on; "
-            f"lower learning_rate, or subspace_dim: {error}"
+            f"only {carried} of {of} directions of the pretrained code carry anything, too "
+            f"few to go on; lower learning_rate, or subspace_dim: {error}"
         ) from None
 
 
