@@ -81,7 +81,6 @@ def alternate(
     their subspaces have.
     """
     loss, now = LOSSES[options.loss], Moving(start)
-    together = TOGETHER if run.device.type == "cpu" else DEVICE_TOGETHER
     nearest: Assignment | None = None
     for epoch in run.epochs(STAGE, options.epochs, trainer=trainer, subspaces=now):
         held = found if epoch < HELD * options.epochs else None
@@ -104,10 +103,8 @@ def alternate(
             l_ksc = loss(z, before, own, batch.samples, options.about_loss)
             trainer.step(batch, l_ae, l_ksc, options.weight)
             if options.update == "grassmann":
-                seen.append(z.detach())
-                if len(seen) * len(z) >= together:
-                    add_nearest(sums, seen, before)
-        add_nearest(sums, seen, before)
+                add_nearest(sums, before, seen, z.detach())
+        add_nearest(sums, before, seen)
         reconstruction, subspace = trainer.losses()
         latents = latent_blocks(trainer)
         if held is not None:
@@ -159,15 +156,21 @@ def grassmann_step(own: ScatterSums, subspaces: Subspaces, run: Run) -> Subspace
     return run.group.agree_on(Subspaces(bases.to(subspaces.bases.dtype)))
 
 
-def add_nearest(sums: ScatterSums, seen: list[Tensor], subspaces: Subspaces) -> None:
-    """Add latents to the sums of their nearest subspaces; `seen` is empty afterwards."""
-    if not seen:
-        return
-    z = torch.cat(seen)
-    seen.clear()
-    labels = subspaces.assign(z)[0].cpu()
-    for piece, own in zip(z.split(TOGETHER), labels.split(TOGETHER), strict=True):
-        sums.add(piece, own)
+def add_nearest(
+    sums: ScatterSums, subspaces: Subspaces, waiting: list[Tensor], more: Tensor | None = None
+) -> None:
+    """Add latents to the sums of their nearest subspaces, all that wait if there are no `more`."""
+    if more is not None:
+        waiting.append(more)
+        together = TOGETHER if more.device.type == "cpu" else DEVICE_TOGETHER
+        if sum(map(len, waiting)) < together:
+            return
+    if waiting:
+        z = torch.cat(waiting)
+        waiting.clear()
+        labels = subspaces.assign(z)[0].cpu()
+        for piece, own in zip(z.split(TOGETHER), labels.split(TOGETHER), strict=True):
+            sums.add(piece, own)
 
 
 def of_clusters(latents: Blocks, labels: Tensor, like: Subspaces, run: Run) -> Subspaces:
