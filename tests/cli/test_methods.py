@@ -6,7 +6,6 @@ import tomllib
 
 import numpy as np
 import pytest
-import tomli_w
 from sklearn.datasets import load_iris
 
 import kscn as package
@@ -16,7 +15,6 @@ from kscn.cli.progress import FitProgress
 from kscn.data import load
 from kscn.estimators import defaults, methods, presets
 from kscn.runs.directory import read_run
-from kscn.runs.records import plain
 
 QUICK = ("--method", "kscn-s", "--pretrain-epochs", 2, "--epochs", 2, "--n-init", 1)
 
@@ -150,44 +148,17 @@ def test_fit_info_and_report_tell_what_was_tried_and_chosen(kscn, tmp_path):
 
 # --- which options go with which method -----------------------------------------------------------
 
-GIVEN = {
-    "subspace-dim": 2, "trim": 0.1, "init": "k-means", "n-init": 2, "refine": None, "affine": None,
-    "max-iter": 3, "pretrain-epochs": 1, "epochs": 1, "weight": 0.1, "learning-rate": 0.01,
-    "batch-size": 50, "preset": "paper", "encoder": "tiny.onnx",
-}  # fmt: skip
-DEEP = set(GIVEN) - {"refine", "affine", "max-iter", "encoder"}
-TAKES = {
-    "best": {"refine", "epochs", "learning-rate", "batch-size", "encoder"},
-    "k-subspaces": {"subspace-dim", "trim", "init", "n-init", "affine", "max-iter", "batch-size"},
-    "kscn-s": DEEP,
-    "kscn-g": DEEP,
-}
 
-
-def test_every_option_is_of_the_run_or_of_some_method():
-    of_the_run = {"data", "clusters", "output", "resume", "overwrite", "size", "skip_broken"}
-    of_all = {"method", "seed", "device"}
-    options = {option.name for option in fitting.command.params} - of_the_run - of_all
-    assert options == {name.replace("-", "_") for name in GIVEN}
-
-
-@pytest.mark.parametrize("method", TAKES)
-def test_options_that_a_method_does_not_take_are_refused(one_sentence, fit, made, method):
-    loaded = load(str(made / "x.npy"))
-    for name, value in GIVEN.items():
-        parameter = name.replace("-", "_")
-        if name in TAKES[method]:
-            if name != "encoder":  # which is opened first
-                new_model(loaded, 3, method, {parameter: value is None or value})
-            continue
-        with pytest.raises(package.errors.InputError, match=f"--{name} cannot be used with"):
-            new_model(loaded, 3, method, {parameter: value})
-    refused = next(name for name in ("affine", "refine") if name not in TAKES[method])
-    result, run = fit("--method", method, f"--{refused}")
-    takes = [name for name in methods.NAMES if refused in TAKES[name]]
-    words = f"--{refused} cannot be used with the method {method}; add --method {takes[0]}"
-    assert words in one_sentence(result)
-    assert not run.exists()
+def test_an_option_that_the_method_does_not_take_is_refused(one_sentence, fit):
+    for method, option, other in (
+        ("kscn-s", "--affine", "k-subspaces"),
+        ("k-subspaces", "--refine", "best"),
+        ("best", "--affine", "k-subspaces"),
+    ):
+        result, run = fit("--method", method, option)
+        words = f"{option} cannot be used with the method {method}; add --method {other}"
+        assert words in one_sentence(result)
+        assert not run.exists()
 
 
 def test_what_no_method_takes_together_is_refused(one_sentence, fit):
@@ -199,17 +170,6 @@ def test_what_no_method_takes_together_is_refused(one_sentence, fit):
 
 
 # --- config and progress ------------------------------------------------------------------------
-
-
-def test_any_plain_value_survives_toml():
-    values = {
-        "table": {"channels": [1, 2], "deeper": {"a-b": 0.5, "two words": "x\"y\n"}, "none": None},
-        "empty": {}, "lists": [[1, 2], []], "text": "ü \\ '", "small": 1e-05, "yes": True,
-        "nothing": None, "dotted.key": 1,
-    }  # fmt: skip
-    read = tomllib.loads(tomli_w.dumps(plain(values)))
-    del values["nothing"], values["table"]["none"]
-    assert read == values
 
 
 def test_progress_shows_every_stage_with_its_own_total():

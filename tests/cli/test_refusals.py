@@ -27,9 +27,8 @@ def paths(files, planes, finished, sized, photos, tmp_path_factory):
         "few": labels[:7],
         "nan_labels": np.full(120, np.nan),
     }
-    for name, value in (("nan", np.nan), ("inf", np.inf)):
-        arrays[name] = np.random.default_rng(0).standard_normal((30, 4))
-        arrays[name][17, 2] = value
+    arrays["nan"] = np.random.default_rng(0).standard_normal((30, 4))
+    arrays["nan"][17, 2] = np.nan
     for name, array in arrays.items():
         np.save(place / f"{name}.npy", array)
     (place / "text.npy").write_text("no array")
@@ -50,7 +49,6 @@ def paths(files, planes, finished, sized, photos, tmp_path_factory):
 
 REFUSED = [
     ("fit {place}/nothing.npy", "nothing.npy"),
-    ("fit nonsense", "nonsense"),
     ("fit {text}", "text.npy"),
     ("fit {half-idx3-ubyte}", "half-idx3-ubyte"),
     ("fit {images}", "07.png"),
@@ -58,20 +56,17 @@ REFUSED = [
     ("fit {photos} --size 16", "--skip-broken"),
     ("fit {x} --size 8", "is no folder of images"),
     ("fit {nan}", "NaN"),
-    ("fit {inf}", "inf"),
     ("fit {flat}", "1D"),
     ("fit {none}", "empty"),
     ("fit {equal}", "are equal"),
     ("fit {two}", "2"),
     ("fit {words}", "words.npy"),
     ("fit {eye} --subspace-dim 5 " + LINEAR, "5"),
-    ("fit {eye} --trim 1.5 " + LINEAR, "trim"),
     ("fit {eye} --init magic " + LINEAR, "magic"),
     ("fit {eye} --n-init 0 " + LINEAR, "n_init"),
     ("fit {eye} --max-iter 0 " + LINEAR, "max_iter"),
     ("fit {eye} --batch-size 0", "batch_size"),
     ("fit {eye} --seed -1", "random_state"),
-    ("fit {eye} --weight -1 --method kscn-s", "weight"),
     ("fit {eye} -o {text}", "cannot write"),
     ("fit {eye} -o {text}/below", "cannot write"),
     ("predict {place} {x} -o {place}/out.csv", "not a kscn run"),
@@ -92,7 +87,6 @@ REFUSED = [
     ("report {run} --data {turned} -o {place}/page.html", "not the samples of the run"),
     ("report {run} --data nothing.npy -o {place}/page.html", "does not exist"),
     ("report {run} --labels {few} -o {place}/page.html", "has 7 labels"),
-    ("report {run} --labels {nan_labels} -o {place}/page.html", "NaN"),
     ("report {run} -o {place}", "is a directory"),
     ("report {run} -o {place}/no/page.html", "cannot write"),
     ("explore {run} --data nothing.npy", "does not exist"),
@@ -100,7 +94,6 @@ REFUSED = [
     ("explore {place}", "not a kscn run"),
     ("sort {run} -o {place}/new", "no folder of images"),
     ("sort {photos_run} -o {full}", "not empty"),
-    ("sort {photos_run} -o {full}/a", "not empty"),
     ("sort {photos_run} -o {photos}/sorted", "lies inside"),
     ("serve {place}", "not a kscn run"),
     ("serve {run} --token é", "printable ASCII"),

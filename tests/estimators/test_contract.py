@@ -177,7 +177,6 @@ REFUSED = {
     "infinity": (spoilt(np.inf), "Input X contains infinity in row 70"),
     "one-dimensional": (PLANES[0], "Expected 2D array, got 1D array instead"),
     "five axes": (np.zeros((60, 2, 3, 4, 5)), r"samples of shape \(2, 3, 4, 5\); give vectors"),
-    "scalar": (np.float32(3), "Expected 2D array, got scalar array"),
     "no samples": (PLANES[:0], r"found array with 0 sample\(s\)"),
     "no features": (PLANES[:, :0], r"found array with 0 feature\(s\)"),
     "too few": (PLANES[:2], "n_samples=2 should be >= n_clusters=3; give more samples"),
@@ -185,7 +184,6 @@ REFUSED = {
     "sparse tensor": (torch.from_numpy(PLANES).to_sparse(), "X is sparse"),
     "complex": (PLANES.astype(complex), "Complex data not supported"),
     "strings": (np.full((50, 4), "a"), "not numbers; convert it to floats"),
-    "dates": (np.zeros((50, 4), "M8[D]"), "not numbers"),
     "ragged": ([[1.0, 2.0], [1.0]], "differing shape"),
     "nothing": (None, "."),
 }
@@ -217,6 +215,12 @@ def test_a_fitted_model_refuses_what_it_cannot_answer_about(kind, method):
         call(X.reshape(-1))
 
 
+@pytest.mark.parametrize("method", [*METHODS, "score"])
+def test_an_unfitted_model_says_so(kind, method):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        getattr(make(kind), method)(MAKERS[kind][1])
+
+
 # Parameters ---------------------------------------------------------------------------------------
 
 
@@ -224,17 +228,12 @@ def test_a_fitted_model_refuses_what_it_cannot_answer_about(kind, method):
     ("params", "words"),
     [
         ({"n_clusters": 0}, "n_clusters=0 must be an integer of at least 1"),
-        ({"n_clusters": 2.5}, "n_clusters=2.5 must be an integer"),
         ({"n_clusters": True}, "n_clusters=True must be an integer"),
-        ({"n_clusters": "3"}, "n_clusters='3' must be an integer"),
         ({"n_clusters": N + 1}, f"n_samples={N} should be >= n_clusters={N + 1}"),
         ({"batch_size": 0}, "batch_size=0 must be an integer of at least 1"),
-        ({"batch_size": 2.5}, "batch_size=2.5 must be an integer"),
         ({"device": "abacus"}, "device='abacus' cannot be used here"),
         ({"random_state": -1}, r"random_state=-1 must be between 0 and 2\*\*32 - 1"),
-        ({"random_state": 2**32}, "random_state=4294967296 must be between 0"),
         ({"checkpoint_dir": 3}, "checkpoint_dir=3 must be"),
-        ({"callbacks": None}, "callbacks must be a sequence of functions"),
         ({"callbacks": "print"}, "callbacks must be a sequence of functions"),
         ({"callbacks": [None]}, "callbacks must be a sequence of functions"),
     ],

@@ -44,41 +44,21 @@ def refused(model, X, error=InputError):
     [
         ({"update": "gradient"}, "update='gradient' must be 'svd' or 'grassmann'"),
         ({"loss": "l2"}, "loss='l2' must be 'residual' or 'separation'"),
-        (
-            {"init": "random"},
-            "init='random' must be 'k-subspaces', .*'k-means' or an array of labels",
-        ),
+        ({"init": "random"}, "init='random' must be .*'k-means' or an array of labels"),
         ({"weight": -0.1}, "weight=-0.1 must be a number of at least 0"),
-        ({"weight": float("nan")}, "weight=nan must be a number of at least 0"),
-        ({"trim": 0.5}, "trim=0.5 must be a number of at least 0 and below 0.5"),
         ({"learning_rate": 0}, "learning_rate=0 must be a number above 0"),
         ({"temperature": 0.0}, "temperature=0.0 must be a number above 0"),
         ({"pretrain_epochs": -1}, "pretrain_epochs=-1 must be an integer of at least 0"),
         ({"epochs": 1.5}, "epochs=1.5 must be an integer"),
-        ({"n_init": 0}, "n_init=0"),
         ({"latent_dim": 1}, "latent_dim=1 must be an integer of at least 2"),
         ({"autoencoder": "vae"}, "autoencoder='vae' is not known; use 'auto', 'cae', 'sae' or a"),
         ({"autoencoder_params": {"width": 3}}, "do not fit 'cae': .*unexpected keyword"),
-        ({"autoencoder_params": {"shape": (1, 8, 8)}}, "do not fit 'cae'"),
-        (
-            {"autoencoder": "sae", "autoencoder_params": {"latent_dim": "few"}},
-            "do not fit 'sae': invalid literal",
-        ),
         ({"autoencoder_params": {"kernels": [4, 4], "channels": [3, 3]}}, "odd"),
-        (
-            {"augment": "cutout"},
-            "augment='cutout' is not known; use None, 'affine', 'elastic', 'noise'",
-        ),
-        ({"augment": {"kind": ["affine"]}}, "is not known"),
+        ({"augment": "cutout"}, "augment='cutout' is not known; use None, 'affine', 'elastic'"),
         ({"augment": {"kind": "affine", "speed": 1}}, "does not fit: .*unexpected keyword"),
         ({"subspace_dim": 16}, r"between 1 and 15.*\(The latent has 16 dimensions.\)"),
-        ({"subspace_dim": 0}, "between 1 and 15"),
-        (
-            {"settings": {"tmp": 1}},
-            "settings holds 'tmp', which it cannot; it takes autoencoder_params",
-        ),
+        ({"settings": {"tmp": 1}}, "settings holds 'tmp', which it cannot; it takes auto"),
         ({"settings": {"latent_dims": 3}}, "did you mean latent_dim"),
-        ({"settings": {"weight": 3}}, "settings holds 'weight', which it cannot"),
         ({"init_dim": 16}, r"init_dim=16 must be between 1 and 15"),
         ({"latent": "whitened", "latent_dim": 4, "subspace_dim": 4}, "The latent has 4 dimensions"),
     ],
@@ -94,20 +74,7 @@ def test_scattering_of_what_are_no_images_is_refused_before_training():
     assert "scattering needs images" in refused(model, digits().reshape(N, -1))
 
 
-@pytest.mark.parametrize(
-    "init",
-    [
-        np.zeros(N - 1, dtype=int),
-        np.full(N, 3),
-        np.full(N, -1),
-        np.zeros(N),
-        np.zeros((N, 1), dtype=int),
-        np.array(["a"] * N),
-        [],
-        None,
-        7,
-    ],
-)
+@pytest.mark.parametrize("init", [np.zeros(N - 1, dtype=int), np.full(N, 3), np.zeros(N), [], None])
 def test_labels_that_do_not_fit_are_refused(init):
     words = refused(quick(init=init), digits())
     assert f"must hold {N} integers from 0 to 2, one per sample" in words
@@ -177,10 +144,7 @@ class Broken(DenseAutoencoder):
         ({"encode": None}, "has no method encode"),
         ({"decode": None}, "has no method decode"),
         ({"encode": lambda x: (x, x)}, "encode of Broken must return (n, d), but gave a tuple"),
-        ({"encode": lambda x: x.sum()}, "encode of Broken must return (n, d), but gave ()"),
-        ({"encode": lambda x: x[:, :, None]}, "must return (n, d), but gave (2, 64, 1)"),
         ({"decode": lambda z: z}, "decode of Broken returns (2, 4) for samples of (2, 64)"),
-        ({"decode": lambda z: [z]}, "decode of Broken returns a list"),
         ({"encode": lambda x: x @ torch.ones(3, 3)}, "Broken cannot take samples of (64,)"),
     ],
 )

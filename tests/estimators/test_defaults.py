@@ -71,17 +71,6 @@ def test_a_preset_that_is_not_there_is_refused(preset):
 # What the samples decide --------------------------------------------------------------------------
 
 
-def test_images_like_mnist_have_the_settings_that_were_measured_on_it():
-    expected = {
-        "subspace_dim": 3, "init_dim": 12, "latent_dim": 30, "weight": 50.0, "batch_size": 256,
-        "latent": "whitened", "loss": "separation", "schedule": "one-cycle", "learning_rate": 3e-3,
-        "trim": 0.1, "tol": 0.0, "balance": 0.0, "temperature": 0.1, "n_init": 10,
-        "init": "scattering", "autoencoder": "cae",
-        "autoencoder_params": {"channels": [16, 32, 8], "kernels": [5, 3, 3], "batch_norm": True},
-    }  # fmt: skip
-    assert expected.items() <= derived(IMAGE, 70_000).items()
-
-
 @pytest.mark.parametrize(
     "shape",
     [(8, 8), (28, 28), (3, 32, 32), (64, 48), (5, 5), (2, 2), (1, 7), (3, 256, 256), (200, 17),
@@ -140,10 +129,6 @@ def test_any_samples_can_be_fitted(n, shape):
     assert model.subspaces_.shape[1] <= model.settings_["latent_dim"]
 
 
-def test_two_samples_can_be_two_clusters():
-    assert KSCN(2, **QUICK).fit(samples(2, 8, 8)).labels_.shape == (2,)
-
-
 def test_many_copies_of_few_images_can_be_clustered():
     X = samples(5, 8, 8)[np.arange(200) % 5]
     model = KSCN(3, **QUICK).fit(X)
@@ -171,11 +156,9 @@ def test_a_second_fit_derives_anew_and_a_clone_has_nothing_of_the_first():
 
 
 def test_a_saved_model_knows_its_settings(tmp_path):
-    X = samples(40, 8, 8)
-    model = KSCN(3, **QUICK).fit(X)
+    model = KSCN(3, **QUICK).fit(samples(40, 8, 8))
     model.save(tmp_path / "model")
     loaded = load_model(tmp_path / "model")
     assert loaded.settings_.items() <= model.settings_.items()
     assert {"subspace_dim", "loss", "temperature", "epochs"} <= set(loaded.settings_)
     assert loaded.subspace_dim == "auto"
-    np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))

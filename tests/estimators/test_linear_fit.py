@@ -231,13 +231,6 @@ def test_the_objective_of_search_and_fit_are_in_the_units_of_the_data():
 # Degenerate data ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("affine", [False, True])
-def test_as_many_clusters_as_samples(affine):
-    X = np.random.default_rng(0).standard_normal((6, 5))
-    model = quick(n_clusters=6, subspace_dim=1, affine=affine).fit(X)
-    assert sorted(model.labels_) == list(range(6))
-
-
 @pytest.mark.filterwarnings("ignore:.*clusters ended up empty")
 @pytest.mark.parametrize("affine", [False, True])
 @pytest.mark.parametrize("dim", [4, "auto"])

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-import scipy.sparse
-import torch
 
 from kscn import KSubspaces
 from kscn.data import make_union_of_subspaces
@@ -101,10 +99,6 @@ REFUSED = {
     ),
     "one feature": (lambda: X[:, :1], "X has 1 feature.*at least 2"),
     "constant": (lambda: np.ones((9000, 4)), "All 9000 samples of X are equal; there is nothing"),
-    "zero": (lambda: np.zeros((50, 4)), "All 50 samples of X are equal"),
-    "sparse array": (lambda: scipy.sparse.coo_array(X), "X is sparse; pass a dense"),
-    "complex tensor": (lambda: torch.from_numpy(X) * 1j, "Complex data not supported"),
-    "objects": (lambda: np.full((50, 4), "a", dtype=object), "not numbers"),
 }
 
 
@@ -132,23 +126,14 @@ def test_one_bad_value_is_found_wherever_it_is_and_however_the_fit_starts(value,
     ("params", "words"),
     [
         ({"n_init": 0}, "n_init=0 must be an integer of at least 1"),
-        ({"max_iter": 0}, "max_iter=0 must be an integer of at least 1"),
         ({"tol": -1e-4}, "tol=-0.0001 must be a number of at least 0"),
-        ({"tol": np.nan}, "tol=nan must be a number"),
-        ({"trim": -0.1}, "trim=-0.1 must be a number of at least 0 and below 0.5"),
         ({"trim": 0.5}, "trim=0.5 must be a number of at least 0 and below 0.5"),
-        ({"subspace_dim": 0}, "subspace_dim=0 must be between 1 and 11"),
         ({"subspace_dim": 12}, "subspace_dim=12 must be between 1 and 11: a subspace as large"),
         ({"subspace_dim": [2, 2, 12]}, r"subspace_dim=\[2, 2, 12\] must be between 1 and 11"),
         ({"subspace_dim": [2, 2]}, "a list of n_clusters=3 ints"),
-        ({"subspace_dim": 2.0}, "subspace_dim=2.0 must be 'auto', one int, or a list"),
         ({"subspace_dim": "many"}, "subspace_dim='many' is not known; use 'auto'"),
         ({"init": "best"}, "init='best' must be 'auto', .* or an array of labels or bases"),
-        ({"init": None}, "init"),
-        ({"init": ["a"] * 200}, "init"),
-        ({"init": np.zeros(199, dtype=int)}, "init as labels must hold 200 integers from 0 to 2"),
         ({"init": np.full(200, 3)}, "init as labels must hold 200 integers from 0 to 2"),
-        ({"init": np.full(200, -1)}, "init as labels must hold 200 integers from 0 to 2"),
         ({"init": np.zeros(200)}, "init as labels must hold 200 integers from 0 to 2"),
         ({"init": np.zeros((3, 12, 3))}, r"init has shape \(3, 12, 3\); .* bases \(3, 12, 2\)"),
         ({"init": np.full((3, 12, 2), np.nan)}, "init holds NaN or infinity"),

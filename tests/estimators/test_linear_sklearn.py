@@ -2,10 +2,7 @@
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 from sklearn.decomposition import PCA
-from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -61,27 +58,6 @@ def test_weights_equal_repetitions_from_a_given_start():
         assert weighted.inertia_ == pytest.approx(repeated.inertia_)
 
 
-def test_params_survive_get_set_and_clone():
-    params = {"n_clusters": 4, "subspace_dim": [1, 2, 2, 3], "trim": 0.1, "affine": True}
-    model = KSubspaces(**params)
-    assert params.items() <= model.get_params().items()
-    copy = clone(model.set_params(tol=0.5))
-    assert copy.get_params() == model.get_params()
-    assert "subspace_dim=[1, 2, 2, 3]" in repr(copy)
-
-
-def test_a_clone_of_a_fitted_model_is_not_fitted():
-    X, _ = union()
-    with pytest.raises(NotFittedError, match="not fitted"):
-        clone(quick().fit(X)).predict(X)
-
-
-@pytest.mark.parametrize("method", ["predict", "transform", "residuals", "predict_proba", "score"])
-def test_an_unfitted_model_says_so(method):
-    with pytest.raises(NotFittedError, match="not fitted yet"):
-        getattr(KSubspaces(), method)(np.ones((3, 4)))
-
-
 def test_pipelines_scale_and_reduce_before_clustering():
     X, y = union(d=12)
     model = make_pipeline(StandardScaler(), PCA(6), quick(affine=True))
@@ -90,12 +66,6 @@ def test_pipelines_scale_and_reduce_before_clustering():
     np.testing.assert_array_equal(model.predict(X), labels)
     assert model.transform(X).shape == (300, 3)
     assert model.score(X) < 0
-
-
-def test_grid_search_finds_the_dimension():
-    X, _ = union()
-    search = GridSearchCV(quick(), {"subspace_dim": [1, 2]}, cv=2).fit(X)
-    assert search.best_params_ == {"subspace_dim": 2}
 
 
 def test_output_features_have_names():

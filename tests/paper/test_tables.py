@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from kscn.data.named import NAMES
-from kscn_paper import methods, runs, tables
+from kscn_paper import runs, tables
 from kscn_paper.__main__ import cli, figures_page
 from kscn_paper.tables import Row
 
@@ -84,16 +84,6 @@ def test_every_table_is_sound():
     assert found["subspace"]["fashion-mnist-test"]["kscn-s"] == {"acc": 60.02, "nmi": 62.30}
 
 
-def test_every_remark_is_on_a_method():
-    remarks = tables._packaged("remarks.toml")
-    everywhere = remarks.pop("everywhere")
-    parts = [everywhere, *(part for table in remarks.values() for part in table.values())]
-    for part in parts:
-        for method, text in part.items():
-            assert method.split(" ")[0] in methods.NAMES
-            assert text.endswith(".")
-
-
 # Rows --------------------------------------------------------------------------------------------
 
 
@@ -148,11 +138,6 @@ def test_every_run_counts_and_presets_are_rows_of_their_own():
 )
 def test_three_points_below_is_the_limit(acc, gap):
     assert Row("kscn-s", None, [record("kscn-s", acc)], {"acc": 87.14}).gap("acc") == gap
-
-
-def test_a_figure_in_round_numbers_is_shown_as_such():
-    row = Row("ssc-omp-sae", None, [], {"acc": 12.0, "approximate": True})
-    assert row.theirs("acc") == "~12"
 
 
 def test_a_note_that_several_rows_share_is_written_once():

@@ -118,23 +118,7 @@ def test_no_sample_expresses_itself(monkeypatch):
     assert not before.diagonal().any() and not after.diagonal().any()
 
 
-def test_the_same_seed_gives_the_same_labels_and_leaves_torch_alone():
-    images, _ = blobs()
-    torch.manual_seed(5)
-    expected = torch.rand(1)
-    torch.manual_seed(5)
-    one, two = (quick().fit(images[:, None] * 255) for _ in range(2))
-    assert torch.equal(torch.rand(1), expected)
-    np.testing.assert_array_equal(one.affinity_, two.affinity_)
-    np.testing.assert_array_equal(one.labels_, two.labels_)
-
-
 def test_training_that_diverges_is_told():
     images, _ = blobs()
     with pytest.raises(TrainingError, match=r"epoch \d of training; lower"):
         quick(epochs=9, learning_rate=1e-3, code_learning_rate=1e25).fit(images)
-
-
-def test_images_too_small_for_the_network_are_refused():
-    with pytest.raises(InputError, match="4 x 4 are too small for 3 layers"):
-        quick().fit(blobs()[0][:, :4, :4])

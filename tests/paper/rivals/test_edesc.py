@@ -146,33 +146,6 @@ def test_digits_are_told_apart_far_better_than_by_chance():
     assert (np.diff(np.bincount(labels)) <= 0).all()  # numbered by falling size
 
 
-def test_prediction_repeats_the_labels_and_takes_each_sample_alone():
-    X, _ = union()
-    model = fitted()
-    np.testing.assert_array_equal(model.predict(X), model.labels_)
-    np.testing.assert_array_equal(model.predict(X[40:41]), model.labels_[40:41])
-
-
-def test_the_same_seed_gives_the_same_labels_and_leaves_torch_alone():
-    X, _ = union()
-    torch.manual_seed(5)
-    expected = torch.rand(1)
-    torch.manual_seed(5)
-    one = quick(random_state=None).fit(X)
-    two = quick(random_state=one.random_state_).fit(X)
-    assert torch.equal(torch.rand(1), expected)
-    np.testing.assert_array_equal(one.labels_, two.labels_)
-    np.testing.assert_array_equal(one.bases_, two.bases_)
-
-
-def test_images_are_flattened():
-    images = np.abs(union()[0]).reshape(-1, 3, 4)
-    model = quick().fit(images)
-    assert model.n_features_in_ == 12
-    np.testing.assert_array_equal(model.predict(images), model.labels_)
-    np.testing.assert_array_equal(model.predict(images.reshape(-1, 12)), model.labels_)
-
-
 def test_k_means_may_see_a_part_of_the_latents():
     X, _ = union()
     model = quick(pool=50).fit(X)
@@ -187,11 +160,9 @@ def test_training_stops_when_labels_stay():
 @pytest.mark.parametrize(
     "params, words",
     [
-        ({"n_clusters": 151}, "n_samples=150 should be >= n_clusters=151"),
         ({"latent_dim": 1}, "latent_dim=1 must be None or an integer of at least 2"),
         ({"hidden": 7}, "hidden"),
         ({"hidden": (5, 0)}, "layer widths"),
-        ({"eta": 0}, "eta=0 must be a number above 0"),
     ],
 )
 def test_bad_arguments_are_refused_by_name(params, words):

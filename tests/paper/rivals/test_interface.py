@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from kscn.data import as_source, make_union_of_subspaces
@@ -64,7 +63,9 @@ def test_a_fit_leaves_its_results_and_repeats_them_by_its_seed(name):
     assert (np.diff(np.bincount(labels, minlength=3)) <= 0).all()
     assert model.n_features_in_ == 16
     assert model.n_iter_ >= 1
+    before = torch.get_rng_state()
     again = method(name, random_state=model.random_state_).fit(IMAGES)
+    assert torch.equal(torch.get_rng_state(), before)
     np.testing.assert_array_equal(again.labels_, labels)
     assert again.random_state_ == model.random_state_
     if hasattr(model, "affinity_"):
@@ -72,18 +73,6 @@ def test_a_fit_leaves_its_results_and_repeats_them_by_its_seed(name):
     else:
         np.testing.assert_array_equal(labels, model.predict(IMAGES))
         np.testing.assert_array_equal(labels[20:30], model.predict(IMAGES[20:30]))
-
-
-@every_method
-def test_a_clone_has_the_parameters_and_no_results(name):
-    model = method(name).fit(IMAGES)
-    copy = clone(model)
-    assert copy.get_params() == model.get_params()
-    with pytest.raises(NotFittedError):
-        check_is_fitted(copy)
-    if hasattr(copy, "predict"):
-        with pytest.raises(NotFittedError):
-            copy.predict(IMAGES)
 
 
 @every_method
@@ -103,11 +92,8 @@ def test_the_container_does_not_matter(name, tmp_path):
 
 BAD = {
     "NaN": (np.where(np.arange(60)[:, None, None] == 7, np.nan, IMAGES), "contains NaN"),
-    "infinity": (np.where(np.arange(60)[:, None, None] == 7, np.inf, IMAGES), "infinity"),
     "sparse": (scipy.sparse.csr_array(X), "X is sparse"),
     "too few": (IMAGES[:2], r"n_samples=2 should be >= n_clusters=3"),
-    "one axis": (X[0], "Expected 2D array"),
-    "words": (np.array([["a", "b"]] * 5), "not numbers"),
     "equal": (np.ones((10, 4, 4)), "All 10 samples of X are equal"),
 }
 
@@ -147,19 +133,3 @@ def test_too_many_samples_are_refused_before_any_work(name):
         method(name, max_samples=59).fit(X)
     with pytest.raises(InputError, match="max_samples=0"):
         method(name, max_samples=0).fit(X)
-
-
-# Warnings ----------------------------------------------------------------------------------------
-
-
-def test_empty_clusters_are_told():
-    two_places = np.repeat([[0.0, 1.0], [1.0, 0.0]], 5, axis=0)
-    with pytest.warns(ConvergenceWarning, match="1 of the 3 clusters ended up empty"):
-        method("k-means").fit(two_places)
-
-
-@pytest.mark.parametrize("name", ["lrr", "ssc"])
-def test_warnings_point_to_the_line_that_called_fit(name):
-    with pytest.warns(ConvergenceWarning) as found:
-        method(name, max_iter=1).fit(X)
-    assert {one.filename for one in found} == {__file__}

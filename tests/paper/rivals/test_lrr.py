@@ -131,5 +131,6 @@ def test_the_weight_is_chosen_by_the_samples():
 
 
 def test_too_few_iterations_are_told():
-    with pytest.warns(ConvergenceWarning, match="did not converge in 2 iterations"):
+    with pytest.warns(ConvergenceWarning, match="did not converge in 2 iterations") as told:
         LRR(3, max_iter=2, tol=0, random_state=0).fit(union()[0])
+    assert {one.filename for one in told} == {__file__}

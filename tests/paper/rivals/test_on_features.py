@@ -69,9 +69,7 @@ def test_a_clone_has_its_own_parameters():
         ({"max_samples": 79}, r"max_samples=79 .* got 80"),
         ({"method": "dsc-net"}, "method='dsc-net'"),
         ({"method_params": {"callbacks": 3}}, "'callbacks' is not a parameter"),
-        ({"method_params": {"depth": 3}}, "'depth' is not a parameter of lrr"),
         ({"max_iter": 0}, "max_iter=0"),
-        ({"n_clusters": 81}, "n_samples=80 should be >= n_clusters=81"),
     ],
 )
 def test_what_the_method_would_refuse_is_refused_before_the_network_is_trained(params, words):
@@ -81,8 +79,3 @@ def test_what_the_method_would_refuse_is_refused_before_the_network_is_trained(p
     model.set_params(**({"method_params": inside} if inside else {}) | given)
     with pytest.raises(InputError, match=words):
         model.fit(X)
-
-
-def test_vectors_are_refused_where_images_are_needed():
-    with pytest.raises(InputError, match="needs images"):
-        quick("ssc-cae").fit(X)

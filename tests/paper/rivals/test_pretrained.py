@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from kscn.data import as_source
-from kscn.errors import InputError
 from kscn_paper.rivals.autoencoder import AutoencoderKMeans, fingerprint
 
 rng = np.random.default_rng(0)
@@ -164,18 +163,5 @@ def test_vectors_are_centred_with_a_mean_square_of_one():
     assert batch.mean(dim=0).abs().max().item() < 1e-5
 
 
-def test_vectors_are_refused_by_the_convolutional_network():
-    with pytest.raises(InputError, match="needs images"):
-        made(VECTORS, "cae")
-
-
 def test_no_gradients_of_pretraining_are_left_behind():
     assert all(parameter.grad is None for parameter in made().autoencoder_.parameters())
-
-
-def test_the_global_generator_is_left_alone():
-    torch.manual_seed(4)
-    expected = torch.rand(1)
-    torch.manual_seed(4)
-    made()
-    assert torch.equal(torch.rand(1), expected)

@@ -112,8 +112,9 @@ def test_one_weight_for_all_is_the_largest_of_the_samples_own():
 
 def test_too_few_sweeps_are_told():
     X, _ = union()
-    with pytest.warns(ConvergenceWarning, match=r"60 of 60 samples did not converge in max_iter=1"):
+    with pytest.warns(ConvergenceWarning, match="60 of 60 samples did not converge") as told:
         model = SSC(3, max_iter=1, tol=0, random_state=0).fit(X)
+    assert {one.filename for one in told} == {__file__}
     assert model.n_iter_ == 10  # residuals are looked at every ten sweeps
 
 
