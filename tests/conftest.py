@@ -12,7 +12,7 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # No deadline: a busy machine is not a fault. The same examples every time: a failure repeats.
-settings.register_profile("kscn", deadline=None, derandomize=True, max_examples=40)
+settings.register_profile("kscn", deadline=None, derandomize=True, max_examples=30)
 settings.load_profile("kscn")
 
 # A shell without job control starts what it puts in the background deaf to Ctrl-C, and so would be

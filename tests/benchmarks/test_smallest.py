@@ -100,10 +100,6 @@ def test_entries_of_a_file_are_kept_beside_each_other(script, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    ("name", "part", "measured"),
-    [("speed/fit", "iteration", "ratio"), ("speed/encode", "training", "images_per_second")],
-)
-def test_small_measurements_of_speed(script, capsys, name, part, measured):
-    script(name).main([part, "--small"])
-    assert measured in capsys.readouterr().out
+def test_a_small_measurement_of_speed(script, capsys):
+    script("speed/fit").main(["iteration", "--small"])
+    assert "ratio" in capsys.readouterr().out
