@@ -97,6 +97,7 @@ class Choice:
 def choose(source: Source, k: int, starts: int, image: bool, refined: bool, run: Run) -> Choice:
     """Clusters of a sample, chosen among many, for all samples; `refined` if that follows."""
     selections: list[Selection] = []
+    made: dict[str, nn.ModuleList] = {}  # in a fit that goes on elsewhere they are in its state
 
     def find() -> Result:
         with one_thread() if place(source)[1] < CHOICE.few else nullcontext():
@@ -104,8 +105,12 @@ def choose(source: Source, k: int, starts: int, image: bool, refined: bool, run:
             if not found.subspace_dim and found.laid_out:
                 found = _enlarged(found, source, k, run)
             features, start = find_start(found, source, k, refined, run)
-        facts = {"confidence": found.confidence, "chosen": found.chosen}
-        facts |= {"subspace_dim": found.subspace_dim, "tried": found.tried}
+        facts = {
+            "confidence": found.confidence,
+            "chosen": found.chosen,
+            "subspace_dim": found.subspace_dim,
+            "tried": found.tried,
+        }
         result = Result(plain(facts) | {"inertia": start.inertia})
         result.tensors |= {
             "bases": start.subspaces.bases,
@@ -113,7 +118,8 @@ def choose(source: Source, k: int, starts: int, image: bool, refined: bool, run:
         }
         if start.doubt is not None:
             result.tensors["doubt"] = start.doubt
-        for name, steps in {"features": features, "wide": found.wide}.items():
+        made.update(features=features, wide=found.wide)
+        for name, steps in made.items():
             result.facts[name] = described(steps)
             result.tensors |= {f"{name}.{key}": v for key, v in steps.state_dict().items()}
         return result
@@ -128,10 +134,9 @@ def choose(source: Source, k: int, starts: int, image: bool, refined: bool, run:
     )
 
     def steps(name: str) -> nn.ModuleList:
-        return built(facts[name], result.part(name), source.shape)[0]
+        return made[name] if made else built(facts[name], result.part(name), source.shape)[0]
 
-    selection = selections[0] if selections else None
-    return Choice(start, steps("features"), steps("wide"), facts, selection)
+    return Choice(start, steps("features"), steps("wide"), facts, *selections)
 
 
 def _of_sample(

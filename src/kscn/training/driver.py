@@ -27,7 +27,7 @@ from kscn.checked import part
 from kscn.runtime.group import ALONE, Group
 from kscn.training.states import State, States
 
-# After an epoch a state is written unless that would take more than this share of the time.
+# After an epoch but the last a state is written unless that takes more than this share of the time.
 SHARE = 0.05
 
 Tensors = dict[str, Tensor]
@@ -118,7 +118,7 @@ class Run:
             self._saved = None
         for epoch in range(first, count):
             yield epoch
-            self._save(stage, epoch + 1, parts)
+            self._save(stage, epoch + 1, parts, always=epoch + 1 == count)
 
     def once(self, stage: str, find: Callable[[], Result]) -> Result:
         """What a stage without epochs finds; a resumed fit past it has that in its state."""
