@@ -57,7 +57,7 @@ LEAN = {
     "extras": {"kscn.errors"},
     "metrics": {"numpy", "scipy", "sklearn", "kscn.errors"},
     "modelfile": {"numpy", "safetensors", "kscn.errors", "kscn.atomicfile", "kscn.checked"},
-    "subspaces": {"torch", "kscn.errors", "kscn.subspaces"},
+    "subspaces": {"torch", "kscn.errors", "kscn.parallel", "kscn.subspaces"},
 }
 
 

@@ -31,10 +31,8 @@ def encoder(tmp_path):
 @pytest.fixture
 def counted(encoder, monkeypatch):
     """How many images went through the network."""
-    run, counts = encoder._made, []
-    monkeypatch.setattr(
-        encoder, "_made", lambda batch, apply: counts.append(len(batch)) or run(batch, apply)
-    )
+    run, counts = encoder.run, []
+    monkeypatch.setattr(encoder, "run", lambda batch: counts.append(len(batch)) or run(batch))
     return counts
 
 

@@ -9,11 +9,12 @@ depend on the number of threads either.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
+
+from kscn.parallel import side_by_side
 
 LARGE = 128  # columns from which on a decomposition takes longer than to start a thread
 
@@ -21,14 +22,12 @@ LARGE = 128  # columns from which on a decomposition takes longer than to start 
 def eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues (..., d), rising, and eigenvectors (..., d, d) of symmetric matrices."""
     *batch, d, _ = matrices.shape
-    threads = torch.get_num_threads()
-    with _one_thread(matrices):
-        if len(batch) == 0 or d < LARGE or threads == 1 or matrices.device.type != "cpu":
+    if len(batch) == 0 or d < LARGE or matrices.device.type != "cpu":
+        with _one_thread(matrices):
             values, vectors = torch.linalg.eigh(matrices)
-            return values, vectors
-        parts = matrices.flatten(end_dim=-3).chunk(threads)
-        with ThreadPoolExecutor(len(parts)) as pool:
-            found = list(pool.map(torch.linalg.eigh, parts))
+        return values, vectors
+    parts = matrices.flatten(end_dim=-3).chunk(torch.get_num_threads())
+    found = list(side_by_side(torch.linalg.eigh, parts, matrices.device, each=1))
     values, vectors = (torch.cat(part) for part in zip(*found, strict=True))
     return values.view(*batch, d), vectors.view(matrices.shape)
 

@@ -20,13 +20,14 @@ information) is taken: independent searches repeat what the data supports, not t
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from threading import Event
 
 import torch
 from torch import Tensor
 
+from kscn.parallel import side_by_side
 from kscn.subspaces.bases import Subspaces
 from kscn.subspaces.decompositions import orthonormal
 from kscn.subspaces.seeding import (
@@ -124,30 +125,25 @@ def run_chains(
     one another after every one of them costs more than they do, most of all on a busy machine.
     Chains are taken in order and have their own seeds, so the result does not depend on timing.
     """
-    threads = torch.get_num_threads()
-    workers = min(chains, threads)
     seeds = torch.randint(2**62, (chains,), generator=problem.generator).tolist()
     stop = Event()
 
     def work(seed: int) -> Ended:
-        torch.set_num_threads(threads // workers)  # of this thread
         own = replace(problem, generator=torch.Generator().manual_seed(seed))
         objective, found = run_chain(own, racers, rounds, given, stop)
         return objective, found, found.assign(problem.z)[0]
 
     ended: list[Ended] = []
-    pool = ThreadPoolExecutor(workers)
-    try:
-        for chain in pool.map(work, seeds):
-            ended.append(chain)
-            lowest = min(objective for objective, _, _ in ended)
-            report(len(ended), chains, racers + (given is not None), lowest)
-            if settled(ended):
-                break
-    finally:  # also on Ctrl-C: chains notice at their next round
-        stop.set()
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(threads)  # new threads take the number that was set last
+    with closing(side_by_side(work, seeds, problem.z.device)) as coming:
+        try:
+            for chain in coming:
+                ended.append(chain)
+                lowest = min(objective for objective, _, _ in ended)
+                report(len(ended), chains, racers + (given is not None), lowest)
+                if settled(ended):
+                    break
+        finally:  # also on Ctrl-C: chains notice at their next round
+            stop.set()
     return ended
 
 

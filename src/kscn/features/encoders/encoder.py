@@ -21,7 +21,7 @@ from kscn.features.encoders.onnxnetwork import OnnxNetwork
 from kscn.features.encoders.pictures import Pictures
 from kscn.features.encoders.preprocessing import Preprocessing, read_toml
 from kscn.features.encoders.torchnetwork import TorchNetwork, from_timm, is_timm_name
-from kscn.parallel import Apply, workers
+from kscn.parallel import side_by_side
 
 # Images that are decoded while as many go through the network, and then are kept together; of
 # fewer images none is kept, as they are computed sooner than looked for.
@@ -156,10 +156,7 @@ class Encoder:
         pictures = Pictures(images)
         rows = range(len(pictures)) if rows is None else rows
         kept = Cache(self.about, enabled=cache and len(rows) >= batch)
-        with (
-            ThreadPoolExecutor(max(2, torch.get_num_threads()), "kscn-decode") as pool,
-            workers(self._device) as apply,
-        ):
+        with ThreadPoolExecutor(max(2, torch.get_num_threads()), "kscn-decode") as pool:
             digests = list(pool.map(pictures.digest, rows))
             row_of = dict(zip(digests, rows, strict=True))  # equal images are computed once
             known = kept.read(row_of)
@@ -172,7 +169,7 @@ class Encoder:
                 return np.stack(list(pool.map(partial(self._prepared, pictures), own)))
 
             for lot, ready in zip(lots, read_ahead(map(prepared, lots)), strict=True):
-                made = dict(zip(lot, self._made(ready, apply), strict=True))
+                made = dict(zip(lot, self.run(ready), strict=True))
                 kept.write(made)
                 known |= made
                 if progress is not None:
@@ -185,13 +182,11 @@ class Encoder:
         On the CPU every image goes alone, side by side with others: that is faster than batches,
         and what becomes of an image does not depend on those beside it.
         """
-        with workers(self._device) as apply:
-            return self._made(prepared, apply)
-
-    def _made(self, prepared: NDArray[np.float32], apply: Apply) -> NDArray[np.float16]:
         alone = self._device.type == "cpu"
         pieces = [image[None] for image in prepared] if alone else [prepared]
-        each = apply(lambda piece: pooled(self.network(piece), self.preprocessing), pieces)
+        each = side_by_side(
+            lambda piece: pooled(self.network(piece), self.preprocessing), pieces, self._device
+        )
         with np.errstate(over="ignore"):
             halves = np.concatenate([np.empty((0, self.dim), np.float32), *each]).astype(np.float16)
         if not np.isfinite(halves).all():
