@@ -107,12 +107,12 @@ def alternate(
         add_nearest(sums, before, seen)
         reconstruction, subspace = trainer.losses()
         latents = latent_blocks(trainer)
-        if held is not None:
-            now.subspaces = of_clusters(latents, held, before, run)
-        elif options.update == "svd":
-            now.subspaces = svd_update(latents, now.subspaces, options.trim, trainer, run)
-        else:
+        if options.update == "grassmann":
             now.subspaces = grassmann_step(sums, now.subspaces, run)
+        elif found is not None and epoch + 1 < HELD * options.epochs:  # the next epoch learns them
+            now.subspaces = of_clusters(latents, found, before, run)
+        else:
+            now.subspaces = svd_update(latents, now.subspaces, options.trim, trainer, run)
         nearest = assign_latents(latents, now.subspaces, trainer, run)
         if options.update == "grassmann" and (nearest.sizes == 0).any():
             # A cluster without members has no gradient to leave its place by.
