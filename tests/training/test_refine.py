@@ -4,12 +4,13 @@ import numpy as np
 import torch
 import trainers
 
+from kscn.choice.view import FeatureView
 from kscn.data import as_source
 from kscn.metrics import clustering_accuracy
 from kscn.nn import ConvEncoder, DeepNetwork, InputScaling, UnitLatent
 from kscn.runtime.minibatches import Minibatches
 from kscn.subspaces import Subspaces
-from kscn.training.refine import FeatureView, distances, nearest_subspace, refine
+from kscn.training.refine import distances, nearest_subspace, refine
 from kscn.training.trainer import Trainer
 
 K, P, N = 3, 2, 240
@@ -63,7 +64,10 @@ class Fit:
 
         self.run.epochs = epochs_of
         labels = torch.as_tensor(labels)
-        refine(self.trainer, self.axes, labels, doubt, lambda: self.view, epochs, self.run)
+        refine(self.trainer, self.axes, labels, doubt, self.agreed, epochs, self.run)
+
+    def agreed(self, distance):
+        return self.view.combined(distance)
 
     def look(self, record):
         self.learned.append(self.taught.labels)

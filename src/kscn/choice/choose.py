@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from kscn.checked import plain
 from kscn.choice.candidates import image_spaces, vector_spaces
 from kscn.choice.enlarge import enlarged
+from kscn.choice.grow import GROWTH, dimensions, fold_of, grow, growth_sample, residuals_across
 from kscn.choice.select import Selection, select
 from kscn.chosen import summary
 from kscn.data import Source, as_source
@@ -36,7 +37,6 @@ from kscn.runtime.rows import sample_rows
 from kscn.runtime.samples import held_features, raw_sample, sample
 from kscn.subspaces import ScatterSums, Subspaces
 from kscn.training.driver import Result, Run
-from kscn.training.grow import GROWTH, dimensions, fold_of, grow, growth_sample, residuals_across
 
 
 @dataclass(frozen=True)

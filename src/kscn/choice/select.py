@@ -25,13 +25,13 @@ from kscn.choice.candidates import (
     laid_out,
     neighbours_of,
 )
+from kscn.choice.grow import GROWTH, dimensions
 from kscn.neighbours import Neighbours, View, consensus, self_consistency
 from kscn.neighbours.coding import coding_length
 from kscn.neighbours.consistency import CONSISTENCY, Consistency, margin, neighbour_consistency
 from kscn.neighbours.heldout import HELD_OUT, energies, random_rank, unexplained
 from kscn.neighbours.spectral import empty_clusters_allowed
 from kscn.parallel import one_thread, side_by_side
-from kscn.training.grow import GROWTH, dimensions
 
 CONSENSUS = "consensus"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from kscn import checks as check
 from kscn.checked import NUMBER, TEXT, integer, plain
 from kscn.checked import check as check_facts
 from kscn.choice.choose import CHOICE, Choice, better, choose
+from kscn.choice.view import FeatureView, feature_view
 from kscn.constraints import POSITIVE, Integer, parameter
 from kscn.data import Source
 from kscn.errors import InputError
@@ -34,14 +36,7 @@ from kscn.runtime.minibatches import Minibatches
 from kscn.runtime.samples import held_features
 from kscn.subspaces import Subspaces
 from kscn.training.driver import Run
-from kscn.training.refine import (
-    TEMPERATURE,
-    FeatureView,
-    feature_view,
-    refine,
-    refinement_epochs,
-    refining,
-)
+from kscn.training.refine import TEMPERATURE, refine, refinement_epochs, refining
 
 if TYPE_CHECKING:
     from typing import Self
@@ -250,13 +245,18 @@ class KSCNPlus(SubspaceClusterer):
         trainer, axes = refining(batches, k, augment, self.learning_rate, epochs, run)
         run.keep(encoder=trainer.network)
 
+        @cache  # made when it is wanted first, because features may take long
         def view() -> FeatureView:
             features = held_features(choice.wide, source, run.device, run.group)
             return feature_view(features, k, run)
 
         assert start.doubt is not None
         labels = torch.from_numpy(start.labels)
-        averaged = refine(trainer, axes, labels, start.doubt, view, epochs, run)
+
+        def agreed(distance: Tensor) -> tuple[Tensor, Tensor]:
+            return view().combined(distance)
+
+        averaged = refine(trainer, axes, labels, start.doubt, agreed, epochs, run)
         blocks = Blocks(encode(batches, averaged), torch.float32, run.device)
         found = in_order(blocks, axes, run.group)
         if self._refines or better(choice.wide, source, found.labels, start.labels, k, run):

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
+from kscn.choice.grow import fold_of
+from kscn.choice.view import FeatureView, calibrated_temperature, combined
 from kscn.data import as_source
-from kscn.training.grow import fold_of
-from kscn.training.refine import FeatureView, calibrated_temperature, combined
 
 K, N = 4, 600
 

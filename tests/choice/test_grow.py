@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kscn import metrics
+from kscn.choice.grow import GROWTH, dimensions, fold_of, grow, residuals_across
 from kscn.data import as_source
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.group import ALONE
 from kscn.subspaces import Subspaces
-from kscn.training.grow import GROWTH, dimensions, fold_of, grow, residuals_across
 
 SEED = 0
 
