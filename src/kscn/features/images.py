@@ -108,10 +108,6 @@ class ScatteringMaps(nn.Module):
 
     def forward(self, samples: Tensor) -> Tensor:
         """Maps (n, d) of images with any shape of a batch."""
-        if samples.is_meta:  # only the width is asked for
-            return samples.new_empty(
-                len(samples.reshape(-1, *self.shape)), self.width, dtype=torch.float32
-            )
         if self.scattering is None:
             self.scattering = Scattering2D(self.padded, self.J, self.L)
         self.scattering.to(samples.device)

@@ -6,13 +6,14 @@ tensors that a file holds for it: one that a file only pretends to hold is never
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from kscn.checked import part
+from kscn.checked import part, require
 from kscn.errors import InputError
 from kscn.features.components import Components
 from kscn.features.images import BlockMeans, ScatteringMaps
@@ -65,25 +66,24 @@ def built(
     """The steps that were described, with their tensors, and the shape that they make of `shape`.
 
     `given` is the user's own network, which is copied. What is wrong is a ValueError or one that
-    torch raises where shapes do not fit: steps are tried on samples without memory.
+    torch raises where shapes do not fit.
     """
-    steps, batch = nn.ModuleList(), torch.zeros(2, *shape, device="meta")
+    steps = nn.ModuleList()
     for number, entry in enumerate(described):
         weights = part(tensors, str(number))
         if entry["kind"] == CUSTOM:
             step = _given(given, str(entry["name"])[:80], weights)
-            codes = network.checked_run(step, torch.zeros(batch.shape))
-            batch = torch.zeros(2, codes, device="meta")
+            shape = (network.checked_run(step, torch.zeros(2, *shape)),)
         else:
             step = declared(STEPS[entry["kind"]], entry["config"], weights)
-            batch = _tried(step.eval(), batch)
             fill(step, weights)
+            shape = _made_of(shape, step.eval())
         steps.append(step)
     if given is not None and not any(entry["kind"] == CUSTOM for entry in described):
         names = [type(step).__name__ for step in steps if hasattr(step, "decode")]
         has = f"brings its own {names[0]}" if names else "has no network of yours"
         raise InputError(f"this model {has}; open it without autoencoder=.")
-    return steps.eval(), tuple(batch.shape[1:])
+    return steps.eval(), shape
 
 
 def _given(given: nn.Module | None, name: str, weights: Mapping[str, Any]) -> nn.Module:
@@ -97,13 +97,16 @@ def _given(given: nn.Module | None, name: str, weights: Mapping[str, Any]) -> nn
     return module
 
 
-def _tried(step: nn.Module, batch: Tensor) -> Tensor:
+def _made_of(shape: tuple[int, ...], step: nn.Module) -> tuple[int, ...]:
+    """The shape of what a step makes of a sample; tried, unless its arguments say it."""
+    if isinstance(step, (ConvAutoencoder, ConvEncoder)):
+        require(step.shape == shape, f"its network does not take samples of {shape}")
+        return (step.latent_dim,)
+    if isinstance(step, ScatteringMaps):
+        require(math.prod(step.shape) == math.prod(shape), f"it scatters no samples of {shape}")
+        return (step.width,)
     with torch.no_grad():
-        made = applied(step, batch)
-        decode: Any = getattr(step, "decode", lambda _: batch)
-        if decode(made).shape != batch.shape:
-            raise ValueError(f"its network does not restore samples of {tuple(batch.shape[1:])}")
-    return made
+        return tuple(applied(step, torch.zeros(1, *shape)).shape[1:])
 
 
 def declared(cls: type[nn.Module], config: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
