@@ -2,7 +2,7 @@
 
 import click
 
-from kscn.cli.terminal import printable, say, table
+from kscn.cli.terminal import say, table
 
 
 @click.group("data")
@@ -37,7 +37,7 @@ def get_command(name: str) -> None:
 @command.command("cache")
 @click.option("--clear", is_flag=True, help="Remove all of them.")
 def cache_command(clear: bool) -> None:
-    """Show the embeddings that encoders made, which are kept so that no image is computed twice.
+    """Show how many embeddings of encoders are kept, so that no image is computed twice.
 
     They are removed by themselves, those not used for longest first, when they take more than
     20 GiB; the environment variable KSCN_EMBEDDING_BYTES sets another limit, KSCN_CACHE another
@@ -45,19 +45,14 @@ def cache_command(clear: bool) -> None:
     """
     from kscn.features.encoders import cache
 
-    if clear:
-        say(f"removed {cache.clear() / 1e6:,.1f} MB of embeddings from {cache.place()}")
-        return
-    entries = cache.entries()
-    if not entries:
-        say(f"no embeddings in {cache.place()}")
-        return
-    listed = table("encoder", "sha256", "images", "MB")
-    for name, sha256, images, size in entries:
-        listed.add_row(printable(name), sha256[:12], f"{images:,}", f"{size / 1e6:,.1f}")
-    total = sum(size for *_, size in entries)
-    say(
-        listed,
-        f"{total / 1e6:,.1f} MB of at most {cache.limit() / 1e6:,.0f} in {cache.place()}; "
-        "`kscn data cache --clear` removes them",
-    )
+    (count, size), place = cache.size(), cache.place()
+    if not count:
+        say(f"no embeddings in {place}")
+    elif clear:
+        cache.clear()
+        say(f"removed {count:,} embeddings from {place}")
+    else:
+        say(
+            f"{count:,} embeddings in {place}: {size / 1e6:,.1f} MB of at most "
+            f"{cache.limit() / 1e6:,.0f}; `kscn data cache --clear` removes them"
+        )

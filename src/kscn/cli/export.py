@@ -82,8 +82,8 @@ def _joined(model: Any, samples: "np.ndarray") -> "tuple[bytes, Agreement, dict[
     assert isinstance(encoder.network, OnnxNetwork)  # joined_bytes takes no other kind
     name, steps = encoder.network.input.name, encoder.preprocessing
     takes = {
-        "input": f"{name} {_dimensions(steps.shape)}, {steps.channels}, as the encoder takes them",
-        "pixels": f"(value / 255 - {list(steps.mean or ())}) / {list(steps.std or ())}",
+        "input": f"{name} {_dimensions(steps.shape)}, RGB, as the encoder takes them",
+        "pixels": f"(value / 255 - {list(steps.mean)}) / {list(steps.std)}",
     }
     return content, agreement, takes
 

@@ -96,7 +96,7 @@ def same_encoder(given: Any, about: Mapping[str, Any]) -> Encoder:
 def plain_encoder(encoder: Any) -> str | None:
     """By what a model file or a run finds an encoder again; None for a module of the caller's."""
     if isinstance(encoder, Encoder):
-        encoder = encoder.name if encoder.findable else None
+        encoder = encoder.name if encoder.network.findable else None
     if not isinstance(encoder, (str, os.PathLike)):
         return None
     name = os.fspath(encoder)

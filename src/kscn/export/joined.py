@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from kscn.errors import InputError
 from kscn.export.graph import WholeModel
 from kscn.export.onnxfile import OPSET, OUTPUTS, exported, require, signed
-from kscn.features.encoders import Encoder, Preprocessing
+from kscn.features.encoders import Encoder
 from kscn.features.encoders.encoder import pooled
 from kscn.features.encoders.onnxnetwork import OnnxNetwork
 
@@ -22,14 +22,13 @@ _NEWEST = 20
 class _Assignment(nn.Module):
     """From the output of an encoder to clusters: pooling, float16 as in the cache, the model."""
 
-    def __init__(self, model: Any, preprocessing: Preprocessing) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
         self.whole = WholeModel(model)
-        self.preprocessing = preprocessing
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Label (n,), residuals (n, k) and probabilities (n, k)."""
-        return self.whole(pooled(features, self.preprocessing).half().float())
+        return self.whole(pooled(features).half().float())
 
 
 def joined_bytes(model: Any, encoder: Encoder) -> bytes:
@@ -46,15 +45,11 @@ def joined_bytes(model: Any, encoder: Encoder) -> bytes:
             "joined with the assignment, so export it to one and fit with that."
         )
     first = onnx.load(network.path)
-    if first.ByteSize() >= onnx.checker.MAXIMUM_PROTOBUF:
-        raise InputError(f"{network.path} is too large to be joined into one file of 2 GiB.")
     opset = next(
         (own.version for own in first.opset_import if own.domain in ("", "ai.onnx")), OPSET
     )
     example = torch.zeros(2, *encoder.raw_shape[1:])
-    head = exported(
-        _Assignment(model, encoder.preprocessing), example, _FEATURES, min(opset, _NEWEST)
-    )
+    head = exported(_Assignment(model), example, _FEATURES, min(opset, _NEWEST))
     if opset > _NEWEST:
         head = onnx.version_converter.convert_version(head, opset)
     head.ir_version = first.ir_version

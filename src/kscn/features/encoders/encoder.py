@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from kscn.features.encoders.cache import Cache
 from kscn.features.encoders.onnxnetwork import OnnxNetwork
 from kscn.features.encoders.pictures import Pictures
 from kscn.features.encoders.preprocessing import Preprocessing, read_toml
-from kscn.features.encoders.torchnetwork import TorchNetwork, from_timm, is_timm_name
+from kscn.features.encoders.torchnetwork import TIMM, TorchNetwork, from_timm
 from kscn.parallel import side_by_side
 
 # Images that are decoded while as many go through the network, and then are kept together; of
@@ -61,10 +60,9 @@ class Encoder:
         self.network = TorchNetwork(network) if isinstance(network, nn.Module) else network
         self.preprocessing = preprocessing or Preprocessing()
         self.name, self.sha256 = self.network.name, self.network.sha256
-        self._device = torch.device("cpu")
         # What it makes of one black image tells its output's shape.
         self.raw_shape = self.network(np.zeros((1, *self.preprocessing.shape), np.float32)).shape
-        features = pooled(np.zeros(self.raw_shape), self.preprocessing)
+        features = pooled(np.zeros(self.raw_shape))
         if self.raw_shape[0] != 1 or features.ndim != 2 or features.shape[1] < 2:
             raise InputError(
                 f"encoder={self.name} gives an output of shape {self.raw_shape} for one image; "
@@ -82,23 +80,15 @@ class Encoder:
     def to(self, device: torch.device) -> Encoder:
         """Compute on this device from now on; an ONNX file stays on the CPU."""
         if isinstance(self.network, TorchNetwork):
-            self._device = device
-            self.network.to(device)
+            self.network.device = device
+            self.network.module.to(device)
         return self
-
-    @property
-    def findable(self) -> bool:
-        """Whether `load_encoder` finds it again by its name."""
-        return isinstance(self.network, OnnxNetwork) or is_timm_name(self.name)
 
     @property
     def about(self) -> dict[str, Any]:
         """Name, checksum and preprocessing as plain values, as a run or a model file holds them."""
-        return {
-            "name": self.name,
-            "sha256": self.sha256,
-            "preprocessing": self.preprocessing.table(),
-        }
+        settings = self.preprocessing.table()
+        return {"name": self.name, "sha256": self.sha256, "preprocessing": settings}
 
     def prepare(self, images: Any) -> NDArray[np.float32]:
         """Images as the network takes them, of the shape ``(n, *preprocessing.shape)``.
@@ -115,12 +105,7 @@ class Encoder:
         return self.preprocessing(pictures.image(row, self.preprocessing.least))
 
     def embed(
-        self,
-        images: Any,
-        *,
-        cache: bool = True,
-        progress: Progress | None = None,
-        batch: int = BATCH,
+        self, images: Any, *, cache: bool = True, progress: Progress | None = None
     ) -> NDArray[np.float32]:
         """Embeddings of images, (n, dim).
 
@@ -130,18 +115,15 @@ class Encoder:
             Images (n, h, w), (n, c, h, w) or (n, h, w, c), or a folder of any images.
         cache : bool
             Whether to look into the cache on disk first, and to keep there what was computed; of
-            fewer images than a batch nothing is kept.
+            fewer than 32 images nothing is kept.
         progress : callable, optional
             Called as ``progress(done, total)`` after every batch.
-        batch : int
-            Images in a batch, or four for every thread where these are more.
 
         Notes
         -----
         Embeddings are rounded to float16, as the cache holds them.
         """
-        found = self.halves(images, cache=cache, progress=progress, batch=batch)
-        return found.astype(np.float32)
+        return self.halves(images, cache=cache, progress=progress).astype(np.float32)
 
     def halves(
         self,
@@ -150,45 +132,44 @@ class Encoder:
         *,
         cache: bool = True,
         progress: Progress | None = None,
-        batch: int = BATCH,
     ) -> NDArray[np.float16]:
         """Embeddings of some or all images in float16, (m, dim); see `embed`."""
         pictures = Pictures(images)
         rows = range(len(pictures)) if rows is None else rows
-        kept = Cache(self.about, enabled=cache and len(rows) >= batch)
+        kept = Cache(self.about) if cache and len(rows) >= BATCH else None
         with ThreadPoolExecutor(max(2, torch.get_num_threads()), "kscn-decode") as pool:
             digests = list(pool.map(pictures.digest, rows))
             row_of = dict(zip(digests, rows, strict=True))  # equal images are computed once
-            known = kept.read(row_of)
+            known = {} if kept is None else kept.read(row_of)
             todo = [digest for digest in row_of if digest not in known]
-            size = max(batch, 4 * torch.get_num_threads())
+            size = max(BATCH, 4 * torch.get_num_threads())
             lots = [todo[low : low + size] for low in range(0, len(todo), size)]
 
             def prepared(lot: list[bytes]) -> NDArray[np.float32]:
-                own = [row_of[digest] for digest in lot]
-                return np.stack(list(pool.map(partial(self._prepared, pictures), own)))
+                return np.stack(
+                    list(pool.map(lambda own: self._prepared(pictures, row_of[own]), lot))
+                )
 
             for lot, ready in zip(lots, read_ahead(map(prepared, lots)), strict=True):
                 made = dict(zip(lot, self.run(ready), strict=True))
-                kept.write(made)
+                if kept is not None:
+                    kept.write(made)
                 known |= made
                 if progress is not None:
                     progress(len(known), len(row_of))
         return np.array([known[digest] for digest in digests], np.float16).reshape(-1, self.dim)
 
     def run(self, prepared: NDArray[np.float32]) -> NDArray[np.float16]:
-        """Embeddings (n, dim) of prepared images, in float16.
+        """Embeddings (n, dim) of prepared images (n, ...), in float16.
 
         On the CPU every image goes alone, side by side with others: that is faster than batches,
         and what becomes of an image does not depend on those beside it.
         """
-        alone = self._device.type == "cpu"
-        pieces = [image[None] for image in prepared] if alone else [prepared]
-        each = side_by_side(
-            lambda piece: pooled(self.network(piece), self.preprocessing), pieces, self._device
-        )
+        device = self.network.device
+        pieces = np.split(prepared, len(prepared)) if device.type == "cpu" else [prepared]
+        each = side_by_side(lambda piece: pooled(self.network(piece)), pieces, device)
         with np.errstate(over="ignore"):
-            halves = np.concatenate([np.empty((0, self.dim), np.float32), *each]).astype(np.float16)
+            halves = np.concatenate(list(each)).astype(np.float16)
         if not np.isfinite(halves).all():
             raise InputError(
                 f"encoder={self.name} gives values that are not finite or beyond 65,504, the range "
@@ -197,10 +178,10 @@ class Encoder:
         return halves
 
 
-def pooled(raw: Any, preprocessing: Preprocessing) -> Any:
-    """Features (n, d) from vectors, maps or sequences, an array or a tensor."""
+def pooled(raw: Any) -> Any:
+    """Features (n, d) from vectors, maps (their mean) or sequences (their first)."""
     if raw.ndim == 3:
-        return raw.mean(1) if preprocessing.pool == "mean" else raw[:, 0]
+        return raw[:, 0]
     return raw.mean((2, 3)) if raw.ndim == 4 else raw
 
 
@@ -224,18 +205,27 @@ def load_encoder(encoder: Any, **settings: Any) -> Encoder:
         return encoder
     if isinstance(encoder, nn.Module):
         return Encoder(encoder, Preprocessing.of_table(settings, "the encoder"))
-    if isinstance(encoder, str) and is_timm_name(encoder):
+    if isinstance(encoder, str) and encoder.startswith(TIMM):
         module, usual = from_timm(encoder)
-        found = Preprocessing.of_table(usual | settings, encoder)
-        return Encoder(TorchNetwork(module, encoder), found)
+        return Encoder(module, Preprocessing.of_table(usual | settings, encoder))
     if not isinstance(encoder, (str, os.PathLike)) or Path(encoder).suffix.lower() != ".onnx":
         raise InputError(
             f"encoder={reason(str(encoder))!r} cannot be used; give an .onnx file, a name such as "
             "timm:resnet50, or in Python a torch module."
         )
-    path = Path(encoder).expanduser()
-    network = OnnxNetwork(path)
-    beside = path.with_suffix(".toml")
-    given = read_toml(beside) if beside.exists() else {}
-    where = str(beside) if given else str(path)
-    return Encoder(network, network.preprocessing(given | settings, where))
+    return _of_file(Path(encoder).expanduser(), settings)
+
+
+def _of_file(path: Path, settings: dict[str, Any]) -> Encoder:
+    """A network in an ONNX file; the graph says what its settings leave open."""
+    network, beside = OnnxNetwork(path), path.with_suffix(".toml")
+    usual = {} if network.size is None else {"size": network.size}
+    given = usual | (read_toml(beside) if beside.exists() else {}) | settings
+    if "size" not in given:
+        raise InputError(
+            f"{path} does not say how large images should be; write size = 224, or what it was "
+            f"trained with, into {beside}."
+        )
+    preprocessing = Preprocessing.of_table(given, str(beside if beside.exists() else path))
+    network.output = preprocessing.output or network.output
+    return Encoder(network, preprocessing)

@@ -28,9 +28,8 @@ class Pictures:
         if isinstance(X, (str, Path)) and Path(X).is_dir():
             X = load(X, any_size=True).samples
         self.source: Source = as_source(X)
-        self.files = self.source.files if isinstance(self.source, ImageSource) else None
-        if self.files is None:
-            _channel_axis(self.source.shape, self.source.name)
+        if not isinstance(self.source, ImageSource):
+            self._channels = _channel_axis(self.source)
 
     def __len__(self) -> int:
         return len(self.source)
@@ -40,25 +39,21 @@ class Pictures:
         if isinstance(self.source, ImageSource):
             return self.source.original(row, least)
         pillow = require("PIL.Image", "images", "reading images")
-        pixels, name = self.source[row], f"Image {row} of {self.source.name}"
-        axis = _channel_axis(pixels.shape, name)
-        if axis is not None:
-            pixels = np.moveaxis(pixels, axis, -1)
-            pixels = pixels[..., 0] if pixels.shape[2] == 1 else pixels
-        return pillow.fromarray(np.ascontiguousarray(_bytes(pixels, name))).convert("RGB")
+        pixels = self.source[row]
+        pixels = pixels[..., None] if pixels.ndim == 2 else np.moveaxis(pixels, self._channels, 2)
+        grey_or_rgb = _bytes(pixels, f"Image {row} of {self.source.name}")
+        rgb = np.broadcast_to(grey_or_rgb, (*pixels.shape[:2], 3))
+        return pillow.fromarray(np.ascontiguousarray(rgb))
 
     def digest(self, row: int) -> bytes:
         """The sha256 of what an image is made from: the bytes of its file, or its pixels."""
-        if self.files is None:
-            pixels = np.ascontiguousarray(self.source[row])
-            made = hashlib.sha256(f"{pixels.shape} {pixels.dtype.str}".encode())
-            made.update(pixels.data)
-            return made.digest()
-        made = sha256_of(self.files[row])
-        prepared = getattr(self.source, "preparation", None)
-        if prepared is not None and prepared.values is not None:  # what 16 bits are read as
-            made.update(repr(tuple(map(float, prepared.values))).encode())
-        return made.digest()
+        if isinstance(self.source, ImageSource):
+            prepared = self.source.preparation
+            values = None if prepared is None else prepared.values  # what 16 bits are read as
+            return sha256_of(self.source.files[row], start=repr(values).encode()).digest()
+        pixels = np.ascontiguousarray(self.source[row])
+        form = f"{pixels.shape} {pixels.dtype.str}".encode()
+        return hashlib.sha256(form + pixels.tobytes()).digest()
 
 
 class EmbeddedSource(ArraySource):
@@ -76,26 +71,24 @@ class EmbeddedSource(ArraySource):
 
 
 def _bytes(pixels: NDArray, name: str) -> NDArray[np.uint8]:
-    if pixels.dtype == np.uint8:
-        return pixels
-    whole = pixels.dtype.kind in "biu"
+    top = 255 if pixels.dtype.kind in "biu" else 1
     low, high = pixels.min(), pixels.max()
-    if not (low >= 0 and high <= (255 if whole else 1)):  # nor NaN
+    if not (low >= 0 and high <= top):  # nor NaN
         raise InputError(
             f"{name} has values from {low:.6g} to {high:.6g}; an encoder takes whole numbers from "
             "0 to 255 or fractions from 0 to 1."
         )
-    return pixels.astype(np.uint8) if whole else np.rint(255 * pixels).astype(np.uint8)
+    return np.rint(pixels * (255 // top)).astype(np.uint8)
 
 
-def _channel_axis(shape: tuple[int, ...], name: str) -> int | None:
-    """Where the channels of an image are; None if it has none."""
-    if len(shape) == 2:
-        return None
-    for axis in (0, 2):
-        if len(shape) == 3 and shape[axis] in (1, 3):
-            return axis
+def _channel_axis(source: Source) -> int:
+    """Where the channels of an image are; the last axis if it has none."""
+    shape = source.shape
+    if len(shape) == 3 and shape[0] in (1, 3):
+        return 0
+    if len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3)):
+        return 2
     raise InputError(
-        f"{name} has the shape {tuple(shape)}, which an encoder cannot take for an image; give "
-        "(h, w), (channels, h, w) or (h, w, channels) with 1 or 3 channels."
+        f"{source.name} has the shape {tuple(shape)}, which an encoder cannot take for an image; "
+        "give (h, w), (channels, h, w) or (h, w, channels) with 1 or 3 channels."
     )

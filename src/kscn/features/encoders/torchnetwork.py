@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from kscn.errors import InputError, reason
 from kscn.extras import require
 
-_TIMM = "timm:"
+TIMM = "timm:"
 # No addresses and no paths: weights come from where timm itself says.
 _NAME = re.compile(r"[A-Za-z0-9][\w.\-]*", re.ASCII)
 
@@ -23,7 +23,7 @@ class TorchNetwork:
     """A module from images to features; its checksum is that of its structure and weights."""
 
     def __init__(self, module: nn.Module, name: str | None = None) -> None:
-        self.module = module
+        self.module, self.findable = module, name is not None
         self.name = name or type(module).__name__
         self.device = torch.device("cpu")
         digest = hashlib.sha256(str(module).encode())
@@ -33,19 +33,13 @@ class TorchNetwork:
             digest.update(flat.view(torch.uint8).numpy() if flat.numel() else b"")
         self.sha256 = digest.hexdigest()
 
-    def to(self, device: torch.device) -> None:
-        """Compute there from now on."""
-        self.device = device
-        self.module.to(device)
-
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """What the network makes of prepared images (b, ...), (b, ...)."""
         self.module.eval()
         like = next(self.module.parameters(), torch.empty(0))
-        batch = torch.from_numpy(images).to(self.device, like.dtype)
         try:
             with torch.no_grad():
-                made = self.module(batch)
+                made = self.module(torch.from_numpy(images).to(self.device, like.dtype))
         except (RuntimeError, TypeError, ValueError, IndexError, AssertionError) as error:
             raise InputError(
                 f"encoder={self.name} cannot take images of {images.shape[1:]} ({reason(error)}); "
@@ -59,14 +53,9 @@ class TorchNetwork:
         return made.float().cpu().numpy()
 
 
-def is_timm_name(name: str) -> bool:
-    """Whether a name is that of a network in timm, such as timm:resnet50."""
-    return name.startswith(_TIMM)
-
-
-def from_timm(name: str) -> tuple[nn.Module, dict[str, Any]]:
+def from_timm(name: str) -> tuple[TorchNetwork, dict[str, Any]]:
     """The network of that name without its classifier, and timm's settings for images."""
-    own = name.removeprefix(_TIMM)
+    own = name.removeprefix(TIMM)
     if not _NAME.fullmatch(own):
         raise InputError(
             f"encoder={reason(name)!r} is not the name of a network; give one such as "
@@ -83,11 +72,10 @@ def from_timm(name: str) -> tuple[nn.Module, dict[str, Any]]:
             f"fetched, and that timm and torchvision fit torch {torch.__version__}."
         ) from error
     config = timm.data.resolve_model_data_config(module)
-    height, width = config["input_size"][-2:]
-    whole = config.get("crop_mode") == "squash"
     settings = {key: config[key] for key in ("interpolation", "mean", "std")}
-    return module, settings | {
-        "size": (height, width),
-        "fit": "stretch" if whole else "crop",
-        "resize": None if whole else int(max(height, width) / config["crop_pct"]),
-    }
+    settings["size"] = config["input_size"][-2:]
+    if config.get("crop_mode") == "squash":
+        settings["fit"] = "stretch"
+    else:
+        settings["resize"] = int(max(settings["size"]) / config["crop_pct"])
+    return TorchNetwork(module, name), settings
