@@ -104,8 +104,8 @@ class Preprocessing:
             pillow.Resampling[self.interpolation.upper()],
             box=(left, top, left + wide, top + high),
         )
-        mean, std = np.float32(self.mean), np.float32(self.std)
-        return ((np.float32(seen) / np.float32(255) - mean) / std).transpose(2, 0, 1)
+        pixels, mean, std = (np.asarray(v, np.float32) for v in (seen, self.mean, self.std))
+        return ((pixels / np.float32(255) - mean) / std).transpose(2, 0, 1)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def _numbers(name: str, values: Any, count: int, low: float, high: float) -> tuple[Any, ...]:
     """The values, if they are so many numbers within limits."""
     listed = values if isinstance(values, (tuple, list)) else ()
-    kind = Integral if isinstance(low, int) else Real
+    kind: Any = Integral if isinstance(low, int) else Real
     good = [value for value in listed if isinstance(value, kind) and low <= value <= high]
     if not len(good) == len(listed) == count:
         word = "whole numbers" if kind is Integral else "numbers"
