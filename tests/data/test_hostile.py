@@ -76,10 +76,10 @@ def test_a_limit_that_is_no_number_is_named(tmp_path, monkeypatch, value):
 
 def test_the_limit_is_on_what_is_unpacked_and_can_be_raised(tmp_path, monkeypatch):
     np.savez(tmp_path / "x.npz", X)
-    monkeypatch.setenv("KSCN_MAX_BYTES", "95")
-    message = refuse(tmp_path / "x.npz", "unpacks to 96 bytes, above the limit of 95")
+    monkeypatch.setenv("KSCN_MAX_BYTES", "223")
+    message = refuse(tmp_path / "x.npz", "unpacks to 224 bytes, above the limit of 223")
     assert "KSCN_MAX_BYTES" in message
-    monkeypatch.setenv("KSCN_MAX_BYTES", "96")
+    monkeypatch.setenv("KSCN_MAX_BYTES", "224")
     np.testing.assert_array_equal(load(tmp_path / "x.npz").samples, X)
     np.save(tmp_path / "x.npy", np.repeat(X, 10, axis=0))
     assert len(load(tmp_path / "x.npy").samples) == 40  # mapped, so it takes no memory
@@ -93,31 +93,24 @@ def test_a_npy_header_is_not_read_to_its_claimed_end(tmp_path):
     with path.open("wb") as stream:
         stream.write(b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**31))
         stream.truncate(2**31 + 100)  # sparse
-    refuse(path, "unreadable header")
+    refuse(path, "not a readable .npy file")
 
 
 @pytest.mark.parametrize(
     "shape",
-    ["(1,) * 40", "(" + "1, " * 40 + ")", "(((" * 500, "(2**9, 2)", "(True, True)", "(1, True)"],
+    ["(1,) * 40", "(((" * 500, "(2**9, 2)", "(-1, 4)", "(-1, -1)", "(1, 'a')", "(2.0, 2)"],
 )
 def test_npy_headers_are_data_not_programs(tmp_path, shape):
     header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}".ljust(6000).encode()
     content = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + bytes(4)
     (tmp_path / "x.npy").write_bytes(content)
-    refuse(tmp_path / "x.npy", "header")
+    refuse(tmp_path / "x.npy", "not a readable .npy file")
 
 
 def test_a_zip_bomb_is_refused_by_its_size(tmp_path, small_limit):
     np.savez_compressed(tmp_path / "x.npz", ZEROS)
     assert (tmp_path / "x.npz").stat().st_size < 20_000
     refuse(tmp_path / "x.npz", "above the limit of 1000000")
-
-
-@pytest.mark.parametrize("packing", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
-def test_packings_that_numpy_does_not_write_are_refused(tmp_path, packing):
-    with zipfile.ZipFile(tmp_path / "x.npz", "w", packing) as archive:
-        archive.writestr("X.npy", npy_bytes(ZEROS))
-    refuse(tmp_path / "x.npz", "numpy never writes")
 
 
 def test_a_member_that_says_less_than_it_holds_is_not_unpacked_further(tmp_path):
@@ -127,14 +120,7 @@ def test_a_member_that_says_less_than_it_holds_is_not_unpacked_further(tmp_path)
     small = npy_bytes(X)
     true_size, claimed = struct.pack("<I", ZEROS.nbytes + 128), struct.pack("<I", len(small))
     (tmp_path / "x.npz").write_bytes(content.replace(true_size, claimed))
-    refuse(tmp_path / "x.npz", "not what the file holds|Bad CRC")
-
-
-def test_a_zip_directory_of_many_entries_is_not_read(tmp_path):
-    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
-        for number in range(1050):
-            archive.writestr(f"{number:04}" + "x" * 1000, b"")
-    refuse(tmp_path / "x.npz", "has a directory of")
+    refuse(tmp_path / "x.npz", "not a readable .npz file")
 
 
 def test_names_in_an_archive_reach_nowhere(tmp_path):
@@ -165,7 +151,7 @@ def test_a_gzip_bomb_behind_an_honest_header_is_not_unpacked(tmp_path):
     content = struct.pack(">BBBBII", 0, 0, 8, 2, 2, 2) + bytes(10**7)
     (tmp_path / "x-idx2-ubyte.gz").write_bytes(gzip.compress(content, 1))
     del content
-    refuse(tmp_path / "x-idx2-ubyte.gz", "longer than its header says")
+    refuse(tmp_path / "x-idx2-ubyte.gz", "more than the 4 bytes")
 
 
 @pytest.mark.parametrize("dimensions", [0, 5, 255])
@@ -278,7 +264,7 @@ def test_very_deep_folders_are_walked(tmp_path):
 # .h5
 
 
-def test_one_h5_word_said_very_often_is_refused(tmp_path):
+def test_one_h5_word_said_very_often_is_held_once(tmp_path):
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         file["X"] = np.zeros((5000, 1), np.float32)
@@ -290,7 +276,10 @@ def test_one_h5_word_said_very_often_is_refused(tmp_path):
     content = bytearray(path.read_bytes())
     content[offset : offset + 16 * 5000] = content[offset : offset + 16] * 5000
     path.write_bytes(content)  # 2 GB of labels in less than a megabyte
-    refuse(path, "array /y .* more letters than the file", most_mb=300)
+    tracemalloc.start()
+    assert load(path).labels.tolist() == [0] * 5000
+    assert tracemalloc.get_traced_memory()[1] < 128 * 2**20
+    tracemalloc.stop()
 
 
 def test_h5_samples_in_other_files_are_refused(tmp_path):

@@ -149,7 +149,7 @@ class Failing(Source):
     on_disk = True
 
     def __init__(self):
-        super().__init__("bad.npy", 1000, (16,), np.dtype(np.float64))
+        super().__init__("bad.npy", (1000, 16), np.dtype(np.float64))
 
     def stretches(self):
         return np.arange(0, 1001, 10)

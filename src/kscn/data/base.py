@@ -40,6 +40,9 @@ class Source(ABC):
         What the samples are called one by one, where each has a file of its own.
     columns : list of str
         What the numbers of a sample are called, where a table says so; else empty.
+    chunk_rows : int, or None
+        Rows that are read together whichever of them is asked for; None where scattered samples
+        cost no more than neighbours.
     stretch_bytes : int
         Neighbours that are read together when samples are shuffled. Read in one go, a megabyte
         costs a disk hardly more than a single sample.
@@ -50,16 +53,17 @@ class Source(ABC):
     on_disk = False
     names: list[str] | None = None
     columns: Sequence[str] = ()
+    chunk_rows: int | None = None
     stretch_bytes = 2**20
     window_bytes = 64 * 2**20
 
-    def __init__(self, name: str, length: int, shape: tuple[int, ...], dtype: np.dtype) -> None:
-        check_shape(name, (length, *shape))
+    def __init__(self, name: str, shape: Sequence[int], dtype: np.dtype) -> None:
+        """Samples of the shape `shape[1:]`, of which there are `shape[0]`."""
+        check_shape(name, tuple(shape))
         check_dtype(name, dtype)
-        self.name = name
-        self.shape = shape
-        self.dtype = dtype
-        self._length = length
+        self.name, self.dtype = name, dtype
+        self._length, *sample = map(int, shape)
+        self.shape = tuple(sample)
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         """Rows `start` to `stop`, a view where the samples are in memory."""
@@ -112,14 +116,13 @@ class Source(ABC):
     def stretches(self) -> np.ndarray | None:
         """Where to cut the samples into stretches that are best read whole, from 0 to the length.
 
-        None where scattered samples cost no more than neighbours: in memory, or a file each.
+        They have about `stretch_bytes`, in whole chunks. None where scattered samples cost no more
+        than neighbours: in memory, or a file each.
         """
-        return None
-
-    def _even_cuts(self, unit: int = 1) -> np.ndarray:
-        """Cuts into stretches of about `stretch_bytes`, each of whole units of rows."""
-        rows = max(1, self.stretch_bytes // max(1, unit * self.row_bytes)) * unit
-        return np.append(np.arange(0, len(self), rows), len(self))
+        if self.chunk_rows is None:
+            return None
+        chunks = max(1, self.stretch_bytes // (self.chunk_rows * self.row_bytes))
+        return np.append(np.arange(0, len(self), chunks * self.chunk_rows), len(self))
 
     def take(self, indices: Any) -> np.ndarray:
         """The rows `indices`, in that order, repeats allowed, as a new array."""
@@ -143,17 +146,14 @@ class Source(ABC):
         return np.where(rows < 0, rows + len(self), rows)
 
     def __getitem__(self, index: Any) -> np.ndarray:
-        if isinstance(index, slice):
-            start, stop, step = index.indices(len(self))
-            if step != 1:
-                return self.take(np.arange(start, stop, step))
-            return self._read(start, max(start, stop))
         if isinstance(index, (int, np.integer)):
-            # IndexError, not InputError, is what ends Python's own iteration over a sequence.
-            if not -len(self) <= index < len(self):
-                raise IndexError(f"index {index} is outside the {len(self)} samples of {self.name}")
-            row = int(index) % len(self)
+            # An IndexError, which ends Python's own iteration over a sequence, where it is outside.
+            row = range(len(self))[index]
             return self._read(row, row + 1)[0]
+        if isinstance(index, slice):
+            index = range(len(self))[index]
+            if index.step == 1:
+                return self._read(index.start, max(index.start, index.stop))
         return self.take(index)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -201,9 +201,3 @@ def check_dtype(name: str, dtype: np.dtype) -> None:
         raise InputError(f"Complex data not supported: {name} is {dtype}; pass real numbers.")
     if dtype.kind not in "biuf":
         raise NotNumbersError(f"{name} holds {dtype} values, not numbers; convert it to floats.")
-
-
-def length_and_shape(shape: Sequence[int], name: str) -> tuple[int, tuple[int, ...]]:
-    """Number of samples and shape of one, after refusing what is no stack of samples."""
-    check_shape(name, tuple(shape))
-    return int(shape[0]), tuple(map(int, shape[1:]))

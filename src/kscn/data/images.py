@@ -112,7 +112,7 @@ class ImageSource(Source):
         shape: tuple[int, ...],
         preparation: Preparation | None = None,
     ) -> None:
-        super().__init__(str(folder), len(files), shape, np.dtype(np.uint8))
+        super().__init__(str(folder), (len(files), *shape), np.dtype(np.uint8))
         self.files = list(files)
         self.names = [_name(file, folder) for file in files]
         self.preparation = preparation

@@ -8,9 +8,6 @@ from pathlib import Path
 from kscn.errors import DataError, KscnError, reason
 from kscn.modelfile import max_bytes as max_bytes  # for those who check sizes of their own
 
-# Deflate cannot shrink data further than this, so a larger claim about the unpacked size is false.
-_MAX_DEFLATE_RATIO = 1032
-
 
 def check_regular(path: Path) -> None:
     """Refuse pipes, sockets and devices, which may never end or never even begin to be read."""
@@ -28,24 +25,6 @@ def check_bytes(what: str, size: int) -> None:
         raise DataError(
             f"{what} unpacks to {size} bytes, above the limit of {limit}; if you trust it, set the "
             "environment variable KSCN_MAX_BYTES to a larger number."
-        )
-
-
-def check_packed(what: str, promised: int, stored: int) -> None:
-    """Refuse a header that promises more than its packed bytes can hold."""
-    if promised > stored * _MAX_DEFLATE_RATIO:
-        raise DataError(
-            f"{what} promises {promised} bytes, more than {stored} packed bytes can hold; write "
-            "the file again."
-        )
-
-
-def check_found(path: Path, promised: int, found: int) -> None:
-    """Refuse a file that ends before the values that its header promises."""
-    if found < promised:
-        raise DataError(
-            f"{path} is truncated: its header promises {promised} bytes of values, the file has "
-            f"{found}; write or fetch the file again."
         )
 
 

@@ -35,7 +35,7 @@ class Parts(Source):
         cuts: np.ndarray,
         most: int = _OPEN,
     ) -> None:
-        super().__init__(name, sum(lengths), shape, dtype)
+        super().__init__(name, (sum(lengths), *shape), dtype)
         self._starts = np.cumsum([0, *lengths])
         self._opened, self._cuts, self._most = opened, cuts, most
         self._kept: dict[int, Source] = {}
@@ -53,45 +53,34 @@ class Parts(Source):
                 self._kept[number] = self._opened(number)
             return self._kept[number]
 
-    def _read(self, start: int, stop: int) -> np.ndarray:
-        part = int(np.searchsorted(self._starts, start, side="right")) - 1
-        if start < stop <= self._starts[part + 1]:
-            begin = int(self._starts[part])
-            return self._part(part)[start - begin : stop - begin]
-        return self._gather(np.arange(start, stop))
-
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         out = np.empty((len(rows), *self.shape), dtype=self.dtype)
         # Rows ascend, so those of a part are neighbours here.
         borders = np.searchsorted(rows, self._starts)
         for part in np.flatnonzero(np.diff(borders)).tolist():
             here = slice(borders[part], borders[part + 1])
-            out[here] = self._part(part).take(rows[here] - self._starts[part])
+            out[here] = self._part(part)._gather(rows[here] - self._starts[part])
         return out
 
 
 def chained(open_one: Callable[[Path], Source], files: Sequence[Path], name: str) -> Parts:
     """The samples in some files, one after the other: looked at now and opened again when read."""
-
-    def facts(part: Source) -> tuple[tuple[int, ...], np.dtype]:
-        return part.shape, part.dtype
-
-    lengths: list[int] = []
-    cuts, first = [np.zeros(1, dtype=np.intp)], facts(open_one(files[0]))
+    first = open_one(files[0])
+    cuts, lengths = [np.zeros(1, dtype=np.intp)], list[int]()
     for file in files:
         part = open_one(file)
-        if facts(part) != first:
+        if (part.shape, part.dtype) != (first.shape, first.dtype):
             raise DataError(
                 f"{file} has samples of shape {part.shape} and type {part.dtype}, but {files[0]} "
-                f"has {first[0]} and {first[1]}; make them alike."
+                f"has {first.shape} and {first.dtype}; make them alike."
             )
-        cuts.append(part.stretches()[1:] + sum(lengths))  # type: ignore[index]
+        cuts.append(part.stretches()[1:] + cuts[-1][-1])  # type: ignore[index]
         lengths.append(len(part))
 
     def opened(number: int) -> Source:
-        part = open_one(files[number])
-        if (facts(part), len(part)) != (first, lengths[number]):
+        part, length = open_one(files[number]), lengths[number]
+        if (len(part), part.shape, part.dtype) != (length, first.shape, first.dtype):
             raise DataError(f"{part.name} changed since it was opened; open the folder again.")
         return part
 
-    return Parts(name, lengths, *first, opened, np.concatenate(cuts))
+    return Parts(name, lengths, first.shape, first.dtype, opened, np.concatenate(cuts))

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from kscn.data.base import NotNumbersError, Source, check_dtype, length_and_shape
+from kscn.data.base import NotNumbersError, Source, check_dtype
 from kscn.data.limits import readable
 from kscn.errors import DataError, InputError
 
@@ -57,7 +57,7 @@ def as_source(X: Any, name: str | None = None) -> Source:
             return TensorSource(tensor, name)
         return ArraySource(tensor.resolve_conj().resolve_neg().numpy(), name)
     if _is("h5py", "Dataset", X):
-        return SlicedSource(X, name)
+        return H5Source(X, name)
     # Indexable like a torch data set, yet no list, mapping or array-like.
     array_like = hasattr(X, "__array__") or hasattr(X, "__array_interface__")
     built_in = isinstance(X, (list, tuple, dict, bytes, range, memoryview))
@@ -68,12 +68,14 @@ def as_source(X: Any, name: str | None = None) -> Source:
 
 
 class ArraySource(Source):
-    """Samples in an array in memory; blocks are views of it."""
+    """Samples in an array in memory, or in a map of a file; blocks are views of it."""
 
     def __init__(self, array: np.ndarray, name: str) -> None:
-        super().__init__(name, *length_and_shape(array.shape, name), array.dtype)
+        super().__init__(name, array.shape, array.dtype)
         # A plain ndarray slices several times faster than the memmap subclass.
         self._array = np.asarray(array)
+        if _is_mapped(array):  # the system takes its pages back when it must
+            self.on_disk, self.chunk_rows = True, 1
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         return self._array[start:stop]
@@ -83,23 +85,12 @@ class ArraySource(Source):
 
     def take(self, indices: Any) -> np.ndarray:
         """The rows `indices`, in that order; memory needs no sorted reading."""
-        return self._array[self._rows(indices)]
+        return super().take(indices) if self.on_disk else self._array[self._rows(indices)]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False and dtype is not None and np.dtype(dtype) != self.dtype:
             raise ValueError(f"{self.name} is {self.dtype}; as {np.dtype(dtype)} it must be copied")
         return self._array.astype(self.dtype if dtype is None else dtype, copy=bool(copy))
-
-
-class MappedSource(ArraySource):
-    """Samples in a memory map that somebody made; the system takes its pages back when it must."""
-
-    on_disk = True
-    take = Source.take
-
-    def stretches(self) -> np.ndarray | None:
-        """Even cuts: neighbours share pages, and a disk likes to read on."""
-        return self._even_cuts()
 
 
 class FileSource(Source):
@@ -110,16 +101,13 @@ class FileSource(Source):
     """
 
     on_disk = True
+    chunk_rows = 1  # of any length, but a disk likes to read on
 
     def __init__(
         self, file: IO[bytes], offset: int, shape: tuple[int, ...], dtype: np.dtype, name: str
     ) -> None:
-        super().__init__(name, *length_and_shape(shape, name), dtype)
+        super().__init__(name, shape, dtype)
         self._file, self._offset = file, offset
-
-    def stretches(self) -> np.ndarray | None:
-        """Even cuts: a disk likes to read on."""
-        return self._even_cuts()
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         out = np.empty((len(rows), *self.shape), dtype=self.dtype)
@@ -137,19 +125,16 @@ class FileSource(Source):
         return out
 
 
-class SlicedSource(Source):
-    """Samples in an array-like that reads from disk when sliced, such as an h5py data set."""
+class H5Source(Source):
+    """Samples in an array of an HDF5 file, read when it is sliced."""
 
     on_disk = True
 
     def __init__(self, array: Any, name: str) -> None:
-        super().__init__(name, *length_and_shape(array.shape, name), np.dtype(array.dtype))
+        super().__init__(name, array.shape, np.dtype(array.dtype))
         self._array = array
-
-    def stretches(self) -> np.ndarray | None:
-        """Cuts between chunks, because a chunk is unpacked whole for any row of it."""
-        chunks = getattr(self._array, "chunks", None)
-        return self._even_cuts(chunks[0] if chunks else 1)
+        # A chunk is unpacked whole for any row of it.
+        self.chunk_rows = array.chunks[0] if array.chunks else 1
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         return self._gather(slice(start, stop))
@@ -188,9 +173,8 @@ class TensorSource(OnDevice):
         # bfloat16 has no numpy counterpart; float32 holds it exactly.
         self._type = torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype
         dtype = torch.empty(0, dtype=self._type).numpy().dtype
-        super().__init__(name, *length_and_shape(tensor.shape, name), dtype)
-        self._tensor = tensor
-        self.device = tensor.device
+        super().__init__(name, tensor.shape, dtype)
+        self._tensor, self.device = tensor, tensor.device
 
     def tensor(self, start: int, stop: int) -> Any:
         """Rows `start` to `stop`."""
@@ -216,13 +200,12 @@ class ItemSource(Source):
             raise InputError(f"{name} has no samples; give at least one.")
         self._items = items
         first = self._item(0, name)
-        super().__init__(name, len(items), first.shape, first.dtype)
+        super().__init__(name, (len(items), *first.shape), first.dtype)
 
     def _item(self, row: int, name: str) -> np.ndarray:
         item = self._items[row]
         item = item[0] if isinstance(item, (tuple, list)) else item
         item = item.detach().cpu() if hasattr(item, "detach") else item
-        _check_mask(item, f"Item {row} of {name}")
         sample = np.asarray(item)
         check_dtype(f"Item {row} of {name}", sample.dtype)
         return sample
@@ -239,9 +222,12 @@ class ItemSource(Source):
 
 
 def _array_source(X: Any, name: str) -> Source:
-    _check_mask(X, name)
-    for row in X if isinstance(X, (list, tuple)) else ():
-        _check_mask(row, name)
+    # Masked values would come back as the numbers beneath the mask.
+    if isinstance(X, np.ma.MaskedArray) and (count := np.ma.count_masked(X)):
+        raise InputError(
+            f"{name} is a masked array of which {count} values are missing; fill them in, e.g. by "
+            "its method filled, or leave those samples out."
+        )
     try:
         array = np.asarray(X)
         # scikit-learn's convention: objects are fine as long as all of them are numbers.
@@ -251,7 +237,7 @@ def _array_source(X: Any, name: str) -> Source:
             f"{name} holds objects that are not numbers or of differing shape ({error}); convert "
             "it to an array of floats."
         ) from error
-    return (MappedSource if _is_mapped(array) else ArraySource)(array, name)
+    return ArraySource(array, name)
 
 
 def _is_mapped(array: Any) -> bool:
@@ -259,15 +245,6 @@ def _is_mapped(array: Any) -> bool:
     while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
         array = array.base
     return isinstance(array, np.memmap)
-
-
-def _check_mask(array: Any, name: str) -> None:
-    """Refuse masked values, which would come back as the numbers beneath the mask."""
-    if isinstance(array, np.ma.MaskedArray) and (count := np.ma.count_masked(array)):
-        raise InputError(
-            f"{name} is a masked array of which {count} values are missing; fill them in, e.g. by "
-            "its method filled, or leave those samples out."
-        )
 
 
 def _is(module: str, kind: str, X: Any) -> bool:

@@ -228,7 +228,7 @@ class Part(Source):
     """
 
     def __init__(self, source: Source, offset: int, length: int, first: int, whole: int) -> None:
-        super().__init__(source.name, length, source.shape, source.dtype)
+        super().__init__(source.name, (length, *source.shape), source.dtype)
         self.first, self.whole = first, whole
         self.on_disk = source.on_disk
         self.source, self._offset = source, offset

@@ -55,7 +55,7 @@ class Lazy(OnDevice):
         if width is None:
             width = self._made(torch.zeros(1, *self._shape, device=device)).shape[1]
         name = f"{name} of {source.name}"
-        super().__init__(name, len(source), (width,), np.dtype(np.float32))
+        super().__init__(name, (len(source), width), np.dtype(np.float32))
 
     def tensor(self, start: int, stop: int) -> Tensor:
         """What is made of the samples `start` to `stop`."""

@@ -289,7 +289,7 @@ class _Chosen(Source):
     """Some rows of a source, read when they are needed."""
 
     def __init__(self, source: Source, rows: NDArray) -> None:
-        super().__init__(source.name, len(rows), source.shape, source.dtype)
+        super().__init__(source.name, (len(rows), *source.shape), source.dtype)
         self._source, self._chosen = source, rows
         self.on_disk = source.on_disk
 
