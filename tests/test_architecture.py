@@ -1,7 +1,7 @@
 """Dependencies point one way, from the command line down to the mathematics, and imports are light.
 
 cli -> web -> report, export -> runs -> estimators -> choice -> training -> checks -> model,
-neighbours, runtime -> nn, features, subspaces, data -> atomicfile, checked, chosen, constraints,
+neighbours, runtime -> nn, features, subspaces, data -> atomicfile, chosen, constraints,
 extras, metrics, modelfile, parallel -> errors. `kscn_paper` imports kscn, never the other way.
 """
 
@@ -27,7 +27,6 @@ LAYERS = [
     {"errors"},
     {
         "atomicfile",
-        "checked",
         "chosen",
         "constraints",
         "extras",
@@ -53,10 +52,10 @@ LEAN = {
     "errors": set(),
     "atomicfile": {"kscn.errors"},
     "chosen": set(),
-    "constraints": {"numpy", "kscn.errors"},
+    "constraints": {"kscn.errors"},
     "extras": {"kscn.errors"},
     "metrics": {"numpy", "scipy", "sklearn", "kscn.errors"},
-    "modelfile": {"numpy", "safetensors", "kscn.errors", "kscn.atomicfile", "kscn.checked"},
+    "modelfile": {"numpy", "safetensors", "kscn.errors", "kscn.atomicfile", "kscn.constraints"},
     "subspaces": {"torch", "kscn.errors", "kscn.parallel", "kscn.subspaces"},
 }
 

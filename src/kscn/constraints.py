@@ -1,27 +1,42 @@
-"""What a parameter may be, as data: alternatives of which it has to meet one.
+"""What values may be, as data: parameters of an estimator, and what a file holds.
 
-They stand in a table of the class, as scikit-learn's `_parameter_constraints`, or where the class
-is a dataclass, beside the default:
+A parameter has to meet one of several alternatives, each a `Test` or `Number`, a word or None. They
+stand in a table or, where the class is a dataclass, beside the default:
 
     keep: float = parameter(1.0, Number(0, 1, closed="both"))
     weight: float | None = parameter(None, POSITIVE)
     init: str = parameter("k-subspaces", "k-means")
 
-An alternative is an `Integer`, a `Number`, an `Array`, a type, a word or None.
+What TOML or JSON holds, which anybody may have written or damaged, has to follow a rule: a dict of
+rules by name for a table, where names with a question mark are optional; a list of one rule for a
+list of anything that it allows; or a `Test` or `Number`.
+
+Parameters are not checked by scikit-learn's `_param_validation`, because that is private.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import os
+import reprlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeVar
 
-import numpy as np
-
 from kscn.errors import InputError
+
+
+@dataclass(frozen=True)
+class Test:
+    """A test of a value, and what it asks for."""
+
+    words: str
+    allows: Callable[[Any], bool]
+
+    def __str__(self) -> str:
+        return self.words
 
 
 @dataclass(frozen=True)
@@ -45,34 +60,37 @@ class Number:
     def __str__(self) -> str:
         low = "of at least" if self.closed in ("left", "both") else "above"
         high = "at most" if self.closed in ("right", "both") else "below"
-        end = "" if self.high == math.inf else f" and {high} {self.high}"
+        end = "" if self.high == type(self).high else f" and {high} {self.high}"
         return f"{self.word} {low} {self.low}{end}"
 
 
+@dataclass(frozen=True)
 class Integer(Number):
-    """An integer that is not below `low`."""
+    """An integer of 64 bits that is not below `low`."""
 
+    high: float = 2**63
     kind, word = Integral, "an integer"
 
 
-@dataclass(frozen=True)
-class Array:
-    """Anything that may be an array of something; what it holds is looked at with the samples."""
-
-    of: str
-
-    def allows(self, value: Any) -> bool:
-        """Whether a value may be one."""
-        return value is not None and not isinstance(value, str)
-
-    def __str__(self) -> str:
-        return f"an array of {self.of}"
+def _is_flag(value: Any) -> bool:
+    numpys = str(getattr(value, "dtype", "")) == "bool" and value.ndim == 0  # not imported for this
+    return isinstance(value, bool) or numpys
 
 
 POSITIVE = Number(0, closed="neither")
-# Types are bool, str and os.PathLike.
-Alternative = Number | Array | type | str | None
+NUMBER = Test("a number", lambda value: type(value) in (int, float))  # or NaN
+FLAG = Test("True or False", _is_flag)
+TEXT = Test("a text", lambda value: isinstance(value, str))
+PATH = Test("a path", lambda value: isinstance(value, (str, os.PathLike)))
+Alternative = Number | Test | str | None
 T = TypeVar("T")
+
+
+def array_of(what: str) -> Test:
+    """Anything that may be an array of something; what it holds is looked at with the samples."""
+    return Test(
+        f"an array of {what}", lambda value: value is not None and not isinstance(value, str)
+    )
 
 
 def parameter(default: T, *alternatives: Alternative) -> T:
@@ -89,6 +107,21 @@ def check_parameters(estimator: Any) -> None:
             check_value(one.name, getattr(estimator, one.name), one.metadata["alternatives"])
 
 
+def check_value(name: str, value: Any, alternatives: Sequence[Alternative]) -> None:
+    """Refuse a value that meets none of the alternatives, in a sentence that names them all."""
+    if not any(_meets(value, one) for one in alternatives):
+        *most, last = [str(o) if isinstance(o, (Number, Test)) else repr(o) for o in alternatives]
+        listed = f"{', '.join(most)} or {last}" if most else last
+        raise InputError(f"{name}={value!r} must be {listed}.")
+
+
+def _meets(value: Any, alternative: Alternative) -> bool:
+    if isinstance(alternative, (Number, Test)):
+        return alternative.allows(value)
+    # An array would answer for each of its elements.
+    return isinstance(value, (str, type(None))) and value == alternative
+
+
 def check_names(given: Iterable[Any], known: Iterable[str], where: str) -> None:
     """Refuse a name that is not known, with a hint at the one that may be meant."""
     known = sorted(known)
@@ -99,26 +132,37 @@ def check_names(given: Iterable[Any], known: Iterable[str], where: str) -> None:
             raise InputError(f"{where} {name!r}, which it cannot; {hint}")
 
 
-def check_value(name: str, value: Any, alternatives: Sequence[Alternative]) -> None:
-    """Refuse a value that meets none of the alternatives, in a sentence that names them all."""
-    if not any(_allows(alternative, value) for alternative in alternatives):
-        *most, last = [word for alternative in alternatives for word in _words(alternative)]
-        listed = f"{', '.join(most)} or {last}" if most else last
-        raise InputError(f"{name}={value!r} must be {listed}.")
+def check_table(value: Any, rule: Any, name: str = "") -> None:
+    """Raise ValueError about the first thing that a rule does not allow; `name` is its place."""
+    if isinstance(rule, dict):
+        require(isinstance(value, dict), _fault(name, value, "a table"))
+        for key, inner in rule.items():
+            entry = key.removesuffix("?")
+            if entry == key or value.get(entry) is not None:
+                check_table(value.get(entry), inner, f"{name}.{entry}" if name else entry)
+    elif isinstance(rule, list):
+        require(isinstance(value, list), _fault(name, value, "a list"))
+        for item in value:
+            check_table(item, rule[0], name)
+    else:
+        require(rule.allows(value), _fault(name, value, str(rule)))
 
 
-def _allows(alternative: Alternative, value: Any) -> bool:
-    if isinstance(alternative, (Number, Array)):
-        return alternative.allows(value)
-    if isinstance(alternative, type):
-        return isinstance(value, (bool, np.bool_) if alternative is bool else alternative)
-    # An array would answer for each of its elements.
-    return isinstance(value, (str, type(None))) and value == alternative
+def require(fine: bool, fault: str) -> None:
+    """Raise ValueError with what is wrong unless all is fine."""
+    if not fine:
+        raise ValueError(fault)
 
 
-def _words(alternative: Alternative) -> list[str]:
-    if alternative is bool:
-        return ["True", "False"]
-    if isinstance(alternative, type):
-        return ["a string" if alternative is str else "a path"]
-    return [str(alternative) if isinstance(alternative, (Number, Array)) else repr(alternative)]
+def _fault(name: str, value: Any, words: str) -> str:
+    found = "is missing" if value is None else f"is {reprlib.repr(value)}"
+    return f"{name or 'it'} {found}, not {words}"
+
+
+def plain(value: Any) -> Any:
+    """Numpy's scalars and arrays, tuples and mappings as what JSON can hold."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(entry) for entry in value]
+    return value.tolist() if hasattr(value, "tolist") else value

@@ -12,10 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kscn.checked import NUMBER, check, integer, part, require
+from kscn.constraints import NUMBER, Integer, check_table, require
 from kscn.data import Source
 from kscn.features.steps import built, declared, described, fill
 from kscn.modelfile import ModelFile, write_model
+from kscn.nn.network import part
 from kscn.runtime.blocks import Blocks, check_finite
 from kscn.runtime.device import placed
 from kscn.runtime.labels import Assignment, assign
@@ -198,7 +199,7 @@ class FittedModel(nn.Module):
         of Python's errors, which the caller puts into words.
         """
         model, tensors = file.params["model"], file.tensors
-        check(model, {"shape": [integer(1)], "temperature": NUMBER}, "")
+        check_table(model, {"shape": [Integer(1)], "temperature": NUMBER})
         shape = tuple(model["shape"])
         require(1 <= len(shape) <= 8, "its samples have no shape")
         values = math.prod(shape)

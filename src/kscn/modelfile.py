@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscn.atomicfile import hidden_sibling, replace_directory, sync_directory
-from kscn.checked import TEXT, Test, check, integer
+from kscn.constraints import TEXT, Integer, Test, check_table
 from kscn.errors import InputError, ModelFileError, reason
 
 FORMAT = "kscn-model"
@@ -44,7 +44,7 @@ _MANIFEST = {
         "the name of a class", lambda kind: isinstance(kind, str) and bool(_KIND.fullmatch(kind))
     ),
     "params": {},
-    "tensors_bytes": integer(0),
+    "tensors_bytes": Integer(0),
     "tensors_sha256": TEXT,
 }
 TENSORS_NAME = "model.safetensors"
@@ -231,7 +231,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             f"{FORMAT_VERSION}; install the kscn that wrote it."
         )
     try:
-        check(manifest, _MANIFEST, "")
+        check_table(manifest, _MANIFEST)
     except ValueError as error:
         raise ModelFileError(
             f"{manifest_path} is damaged: {error}; save the model again."

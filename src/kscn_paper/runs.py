@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kscn.checked import TEXT, Test, check, number
+from kscn.constraints import TEXT, Number, Test, check_table
 from kscn.errors import DataError, InputError, reason
 from kscn_paper import environment, methods
 from kscn_paper.tables import SCORES
@@ -21,7 +21,7 @@ FILE = "runs.jsonl"
 _RECORD = {
     "config": {"dataset": TEXT, "method": TEXT, "preset?": TEXT, "parameters": {}, "set?": {}},
     "seed": Test("an integer", lambda value: type(value) is int),
-    "scores": dict.fromkeys(SCORES, number(-1, 1)),
+    "scores": dict.fromkeys(SCORES, Number(-1, 1, "both")),
     "time": TEXT,
     "commit?": TEXT,
     "from?": TEXT,
@@ -41,7 +41,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     for place, line in enumerate(content.split(b"\n")[:-1], start=1):
         try:
             run = json.loads(line)
-            check(run, _RECORD, "")
+            check_table(run, _RECORD)
         except (ValueError, RecursionError) as error:
             raise DataError(
                 f"line {place} of {path} is damaged ({reason(error)}); delete it to have that run "

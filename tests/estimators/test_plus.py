@@ -166,7 +166,7 @@ def test_a_callback_ends_the_refinement():
     ("params", "words"),
     [
         ({"starts": 0}, "starts=0 must be an integer of at least 1"),
-        ({"refine": "yes"}, "refine='yes' must be True, False or 'auto'"),
+        ({"refine": "yes"}, "refine='yes' must be True or False or 'auto'"),
         ({"augment": "noise-free"}, "augment='noise-free' is not known"),
     ],
 )

@@ -17,12 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kscn.checked import plain
 from kscn.choice.candidates import image_spaces, vector_spaces
 from kscn.choice.enlarge import enlarged
 from kscn.choice.grow import GROWTH, dimensions, fold_of, grow, growth_sample, residuals_across
 from kscn.choice.select import Selection, select
 from kscn.chosen import summary
+from kscn.constraints import plain
 from kscn.data import Source, as_source
 from kscn.features import Votes
 from kscn.features.steps import built, described

@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from kscn import checks as check
-from kscn.constraints import Integer, parameter
+from kscn.constraints import PATH, Integer, parameter
 from kscn.data import Source
 from kscn.estimators import saving
 from kscn.model import FittedModel
@@ -72,7 +72,7 @@ class SubspaceClusterer(
     device: str = "auto"
     random_state: int | np.random.RandomState | None = None
     checkpoint_dir: str | os.PathLike[str] | None = parameter(  # noqa: RUF009 - a field
-        None, str, os.PathLike
+        None, PATH
     )
     callbacks: Callbacks = ()
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kscn import checks as check
-from kscn.checked import plain
-from kscn.constraints import check_names, parameter
+from kscn.constraints import check_names, parameter, plain
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators import presets

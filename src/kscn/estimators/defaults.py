@@ -14,7 +14,7 @@ from functools import cached_property
 from numbers import Integral
 from typing import Any
 
-from kscn.constraints import POSITIVE, Alternative, Array, Integer, Number, check_value
+from kscn.constraints import POSITIVE, Alternative, Integer, Number, array_of, check_value
 from kscn.estimators import presets
 from kscn.nn import DenseAutoencoder, network
 from kscn.training.losses import LOSSES
@@ -36,7 +36,7 @@ _SETTINGS: dict[str, tuple[Any, Sequence[Alternative]]] = {
     "temperature": (0.1, [POSITIVE]),
     "balance": (0.0, [Number(0)]),
     "augment": (None, []),
-    "init": ("k-subspaces", [*_STARTS, Array("labels or a function")]),
+    "init": ("k-subspaces", [*_STARTS, array_of("labels or a function")]),
     "init_dim": (None, []),
     "n_init": (10, [Integer(1)]),
     "pretrain_epochs": (50, [Integer(0)]),

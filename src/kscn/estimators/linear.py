@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils import Tags
 
 from kscn import checks as check
-from kscn.checked import require
-from kscn.constraints import Array, Integer, Number, parameter
+from kscn.constraints import FLAG, Integer, Number, array_of, parameter, require
 from kscn.errors import InputError
 from kscn.estimators.base import SubspaceClusterer
 from kscn.model import FittedModel, SubspaceAssignment
@@ -108,10 +107,10 @@ class KSubspaces(SubspaceClusterer):
     """
 
     subspace_dim: int | Sequence[int] | str = "auto"
-    affine: bool = parameter(False, bool)
+    affine: bool = parameter(False, FLAG)
     trim: float = parameter(0.0, Number(0, 0.5))
     init: str | NDArray = parameter(  # noqa: RUF009 - a field
-        "auto", *RACED, Array("labels or bases")
+        "auto", *RACED, array_of("labels or bases")
     )
     n_init: int = parameter(2, Integer(1))
     max_iter: int = parameter(100, Integer(1))

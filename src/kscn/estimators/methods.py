@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kscn.checked import plain
+from kscn.constraints import plain
 from kscn.errors import InputError, reason
 
 # The method decides how subspaces are updated.

@@ -15,11 +15,18 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from kscn import checks as check
-from kscn.checked import NUMBER, TEXT, integer, plain
-from kscn.checked import check as check_facts
 from kscn.choice.choose import CHOICE, Choice, better, choose
 from kscn.choice.view import FeatureView, feature_view
-from kscn.constraints import POSITIVE, Integer, parameter
+from kscn.constraints import (
+    FLAG,
+    NUMBER,
+    POSITIVE,
+    TEXT,
+    Integer,
+    check_table,
+    parameter,
+    plain,
+)
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators.base import SubspaceClusterer, noise_variance
@@ -151,7 +158,7 @@ class KSCNPlus(SubspaceClusterer):
 
     encoder: Any = None
     starts: int = parameter(4, Integer(1))
-    refine: bool | str = parameter("auto", bool, "auto")
+    refine: bool | str = parameter("auto", FLAG, "auto")
     epochs: int | str = parameter("auto", Integer(1), "auto")
     augment: str | Mapping[str, Any] | Callable[..., Tensor] = "elastic"
     batch_size: int = parameter(256, Integer(1))
@@ -311,8 +318,8 @@ class KSCNPlus(SubspaceClusterer):
     @classmethod
     def _from_facts(cls, model: ModelFile, built: FittedModel) -> dict[str, Any]:
         fitted, params = model.params["fitted"], model.params["params"]
-        check_facts(fitted, {"subspace_dim": integer(0), "confidence": NUMBER, "chosen": TEXT}, "")
-        check_facts(params, {"encoder?": TEXT}, "")
+        check_table(fitted, {"subspace_dim": Integer(0), "confidence": NUMBER, "chosen": TEXT})
+        check_table(params, {"encoder?": TEXT})
         return {
             "subspace_dim_": fitted["subspace_dim"],
             "confidence_": fitted["confidence"],

@@ -17,7 +17,7 @@ import numpy as np
 from torch import nn
 
 from kscn import checks
-from kscn.checked import NUMBER, TEXT, check, integer, plain, require
+from kscn.constraints import NUMBER, TEXT, Integer, check_table, plain, require
 from kscn.errors import InputError, ModelFileError
 from kscn.estimators.embedding import plain_encoder
 from kscn.features.steps import KINDS
@@ -29,11 +29,11 @@ from kscn.training.states import OF_THE_RUN
 MANY = 2**62
 NUMBERS = {
     "inertia": NUMBER,
-    "n_iter": integer(0),
+    "n_iter": Integer(0),
     "noise_variance": NUMBER,
 }
 FACTS = {
-    "params": {"n_clusters": integer(1), "random_state": integer(0)},
+    "params": {"n_clusters": Integer(1), "random_state": Integer(0)},
     "fitted": {**NUMBERS, "feature_names": [TEXT]},
 }
 
@@ -95,7 +95,7 @@ def without_run(params: Mapping[str, Any]) -> dict[str, Any]:
 def read(cls: Any, file: ModelFile, autoencoder: nn.Module | None = None) -> Any:
     """A fitted estimator from its file, after checking that its parts fit together."""
     with _described(file):
-        check(file.params, FACTS, "")
+        check_table(file.params, FACTS)
         fitted, params = file.params["fitted"], without_run(file.params["params"])
         model = FittedModel.of_file(file, autoencoder)
         k, n_features = len(model.assignment.bases), math.prod(model.shape)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from kscn.checked import part, require
+from kscn.constraints import require
 from kscn.errors import InputError
 from kscn.features.components import Components
 from kscn.features.images import BlockMeans, ScatteringMaps
@@ -70,7 +70,7 @@ def built(
     """
     steps = nn.ModuleList()
     for number, entry in enumerate(described):
-        weights = part(tensors, str(number))
+        weights = network.part(tensors, str(number))
         if entry["kind"] == CUSTOM:
             step = _given(given, str(entry["name"])[:80], weights)
             shape = (network.checked_run(step, torch.zeros(2, *shape)),)

@@ -161,6 +161,12 @@ def misfit(module: nn.Module, tensors: Mapping[str, Any]) -> str | None:
     return None
 
 
+def part(tensors: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The tensors under `name.`, without that prefix."""
+    start = f"{name}."
+    return {key.removeprefix(start): v for key, v in tensors.items() if key.startswith(start)}
+
+
 def load_weights(module: nn.Module, tensors: Mapping[str, Any], what: str) -> None:
     """Put saved weights into a network, or say which of them are not its own."""
     fault = misfit(module, tensors)

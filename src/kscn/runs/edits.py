@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kscn.checked import FLAG, TEXT, Test, check, integer
+from kscn.constraints import FLAG, TEXT, Integer, Test, check_table
 from kscn.errors import InputError, KscnError, ModelFileError
 from kscn.runs.directory import locked
 from kscn.runs.journal import Journal
@@ -27,11 +27,11 @@ NONE = -1
 # The letter of the first part of a split, where it says the part of each member.
 _FIRST = ord("a")
 
-_COUNT = integer(0)
+_COUNT = Integer(0)
 
 
 def _is_some(value: Any) -> bool:
-    return isinstance(value, list) and len(value) > 0 and all(map(_COUNT.passes, value))
+    return isinstance(value, list) and len(value) > 0 and all(map(_COUNT.allows, value))
 
 
 def _is_short(value: Any) -> bool:
@@ -40,13 +40,13 @@ def _is_short(value: Any) -> bool:
 
 _SOME = Test("a list of one or more numbers from 0", _is_some)
 # What an edit of each kind consists of.
-_RULES: dict[str, dict[str, Test]] = {
+_RULES: dict[str, dict[str, Any]] = {
     "name": {
         "cluster": _COUNT,
         "name": Test(f"a text of at most {LONGEST_NAME} characters", _is_short),
     },
     "merge": {"clusters": _SOME, "into": _COUNT},
-    "split": {"cluster": _COUNT, "parts": TEXT, "count": integer(2)},
+    "split": {"cluster": _COUNT, "parts": TEXT, "count": Integer(2)},
     "move": {"samples": _SOME, "cluster": _COUNT},
     "flag": {"samples": _SOME, "flagged": FLAG},
 }
@@ -180,7 +180,7 @@ class Grouping:
         if not isinstance(kind, str) or kind not in _RULES:
             raise InputError(f"there is no edit {kind!r}; use one of {', '.join(_RULES)}.")
         try:
-            check(edit, _RULES[kind], "")
+            check_table(edit, _RULES[kind])
         except ValueError as error:
             raise InputError(f"the edit {kind!r} cannot be made: {error}.") from None
         make: Callable[..., str] = getattr(self, f"_{kind}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kscn.atomicfile import atomic_file
-from kscn.checked import FLAG, NUMBER, TEXT, Test, check, integer, number, require
+from kscn.constraints import FLAG, NUMBER, TEXT, Integer, Number, Test, check_table, require
 from kscn.errors import ModelFileError, reason
 
 # Far above what any honest run writes; a larger file is not read to its end.
@@ -27,17 +27,17 @@ DONE = "done"  # the stage of the last line of a history
 T = TypeVar("T")
 
 
-_COUNT, _POSITIVE = integer(0), integer(1)
-_PIXEL = number(-1e39, 1e39)  # those of images are float32 at most
+_COUNT, _POSITIVE = Integer(0), Integer(1)
+_PIXEL = Number(-1e39, 1e39)  # those of images are float32 at most
 
 
 def _is_shape(value: Any) -> bool:
-    sides = isinstance(value, list) and 1 <= len(value) <= 3 and all(map(_POSITIVE.passes, value))
+    sides = isinstance(value, list) and 1 <= len(value) <= 3 and all(map(_POSITIVE.allows, value))
     return sides and math.prod(value) <= _SAMPLE_NUMBERS
 
 
 def _is_range(value: Any) -> bool:
-    pair = isinstance(value, list) and len(value) == 2 and all(map(_PIXEL.passes, value))
+    pair = isinstance(value, list) and len(value) == 2 and all(map(_PIXEL.allows, value))
     return pair and value[0] < value[1]
 
 
@@ -59,7 +59,7 @@ _CONFIG = {
     "parameters": {},
     "encoder?": {"name": TEXT, "sha256": TEXT},
 }
-_CLUSTERING = {"method": TEXT, "space": TEXT, "consistency": number(0, 1)}
+_CLUSTERING = {"method": TEXT, "space": TEXT, "consistency": Number(0, 1, "both")}
 _CHOSEN = {  # what `kscn.chosen` puts into words
     **_CLUSTERING,
     "candidates": _POSITIVE,
@@ -71,7 +71,7 @@ _CHOSEN = {  # what `kscn.chosen` puts into words
 _RESULT = {
     "sizes": [_COUNT],
     "dims": [_COUNT],
-    "seconds": number(0, 1e10),
+    "seconds": Number(0, 1e10),
     "objective?": NUMBER,
     "iterations?": _COUNT,
     "unit?": TEXT,
@@ -110,7 +110,7 @@ def _config(text: str) -> dict[str, Any]:
     # The time for a key of many parts, a.a.a.a, grows with the square of their number.
     require(text.count(".") <= _DOTS, "too many dots")
     config = tomllib.loads(text)
-    check(config, _CONFIG, "")
+    check_table(config, _CONFIG)
     data = config["data"]
     if "preparation" in data:
         prepared = {"values": None} | data["preparation"]
@@ -176,9 +176,9 @@ def read_history(path: Path, n_samples: int) -> list[dict[str, Any]]:
 
 def _history(text: str, n_samples: int) -> list[dict[str, Any]]:
     records = [json.loads(line, parse_int=_parse_integer) for line in text.splitlines()]
-    check(records, [{"stage?": TEXT}], "a line")
+    check_table(records, [{"stage?": TEXT}], "a line")
     result = records[-1]
-    check(result, _RESULT, "")
+    check_table(result, _RESULT)
     require(
         1 <= len(result["sizes"]) <= n_samples and sum(result["sizes"]) == n_samples,
         f"sizes are not those of clusters of {n_samples:,} samples",

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from kscn.checked import part
+from kscn.nn.network import part
 from kscn.runtime.group import ALONE, Group
 from kscn.training.states import State, States
 

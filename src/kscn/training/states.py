@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 
 from kscn.atomicfile import remove_directory
-from kscn.checked import part
 from kscn.data import Source
 from kscn.errors import ModelFileError
 from kscn.modelfile import read_model, write_model
+from kscn.nn.network import part
 
 KIND = "Checkpoint"
 KEPT = 2

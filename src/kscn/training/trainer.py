@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from kscn.checked import part
 from kscn.errors import TrainingError
 from kscn.nn import DeepNetwork
+from kscn.nn.network import part
 from kscn.runtime.device import kept_memory, seeded
 from kscn.runtime.group import send_module
 from kscn.runtime.minibatches import Minibatches

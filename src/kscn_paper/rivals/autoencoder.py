@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kscn import checks as check
-from kscn.constraints import Integer, parameter
+from kscn.constraints import FLAG, PATH, Integer, parameter
 from kscn.data import Source
 from kscn.data.named import cache_dir
 from kscn.errors import ModelFileError
@@ -147,7 +147,7 @@ class AutoencoderRival(NetworkRival):
     layer_epochs: int | str = parameter("auto", Integer(0))
     pretrain_epochs: int | str = parameter("auto", Integer(0))
     cache: bool | str | os.PathLike[str] = parameter(  # noqa: RUF009 - a field
-        True, bool, str, os.PathLike
+        True, FLAG, PATH
     )
 
     def _pretrain(self, source: Source) -> None:

@@ -26,7 +26,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from kscn.constraints import Integer, Number, parameter
+from kscn.constraints import FLAG, Integer, Number, parameter
 from kscn.data import Source
 from kscn_paper.rivals.base import unit_rows
 from kscn_paper.rivals.self_expression import AffinityRival, keep_largest, symmetric_affinity
@@ -84,7 +84,7 @@ class SSC(AffinityRival):
     """
 
     alpha: float = parameter(20.0, Number(1))
-    shared_weight: bool = parameter(True, bool)
+    shared_weight: bool = parameter(True, FLAG)
     keep: float = parameter(1.0, Number(0, 1, closed="both"))
     max_iter: int = parameter(1000, Integer(1))
     tol: float = parameter(1e-3, Number(0))

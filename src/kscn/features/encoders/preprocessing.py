@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kscn.constraints import Integer, check_parameters, parameter
+from kscn.constraints import TEXT, Integer, check_parameters, parameter
 from kscn.errors import InputError, reason
 from kscn.extras import require
 
@@ -48,7 +48,7 @@ class Preprocessing:
     interpolation: str = parameter("bicubic", "bilinear", "nearest", "lanczos")
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
-    output: str | None = parameter(None, str)
+    output: str | None = parameter(None, TEXT)
 
     def __post_init__(self) -> None:
         check_parameters(self)
