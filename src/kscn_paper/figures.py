@@ -17,7 +17,7 @@ from kscn import KSCN, data, extras, metrics
 from kscn.errors import InputError
 from kscn.nn import DeepNetwork, IdentityLatent
 from kscn.report.spaces import space_of
-from kscn.runtime.latents import encode
+from kscn.runtime.minibatches import encode
 from kscn_paper import methods
 
 if TYPE_CHECKING:

@@ -9,14 +9,15 @@ import torch
 from kscn.data import as_source
 from kscn.features import BlockMeans, Components, ScatteringMaps, Votes
 from kscn.features.steps import built, described
-from kscn.nn import ConvEncoder, InputScaling, UnitLatent, WhitenedLatent
+from kscn.nn import ConvEncoder, UnitLatent, WhitenedLatent
 from kscn.nn.rows import through
+from kscn.runtime.moments import scaling_of
 
 RNG = np.random.default_rng(0)
 VECTORS = (RNG.standard_normal((50, 6)) * [1, 2, 3, 4, 5, 0.1] + 7).astype(np.float32)
 IMAGES = RNG.integers(0, 256, (8, 1, 12, 9), dtype=np.uint8)
 LABELS = torch.arange(50) % 3
-SCALED = InputScaling.of(as_source(VECTORS), image=False)
+SCALED = scaling_of(as_source(VECTORS), image=False)
 CHAINS = {
     "scaling": ([SCALED], VECTORS),
     "columns": ([SCALED.per_column(torch.arange(6))], VECTORS),
@@ -29,7 +30,7 @@ CHAINS = {
     "votes": ([Votes.of(torch.from_numpy(VECTORS), LABELS, 3, 7)], VECTORS),
     "encoder": (
         [
-            InputScaling.of(as_source(IMAGES), image=True),
+            scaling_of(as_source(IMAGES), image=True),
             ConvEncoder((1, 12, 9), 5, [4, 3]),
             WhitenedLatent(5, 3),
             UnitLatent(),

@@ -6,15 +6,15 @@ import torch
 
 from kscn.data import as_source
 from kscn.errors import InputError
-from kscn.nn import InputScaling
+from kscn.runtime.moments import scaling_of
 
 
 def randn(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-def scaled(X, image, **more):
-    found = InputScaling.of(as_source(X), image, **more)
+def scaled(X, image):
+    found = scaling_of(as_source(X), image)
     return found, found(torch.from_numpy(X))
 
 
@@ -90,20 +90,12 @@ def test_samples_that_are_no_numbers_are_refused_wherever_they_are(image, value,
     X = randn(20, 2, 3)
     X[13, 1, 2] = value
     with pytest.raises(InputError, match=f"Input faces contains {words} in row"):
-        InputScaling.of(as_source(X, name="faces"), image, block=24)
+        scaling_of(as_source(X, name="faces"), image)
 
 
 def test_values_whose_squares_overflow_are_refused():
-    with pytest.raises(InputError, match=r"Input X holds values around \de\+200.* multiply all"):
-        InputScaling.of(as_source(np.sign(randn(5, 3)) * 1e200), False)
-
-
-def test_the_size_of_the_blocks_read_does_not_matter():
-    X = randn(50, 6) + 3
-    whole, _ = scaled(X, False)
-    rows, _ = scaled(X, False, block=1)
-    torch.testing.assert_close(rows.shift, whole.shift)
-    torch.testing.assert_close(rows.factor, whole.factor)
+    with pytest.raises(InputError, match="Input X contains values too large for their squares"):
+        scaling_of(as_source(np.sign(randn(5, 3)) * 1e200), False)
 
 
 def test_nothing_is_trained_and_everything_is_saved():

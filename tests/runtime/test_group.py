@@ -5,7 +5,6 @@ import threading
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,13 +13,12 @@ from kscn.errors import InputError
 from kscn.runtime import group as distributed
 from kscn.runtime.group import ALONE, Group, current_group, own_rows, place
 from kscn.runtime.minibatches import Minibatches
+from kscn.runtime.moments import scaling_of
 from kscn.subspaces import ScatterSums, keep_nearest
 
 
 class Wire:
     """torch.distributed's collectives between threads, by rank, in lockstep."""
-
-    ReduceOp = dist.ReduceOp
 
     def __init__(self, size):
         self.barrier = threading.Barrier(size)
@@ -34,14 +32,8 @@ class Wire:
         self.barrier.wait(20)
         return everything
 
-    def all_reduce(self, tensor, operation):
-        everything = torch.stack(self.exchange(tensor))
-        largest = operation == dist.ReduceOp.MAX
-        tensor.copy_(everything.amax(dim=0) if largest else everything.sum(dim=0))
-
-    def all_gather(self, received, tensor):
-        for place_, value in zip(received, self.exchange(tensor), strict=True):
-            place_.copy_(value)
+    def all_reduce(self, tensor):
+        tensor.copy_(torch.stack(self.exchange(tensor)).sum(dim=0))
 
     def broadcast(self, tensor, source):
         tensor.copy_(self.exchange(tensor)[source])
@@ -77,12 +69,17 @@ def test_without_torch_distributed_a_process_is_alone():
     assert (ALONE.rank, ALONE.size) == (0, 1)
 
 
-def test_sums_and_the_largest_number(monkeypatch):
+def test_sums_over_processes(monkeypatch):
     rows = torch.rand(3, 10, dtype=torch.float64)
     for found in together(3, lambda group: group.sum(rows[group.rank]), monkeypatch):
         torch.testing.assert_close(found, rows.sum(dim=0))
-    largest = together(3, lambda group: group.largest(-group.rank - 1.0), monkeypatch)
-    assert largest == [-1.0] * 3
+    assert together(3, lambda group: group.any(group.rank == 1), monkeypatch) == [True] * 3
+
+
+def test_rows_are_gathered_in_order_of_rank_whatever_they_hold(monkeypatch):
+    rows = torch.tensor([[1, torch.nan], [-3, 1e30], [5, -torch.inf], [2, 0], [-1, 7]])
+    for found in together(3, lambda group: group.gather(split(rows, group)), monkeypatch):
+        torch.testing.assert_close(found, rows, equal_nan=True)
 
 
 @pytest.mark.parametrize(("n", "size"), [(10, 3), (3, 3), (100, 7)])
@@ -163,8 +160,8 @@ def test_scaling_is_that_of_all_samples(monkeypatch, image):
     samples = rng.normal(3, 2, (40, 5)) * np.linspace(1, 4, 40)[:, None]
     samples = np.abs(samples) if image else samples
     source = as_source(samples)
-    expected = ALONE.scaling(source, image)
-    for found in together(3, lambda g: g.scaling(g.part(source), image), monkeypatch):
+    expected = scaling_of(source, image)
+    for found in together(3, lambda g: scaling_of(g.part(source), image, g), monkeypatch):
         torch.testing.assert_close(found.factor, expected.factor)
         torch.testing.assert_close(found.shift, expected.shift)
 

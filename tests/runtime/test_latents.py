@@ -16,9 +16,9 @@ from kscn.nn import (
     WhitenedLatent,
 )
 from kscn.nn.rows import block_rows, in_whole_blocks
-from kscn.runtime.latents import encode, moments
-from kscn.runtime.lazy import Lazy
-from kscn.runtime.minibatches import Minibatches
+from kscn.runtime.lazy import Lazy, kept
+from kscn.runtime.minibatches import Minibatches, encode
+from kscn.runtime.moments import code_moments, moments
 
 
 class Own(nn.Module):
@@ -92,25 +92,25 @@ def test_latents_are_what_the_network_says_in_evaluation_mode(name):
 def test_latents_too_large_to_keep_are_encoded_whenever_read():
     network, latent, shape = case("colour")
     X = rand(600, *shape)
-    given, encoder = batches(X, shape), DeepNetwork(network, latent)
-    kept = encode(given, encoder)
-    lazy = encode(given, encoder, keep_bytes=0)
-    assert isinstance(lazy, Lazy)
-    assert (len(lazy), lazy.shape, lazy.dtype) == (600, kept.shape, np.float32)
+    steps, device = [InputScaling(), network, latent], torch.device("cpu")
+    lazy = Lazy(as_source(X), steps, device, shape, name="the latents")
+    held = encode(batches(X, shape), DeepNetwork(network, latent))
+    assert kept(lazy, 0) is lazy and not isinstance(held, Lazy)
+    assert (len(lazy), lazy.shape, lazy.dtype) == (600, held.shape, np.float32)
     assert "the latents of X" in lazy.name
     rows = np.array([599, 0, 17, 17, 300])
     for one, other in (
-        (lazy[:], kept[:]),
-        (lazy[510:530], kept[510:530]),
-        (lazy[::7], kept[::7]),
-        (lazy.take(rows), kept.take(rows)),
-        (lazy.take(np.arange(600)[::-1]), kept[:][::-1]),
-        (np.concatenate([b for _, b in lazy.batches(37)]), kept[:]),
+        (lazy[:], held[:]),
+        (lazy[510:530], held[510:530]),
+        (lazy[::7], held[::7]),
+        (lazy.take(rows), held.take(rows)),
+        (lazy.take(np.arange(600)[::-1]), held[:][::-1]),
+        (np.concatenate([b for _, b in lazy.batches(37)]), held[:]),
     ):
         np.testing.assert_array_equal(one, other)
     with torch.no_grad():
         network.encoder[0].bias += 1  # as training would
-    assert not np.array_equal(lazy[:5], kept[:5])
+    assert not np.array_equal(lazy[:5], held[:5])
 
 
 @pytest.mark.parametrize(
@@ -152,4 +152,4 @@ def test_moments_are_numpys():
 )
 def test_codes_that_carry_nothing_are_refused(z, words):
     with pytest.raises(TrainingError, match=words):
-        moments(as_source(z))
+        code_moments(as_source(z))

@@ -10,7 +10,7 @@ from torch import nn
 from kscn.data import Source, as_source, load
 from kscn.errors import DataError, InputError
 from kscn.nn import InputScaling
-from kscn.runtime.lazy import Lazy, in_order
+from kscn.runtime.lazy import Lazy, read_blocks
 from kscn.runtime.minibatches import Minibatches
 
 CPU = torch.device("cpu")
@@ -170,7 +170,7 @@ def test_errors_of_the_background_reach_the_loop():
         list(batches(failing).shuffled(seeded()))
     firsts = []
     with pytest.raises(DataError, match="damaged"):
-        for first, _ in in_order(Failing(), 50, 0, 1000, read_bytes=100 * 128):
+        for first, _ in read_blocks(Failing(), 50, 0, 1000, read_bytes=100 * 128):
             firsts.append(first)
     assert firsts == list(range(0, 500, 50))
     assert not reader_threads()
@@ -183,7 +183,7 @@ def test_leaving_an_epoch_early_leaves_no_thread(files, read):
         for _ in (
             batches(source).shuffled(seeded())
             if read == "shuffled"
-            else in_order(source, 4, 0, 1000, read_bytes=100 * 128)
+            else read_blocks(source, 4, 0, 1000, read_bytes=100 * 128)
         ):
             assert len(reader_threads()) == 1
             break
@@ -195,7 +195,7 @@ def test_blocks_that_are_read_ahead_are_the_blocks_asked_for(files, rows):
     X, sources = files
     for source in sources:
         for start, stop in ((0, 1000), (3, 997), (5, 5)):
-            found = list(in_order(source, rows, start, stop, read_bytes=150 * 128))
+            found = list(read_blocks(source, rows, start, stop, read_bytes=150 * 128))
             assert [first for first, _ in found] == list(range(start, stop, rows))
             joined = np.concatenate([np.empty((0, 16)), *(block for _, block in found)])
             np.testing.assert_array_equal(joined, X[start:stop])

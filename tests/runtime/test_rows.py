@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kscn.runtime.rows import drawn, folds, sample_rows
+from kscn.runtime.rows import folds, sample_rows
 
 
 def splitmix(state):
@@ -47,15 +47,6 @@ def test_neighbours_and_seeds_are_independent():
 def test_a_part_of_the_rows_is_shared_out_as_the_whole():
     rows = torch.arange(1000)
     assert torch.equal(folds(rows, 3, 5)[400:], folds(rows[400:], 3, 5))
-    assert torch.equal(drawn(rows, 3, 100, 1000)[400:], drawn(rows[400:], 3, 100, 1000))
-
-
-def test_about_as_many_as_asked_are_drawn_and_all_of_few():
-    rows = torch.arange(50_000)
-    found = drawn(rows, 0, 5000, 50_000)
-    assert abs(int(found.sum()) - 5000) < 5 * 67
-    assert abs(int(found[::10].sum()) - 500) < 5 * 21
-    assert drawn(rows, 0, 50_000, 50_000).all()
 
 
 def test_a_bounded_sample_of_any_number_of_rows_takes_bounded_memory():

@@ -10,7 +10,7 @@ from kscn.data import make_union_of_subspaces
 from kscn.errors import TrainingError
 from kscn.metrics import clustering_accuracy
 from kscn.runtime.blocks import Blocks
-from kscn.runtime.latents import encode
+from kscn.runtime.minibatches import encode
 from kscn.subspaces import ScatterSums, Subspaces, principal_angles
 from kscn.subspaces.grassmann import descend
 from kscn.training.alternate import (

@@ -7,8 +7,9 @@ import trainers
 from kscn.choice.view import FeatureView
 from kscn.data import as_source
 from kscn.metrics import clustering_accuracy
-from kscn.nn import ConvEncoder, DeepNetwork, InputScaling, UnitLatent
+from kscn.nn import ConvEncoder, DeepNetwork, UnitLatent
 from kscn.runtime.minibatches import Minibatches
+from kscn.runtime.moments import scaling_of
 from kscn.subspaces import Subspaces
 from kscn.training.refine import distances, nearest_subspace, refine
 from kscn.training.trainer import Trainer
@@ -45,7 +46,7 @@ class Fit:
     def __init__(self, labels, doubt=None, epochs=8, ended=None, seen=None):
         X, _ = images()
         source, self.run = as_source(X), trainers.new_run(0, on_record=self.look)
-        scaling = InputScaling.of(source, True)
+        scaling = scaling_of(source, True)
         batches = Minibatches(source, scaling, (1, 8, 8), 32, trainers.CPU)
         torch.manual_seed(0)
         network = DeepNetwork(ConvEncoder((1, 8, 8), K * P, (8, 16)), UnitLatent(), decodes=False)

@@ -43,6 +43,7 @@ from kscn.neighbours.spectral import graph_clusters
 from kscn.nn import InputScaling
 from kscn.nn.rows import through
 from kscn.runtime.lazy import Lazy
+from kscn.runtime.moments import scaling_of
 from kscn.subspaces.search import Problem, k_means_starts, sweep
 
 
@@ -107,7 +108,7 @@ def image_spaces(images: NDArray, device: torch.device) -> Described:
     """Spaces of the pixels and of the scattering coefficients of images (m, [c,] h, w)."""
     found, described = [], {}
     source, shape = as_source(images), images.shape[1:]
-    scaled = InputScaling.of(source, image=False)
+    scaled = scaling_of(source, image=False)
     pixels = nn.ModuleList([scaled, *block_means(shape, _pixel_side(shape))])
     for name, first in (("scattering", scattering_steps(shape)), ("pixels", pixels)):
         z = Lazy(source, first.to(device), device).all()
@@ -140,7 +141,7 @@ def vector_spaces(vectors: NDArray, device: torch.device) -> Described:
     def at(scale: InputScaling) -> Tensor:
         return Lazy(source, [scale.to(device)], device).all()
 
-    scaled = InputScaling.of(source, image=False)
+    scaled = scaling_of(source, image=False)
     at_scale = at(scaled)
     rows = at_scale.cpu().numpy()
     if different_units(rows):

@@ -32,9 +32,8 @@ from kscn.parallel import one_thread
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.group import place
 from kscn.runtime.labels import canonical_order, in_order
-from kscn.runtime.lazy import Lazy
-from kscn.runtime.rows import sample_rows
-from kscn.runtime.samples import held_features, raw_sample, sample
+from kscn.runtime.lazy import Lazy, held_features
+from kscn.runtime.rows import raw_sample, sample, sample_rows
 from kscn.subspaces import ScatterSums, Subspaces
 from kscn.training.driver import Result, Run
 
@@ -283,7 +282,7 @@ def better(
         self_consistency([view], torch.from_numpy(labels[rows]).long().to(z.device), k, run.seed)
         for labels in (new, old)
     )
-    return bool(run.group.agree_int(after.value >= before.value - CHOICE.bias))
+    return bool(run.group.shared(after.value >= before.value - CHOICE.bias))
 
 
 def _doubt(blocks: Blocks, subspaces: Subspaces) -> Tensor:

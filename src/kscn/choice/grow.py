@@ -22,8 +22,7 @@ from torch import Tensor
 from kscn.data import Source
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.group import Group, place
-from kscn.runtime.rows import folds, sample_rows
-from kscn.runtime.samples import sample
+from kscn.runtime.rows import folds, sample, sample_rows
 from kscn.subspaces import ScatterSums, Subspaces, leading_directions
 
 

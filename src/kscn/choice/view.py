@@ -16,7 +16,7 @@ from kscn.choice.grow import GROWTH, dimensions, fold_of, grow, growth_sample, r
 from kscn.data import Source
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.group import ALONE, Group, place
-from kscn.runtime.rows import drawn
+from kscn.runtime.rows import sample_rows
 from kscn.training.driver import Run
 
 # Samples of all processes that a temperature is found on, halvings of the range that it is
@@ -82,9 +82,9 @@ def combined(
     cannot tell which of them is the better one, so they should be of about the same worth. `first`
     is the number of the first sample among those of all processes.
     """
-    rows = torch.arange(first, first + len(one), device=one.device)
     (count,) = group.add(len(one))
-    some = drawn(rows, seed, CALIBRATED, int(count)).nonzero().flatten()
+    rows = torch.from_numpy(sample_rows(int(count), CALIBRATED, seed)).to(one.device) - first
+    some = rows[(rows >= 0) & (rows < len(one))]
     total = torch.zeros_like(one)
     for scores, labels in ((one, other.argmax(dim=1)), (other, one.argmax(dim=1))):
         temperature = calibrated_temperature(scores[some], labels[some], group)

@@ -147,7 +147,7 @@ def _new(group: "Group", given: dict[str, Any]) -> Job:
         images["any_size"] = True
         given["encoder"] = load_encoder(given["encoder"])
     # A seed of our own, so that config.toml can repeat the run even when none was given.
-    given["random_state"] = group.agree_int(given.pop("seed", secrets.randbelow(2**31)))
+    given["random_state"] = group.shared(given.pop("seed", secrets.randbelow(2**31)))
     loaded = load_data(data, **images)
     model = new_model(loaded, clusters, method, given)
     if group.rank == 0:

@@ -29,6 +29,7 @@ from kscn.runtime.group import Group, current_group, own_part, place, send_modul
 from kscn.runtime.labels import in_order
 from kscn.runtime.lazy import Lazy
 from kscn.runtime.minibatches import Minibatches
+from kscn.runtime.moments import scaling_of
 from kscn.subspaces import Subspaces
 from kscn.training.alternate import Options, alternate, latent_blocks
 from kscn.training.driver import Run
@@ -327,7 +328,7 @@ class KSCN(SubspaceClusterer):
             built = network.build(use["autoencoder"], use["autoencoder_params"], source.shape)
         placed(built, run.device)
         send_module(run.group, [built])
-        scaling = run.group.scaling(source, network.image_shape(source.shape) is not None)
+        scaling = scaling_of(source, network.image_shape(source.shape) is not None, run.group)
         shape = network.input_shape(built, source.shape)
         size = run.group.batch_size(use["batch_size"])
         batches = Minibatches(source, scaling.to(run.device), shape, size, run.device)

@@ -38,9 +38,9 @@ from kscn.nn import ConvEncoder, DeepNetwork, network
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.group import current_group, place
 from kscn.runtime.labels import in_order
-from kscn.runtime.latents import encode
-from kscn.runtime.minibatches import Minibatches
-from kscn.runtime.samples import held_features
+from kscn.runtime.lazy import held_features
+from kscn.runtime.minibatches import Minibatches, encode
+from kscn.runtime.moments import scaling_of
 from kscn.subspaces import Subspaces
 from kscn.training.driver import Run
 from kscn.training.refine import TEMPERATURE, refine, refinement_epochs, refining
@@ -208,7 +208,7 @@ class KSCNPlus(SubspaceClusterer):
         found = start.subspaces, start.labels, start.inertia
         start_labels, temperature = start.labels, None
         if wanted:
-            scaling = group.scaling(source, image=True).to(run.device)
+            scaling = scaling_of(source, True, group).to(run.device)
             batches = Minibatches(source, scaling, shape, size, run.device)
             refined, order, averaged = self._refined(choice, batches, augment, run)
             found, start_labels = refined, order.argsort().numpy().astype(np.int32)[start.labels]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kscn.nn import DeepNetwork, IdentityLatent, WhitenedLatent
 from kscn.nn.rows import evaluating, in_whole_blocks
-from kscn.runtime.latents import encode
+from kscn.runtime.minibatches import encode
 from kscn.subspaces import ScatterSums, Subspaces
 
 

@@ -29,7 +29,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from kscn.data import Source
 from kscn.errors import InputError, KscnError
-from kscn.nn import InputScaling
 from kscn.subspaces import ScatterSums, Subspaces, keep_nearest
 
 # A slow process is not a dead one: it may have a slower disk, or data to fetch first.
@@ -58,25 +57,7 @@ class Group:
 
     def holding(self, rows: Source) -> Source:
         """`rows` as this process's part of the rows that all processes hold, in order of rank."""
-        if self.size == 1:
-            return rows
-        lengths = self._lengths(len(rows))
-        return Part(rows, 0, len(rows), sum(lengths[: self.rank]), sum(lengths))
-
-    def scaling(self, source: Source, image: bool) -> InputScaling:
-        """What scales all samples for a network; `source` holds those of this process."""
-        own = InputScaling.of(source, image)
-        if self.size == 1:
-            return own
-        factor = float(own.factor)
-        if image:  # one over the largest value
-            return InputScaling.by(own.shift, -self.largest(-factor))
-        origin = self.agree(own.shift)
-        away, n = own.shift - origin, len(source)
-        all_n, spread = self.add(n, n * (factor**-2 + float(away.square().mean())))
-        away = self.sum(n * away) / all_n
-        variance = spread / all_n - float(away.square().mean())
-        return InputScaling.by(origin + away, variance**-0.5)
+        return rows if self.size == 1 else Part(rows, 0, len(rows), *self._span(len(rows)))
 
     def batch_size(self, wanted: int) -> int:
         """How many samples of a mini-batch of `wanted` this process takes."""
@@ -91,7 +72,11 @@ class Group:
 
     def sum(self, tensor: Tensor) -> Tensor:
         """Sum of a tensor over processes."""
-        return self._reduced(tensor, dist.ReduceOp.SUM)
+        if self.size == 1:
+            return tensor
+        held = tensor.detach().clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(held)
+        return held
 
     def add(self, *numbers: float) -> Sequence[float]:
         """Sums of numbers over processes."""
@@ -99,24 +84,18 @@ class Group:
             return numbers
         return list(self.sum(torch.tensor(numbers, dtype=torch.float64)).tolist())
 
-    def largest(self, number: float) -> float:
-        """The largest of the numbers that processes give."""
-        return float(self._reduced(torch.tensor(number, dtype=torch.float64), dist.ReduceOp.MAX))
-
     def any(self, flag: bool) -> bool:
         """Whether any process says so."""
-        return self.largest(float(flag)) > 0
+        return self.add(float(flag))[0] > 0
 
     def gather(self, rows: Tensor) -> Tensor:
         """Rows of all processes, in order of rank."""
         if self.size == 1:
             return rows
-        lengths = self._lengths(len(rows))
-        padded = rows.new_zeros(max(lengths), *rows.shape[1:])
-        padded[: len(rows)] = rows
-        received = [torch.empty_like(padded) for _ in lengths]
-        dist.all_gather(received, padded)
-        return torch.cat([some[:n] for some, n in zip(received, lengths, strict=True)])
+        first, whole = self._span(len(rows))
+        everyone = rows.new_zeros(whole, *rows.shape[1:])
+        everyone[first : first + len(rows)] = rows
+        return self.sum(everyone)
 
     def agree(self, tensor: Tensor) -> Tensor:
         """What the first process has, where rounding might make the others differ."""
@@ -126,34 +105,26 @@ class Group:
         dist.broadcast(held, 0)
         return held
 
-    def agree_int(self, number: int) -> int:
-        """The same for an integer, such as a seed that was drawn."""
-        return int(self.agree(torch.tensor(number)))
-
     def agree_on(self, found: Subspaces) -> Subspaces:
         """Subspaces of the first process."""
         offsets = None if found.offsets is None else self.agree(found.offsets)
         return Subspaces(self.agree(found.bases), offsets)
 
-    def _reduced(self, tensor: Tensor, operation: dist.ReduceOp.RedOpType) -> Tensor:
-        if self.size == 1:
-            return tensor
-        held = tensor.detach().clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(held, operation)
-        return held
-
-    def _lengths(self, own: int) -> list[int]:
-        lengths = torch.zeros(self.size, dtype=torch.int64)
-        lengths[self.rank] = own
-        return [int(n) for n in self.sum(lengths)]
-
     def shared(self, found: Any) -> Any:
         """What the first process has, of any kind, given to all."""
-        if self.size == 1:
-            return found
         sent = [found]
-        dist.broadcast_object_list(sent, 0)
+        if self.size > 1:
+            dist.broadcast_object_list(sent, 0)
         return sent[0]
+
+    def _span(self, own: int) -> tuple[int, int]:
+        """Where our `own` rows begin among those of all processes, and how many these are."""
+        if self.size == 1:
+            return 0, own
+        lengths = torch.zeros(self.size, dtype=torch.int64)
+        lengths[self.rank] = own
+        lengths = self.sum(lengths)
+        return int(lengths[: self.rank].sum()), int(lengths.sum())
 
     # Subspaces ----------------------------------------------------------------------------------
 
@@ -183,7 +154,7 @@ class Group:
 
         As in one process, to the sample: every process looks at the distances of all.
         """
-        first = sum(self._lengths(len(labels))[: self.rank]) if self.size > 1 else 0
+        first, _ = self._span(len(labels))
         stay = keep_nearest(self.gather(distance), self.gather(labels), trim, n_clusters)
         return stay[first : first + len(labels)]
 
@@ -241,16 +212,6 @@ class Part(Source):
             return np.empty((0, *self.shape), dtype=self.dtype)
         return self.source.take(rows + self._offset)
 
-    def batches(
-        self, batch_size: int, start: int = 0, stop: int | None = None
-    ) -> Iterator[tuple[int, np.ndarray]]:
-        """Consecutive blocks in order, as the source itself reads them."""
-        low, high, _ = slice(start, stop).indices(len(self))
-        for first, block in self.source.batches(
-            batch_size, low + self._offset, max(low, high) + self._offset
-        ):
-            yield first - self._offset, block
-
 
 def place(source: Source) -> tuple[int, int]:
     """Where the samples of a source begin among those of all processes, and how many these are."""
@@ -289,10 +250,9 @@ def joined(advice: str, patience: timedelta = PATIENCE) -> Iterator[Group]:
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         yield ALONE
         return
-    backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        backend = "cpu:gloo,cuda:nccl"
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     try:
         store, rank, size = next(rendezvous("env://", timeout=patience))
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)

@@ -6,14 +6,15 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kscn.data import Source, as_source
 from kscn.data.shuffle import read_ahead
 from kscn.data.source import OnDevice
 from kscn.nn.rows import block_rows, through
-from kscn.nn.scaling import check_finite
-from kscn.runtime.blocks import as_stored
+from kscn.runtime.blocks import as_stored, check_numbers, on_device
+from kscn.runtime.group import Group
 
 # What is made of the samples of a process is kept up to this size; more is made whenever read.
 KEEP_BYTES = 2**30
@@ -59,16 +60,23 @@ class Lazy(OnDevice):
 
     def tensor(self, start: int, stop: int) -> Tensor:
         """What is made of the samples `start` to `stop`."""
-        return self._collected(stop - start, self._in_order(start, stop))
+        there, size = on_device(self._source, self.device), self._at_once
+        if there is not None:
+            firsts = range(start, stop, size)
+            batches = (there.tensor(first, min(first + size, stop)) for first in firsts)
+        else:
+            blocks = read_blocks(self._source, size, start, stop)
+            batches = (self._moved(rows, first) for first, rows in blocks)
+        return self._collected(stop - start, batches)
 
-    def tensor_of(self, rows: np.ndarray) -> Tensor:
+    def tensor_of(self, rows: NDArray) -> Tensor:
         """What is made of the given samples."""
         few = (rows[low : low + self._at_once] for low in range(0, len(rows), self._at_once))
-        if self._there is not None:
-            return self._collected(len(rows), map(self._there.tensor_of, few))
-        return self._collected(
-            len(rows), (self._checked(self._source.take(some), some) for some in few)
-        )
+        there = on_device(self._source, self.device)
+        if there is not None:
+            return self._collected(len(rows), map(there.tensor_of, few))
+        taken = (self._moved(self._source.take(some), some) for some in few)
+        return self._collected(len(rows), taken)
 
     def all(self) -> Tensor:
         """What is made of all samples."""
@@ -81,23 +89,9 @@ class Lazy(OnDevice):
             low += len(batch)
         return out
 
-    def _in_order(self, start: int, stop: int) -> Iterator[Tensor]:
-        if self._there is not None:
-            for low in range(start, stop, self._at_once):
-                yield self._there.tensor(low, min(low + self._at_once, stop))
-            return
-        for first, rows in in_order(self._source, self._at_once, start, stop):
-            yield self._checked(rows, first)
-
-    @property
-    def _there(self) -> OnDevice | None:
-        """The source, if its samples come to be where the steps are."""
-        source = self._source
-        return source if isinstance(source, OnDevice) and source.device == self.device else None
-
-    def _checked(self, rows: np.ndarray, numbers: int | np.ndarray) -> Tensor:
-        # Here and not by what is made: a ReLU can turn infinity into zero.
-        check_finite(rows, self._source.name, numbers)
+    def _moved(self, rows: NDArray, numbers: int | NDArray) -> Tensor:
+        # Checked here and not by what is made: a ReLU can turn infinity into zero.
+        check_numbers(rows, self._source.name, numbers)
         return as_stored(rows, self.device)
 
     def _made(self, batch: Tensor) -> Tensor:
@@ -105,15 +99,32 @@ class Lazy(OnDevice):
 
 
 def kept(lazy: Lazy, most_bytes: int = KEEP_BYTES) -> Source:
-    """The same in memory, if it fits."""
+    """The same in memory, if it fits; what is read from it is the same as well."""
     if len(lazy) * lazy.row_bytes > most_bytes:
         return lazy
     return as_source(lazy.all(), name=lazy.name)
 
 
-def in_order(
+def held_features(
+    steps: nn.ModuleList,
+    source: Source,
+    device: torch.device,
+    group: Group,
+    described: Source | None = None,
+) -> Source:
+    """What steps make of this process's samples, in memory if it fits.
+
+    `described` is what all steps but the last make of them, if that is known.
+    """
+    steps.to(device)
+    if described is not None:
+        source, steps = described, steps[-1:]
+    return group.holding(kept(Lazy(source, steps, device)))
+
+
+def read_blocks(
     source: Source, rows: int, start: int, stop: int, read_bytes: int = READ_BYTES
-) -> Iterator[tuple[int, np.ndarray]]:
+) -> Iterator[tuple[int, NDArray]]:
     """Samples `start` to `stop` in blocks of so many; a file is read ahead in larger ones."""
     together = rows * max(1, read_bytes // (rows * source.row_bytes))
     if not source.on_disk or stop - start <= together:

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from kscn.data import Source
 from kscn.data.shuffle import in_one_window, shuffled_exactly, shuffled_in_windows
-from kscn.nn.scaling import InputScaling
-from kscn.runtime.blocks import as_stored, check_finite
+from kscn.nn import DeepNetwork, InputScaling
+from kscn.runtime.blocks import as_stored, check_numbers
 from kscn.runtime.group import Part, place
+from kscn.runtime.lazy import Lazy, kept
 
 
 @dataclass(eq=False)
@@ -68,10 +69,14 @@ class Minibatches:
     def take(self, indices: np.ndarray) -> Tensor:
         """The samples `indices`."""
         rows = self.source.take(indices)
-        batch = self._tensor(rows)
-        if rows.dtype.kind == "f":
-            check_finite(batch, batch, self.source.name, indices)
-        return batch
+        check_numbers(rows, self.source.name, indices)
+        return self._tensor(rows)
 
     def _tensor(self, rows: np.ndarray) -> Tensor:
         return self.scaling(as_stored(rows, self.device).reshape(len(rows), *self.shape))
+
+
+def encode(batches: Minibatches, network: DeepNetwork) -> Source:
+    """The latents of all samples: where that is small a tensor, else encoded whenever read."""
+    steps = batches.scaling, network.autoencoder, network.latent
+    return kept(Lazy(batches.source, steps, batches.device, batches.shape, name="the latents"))

@@ -16,6 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kscn.data import Source
+from kscn.runtime.blocks import Blocks, check_numbers, working_dtype
+from kscn.runtime.device import CPU
+from kscn.runtime.group import Group, own_rows, place
+
 # SplitMix64 (Steele, Lea, Flood 2014): the step between states, and the factors that mix one.
 STEP = 0x9E3779B97F4A7C15
 MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
@@ -30,18 +35,25 @@ def folds(rows: Tensor, seed: int, count: int) -> Tensor:
     return (_random_bits(rows, seed) * count) >> 32
 
 
-def drawn(rows: Tensor, seed: int, most: int, total: int) -> Tensor:
-    """Mask of about `most` of the `total` rows that there are; all of them where they are fewer."""
-    if total <= most:
-        return torch.ones_like(rows, dtype=torch.bool)
-    return _random_bits(rows, seed) < round(2**32 * most / total)
-
-
 def sample_rows(n: int, most: int, seed: int) -> NDArray:
     """At most so many row numbers of n, drawn by the seed, in order; memory goes by `most`."""
     if n <= most:
         return np.arange(n)
     return np.sort(np.random.default_rng(seed).choice(n, most, replace=False, shuffle=False))
+
+
+def sample(source: Source, rows: NDArray, device: torch.device, group: Group) -> Tensor:
+    """These rows of all that the processes hold, (m, d), in every process."""
+    blocks = Blocks(source, working_dtype(source.dtype), device)
+    return group.gather(blocks.take(own_rows(source, rows)))
+
+
+def raw_sample(source: Source, most: int, seed: int, group: Group) -> tuple[NDArray, NDArray]:
+    """At most so many samples as they are stored: their numbers, and them (m, *shape)."""
+    rows = sample_rows(place(source)[1], most, seed)
+    samples = sample(source, rows, CPU, group).numpy()
+    check_numbers(samples, source.name, rows)
+    return rows, samples.reshape(-1, *source.shape)
 
 
 def generator(seed: int, *key: int | str) -> torch.Generator:

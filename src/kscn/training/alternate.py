@@ -18,8 +18,8 @@ from kscn.errors import InputError, TrainingError
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.group import place
 from kscn.runtime.labels import Assignment, assign
-from kscn.runtime.latents import encode
-from kscn.runtime.rows import drawn, generator
+from kscn.runtime.minibatches import encode
+from kscn.runtime.rows import generator, sample, sample_rows
 from kscn.subspaces import ScatterSums, Subspaces, largest_turn
 from kscn.subspaces.grassmann import descend
 from kscn.subspaces.seeding import rescue_empty
@@ -201,9 +201,8 @@ def without_farthest(nearest: Assignment, trim: float, k: int, run: Run) -> Tens
 
 def rescued(latents: Blocks, subspaces: Subspaces, empty: Tensor, run: Run) -> Subspaces:
     """Each subspace without members (mask `empty`) goes to where samples are badly served."""
-    first, n = place(latents.source)
-    some = drawn(torch.arange(first, first + len(latents)), run.seed, POOL, n)
-    pool = run.group.gather(latents.take(some.nonzero().flatten().numpy()))
+    rows = sample_rows(place(latents.source)[1], POOL, run.seed)
+    pool = sample(latents.source, rows, run.device, run.group)
     size = max(int(subspaces.dims.max()) + 2, len(pool) // (3 * subspaces.n_clusters))
     which = empty.nonzero().flatten()
     draws = generator(run.seed, "rescue", len(run.history))

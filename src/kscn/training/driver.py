@@ -85,7 +85,7 @@ class Run:
         saved = group.shared(states.newest() if states and group.rank == 0 else None)
         self._saved: State | None = saved
         self._kept: dict[str, nn.Module] = {}
-        self.seed = group.agree_int(seed) if saved is None else saved.facts["seed"]
+        self.seed = group.shared(seed) if saved is None else saved.facts["seed"]
         self.history: list[dict[str, Any]] = [] if saved is None else saved.facts["history"]
         self._results: dict[str, dict[str, Any]] = {} if saved is None else saved.facts["results"]
         self._found: Tensors = {} if saved is None else saved.part("results")

@@ -20,9 +20,9 @@ from kscn.data import Source
 from kscn.errors import InputError
 from kscn.parallel import threads_for
 from kscn.runtime.blocks import Blocks, check_finite, working_dtype
-from kscn.runtime.group import own_rows, place
+from kscn.runtime.group import place
 from kscn.runtime.labels import Numbered, in_order
-from kscn.runtime.rows import sample_rows
+from kscn.runtime.rows import sample, sample_rows
 from kscn.subspaces import ScatterSums, Subspaces, keep_nearest
 from kscn.subspaces.axes import Coordinates
 from kscn.subspaces.decompositions import orthonormal
@@ -84,7 +84,7 @@ class StartSearch:
         affordable = max(4 * k, int(SWEEP_COST / (4 * blocks.dim * k * p)))
         size = min(n, fair, affordable)
         rows = sample_rows(n, size, self.run.seed)
-        z = self.run.group.gather(blocks.take(own_rows(blocks.source, rows)))
+        z = sample(blocks.source, rows, blocks.device, self.run.group)
         if not z.square().sum(dim=1).median().isfinite():
             z = z.double()  # all samples are that large, not one that is amiss
         check_finite(z.square().sum(dim=1), z, name, rows)
@@ -305,13 +305,13 @@ def k_subspaces(
 
     iterations = run.epochs(stage, max_iter, lloyd=loop) if kept else range(max_iter)
     loop.iterate(iterations, tol, report)
-    found, sums = loop.subspaces, loop.sums
+    found, sums, labels = loop.subspaces, loop.sums, loop.labels
     del loop  # bookkeeping per sample, before the final assignment makes its own
     if found.offsets is not None and blocks.shift is not None:
         # Rounded as a model rounds them, which holds them in the coordinates of the samples.
         offsets = (found.offsets + blocks.shift) - blocks.shift
         found = Subspaces(found.bases, offsets.to(found.bases.dtype))
-    result = in_order(blocks, found, run.group, weights=weights)
+    result = in_order(blocks, found, run.group, labels, weights)
     inertia = _inertia(result, search, source, own_weights)
     sums = sums[result.order]
     return Found(result.subspaces, result.labels, inertia, sums, blocks)
@@ -342,4 +342,4 @@ def subspaces_of(
     start = search.find(blocks, pool, None).to(blocks.dtype, run.device)
     loop = Lloyd(blocks, start, trim=0.0, weights=None, pool=pool.z, run=run)
     loop.iterate(range(1), 0.0, lambda *_: False)
-    return in_order(blocks, loop.subspaces, run.group).subspaces
+    return in_order(blocks, loop.subspaces, run.group, loop.labels).subspaces

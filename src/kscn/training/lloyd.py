@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kscn.runtime.blocks import Blocks, FiniteCheck
+from kscn.runtime.blocks import Blocks
 from kscn.runtime.device import kept_memory
 from kscn.runtime.group import place
 from kscn.runtime.rows import generator
@@ -123,12 +123,12 @@ class Lloyd:
         """Give every sample to its nearest subspace; return how many moved."""
         first = not self.summed
         moved: Tensor | int = 0
-        finite = FiniteCheck(self.blocks.source.name)
+        energy: Tensor | float = 0.0
         for start, z in self.blocks:
             index = slice(start, start + len(z))
             norms = z.square().sum(dim=1)
             if first:
-                finite(norms, z, place(self.blocks.source)[0] + start)
+                energy = energy + norms.sum(dtype=torch.float64)
             nearest, new = self.subspaces.residuals(z, norms).min(dim=1)
             old = self.labels[index].long()
             self.labels[index] = new.int()
@@ -141,7 +141,7 @@ class Lloyd:
                 changed = (old != new).nonzero().flatten()
                 if len(changed):
                     self._queue(z[changed], old[changed], new[changed], changed + start)
-        finite.close()
+        self.blocks.check(float(energy))
         if self.trim > 0:
             self._recount()
         self._flush()

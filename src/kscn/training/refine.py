@@ -26,8 +26,7 @@ from kscn.runtime.blocks import Blocks
 from kscn.runtime.device import placed, seeded
 from kscn.runtime.group import Group, place, send_module
 from kscn.runtime.labels import Assignment, assign
-from kscn.runtime.latents import encode
-from kscn.runtime.minibatches import Minibatches
+from kscn.runtime.minibatches import Minibatches, encode
 from kscn.subspaces import Subspaces
 from kscn.training.driver import Run
 from kscn.training.losses import LossOptions, separation_loss

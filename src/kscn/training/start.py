@@ -19,11 +19,10 @@ from kscn.nn import DeepNetwork, IdentityLatent, WhitenedLatent
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.group import own_rows, place, send_module
 from kscn.runtime.labels import assign
-from kscn.runtime.latents import encode, moments
-from kscn.runtime.lazy import Lazy
-from kscn.runtime.minibatches import Minibatches
-from kscn.runtime.rows import sample_rows
-from kscn.runtime.samples import held_features, raw_sample
+from kscn.runtime.lazy import Lazy, held_features
+from kscn.runtime.minibatches import Minibatches, encode
+from kscn.runtime.moments import code_moments
+from kscn.runtime.rows import raw_sample, sample, sample_rows
 from kscn.subspaces import check_size
 from kscn.training.driver import Result, Run
 from kscn.training.k_subspaces import StartSearch, k_subspaces, subspaces_of
@@ -114,7 +113,7 @@ def searched(source: Source, search: StartSearch) -> NDArray:
 def latent_map(autoencoder: nn.Module, batches: Minibatches, use: Settings, run: Run) -> nn.Module:
     """The map from codes to latents, after a look at the codes of all samples."""
     codes = encode(batches, DeepNetwork(autoencoder, IdentityLatent()))
-    mean, covariance = moments(codes, run.group, run.device)
+    mean, covariance = code_moments(codes, run.group, run.device)
     if use["latent"] == "identity":
         return IdentityLatent()
     wanted = min(len(mean), use["latent_dim"])
@@ -181,7 +180,7 @@ def _k_means(latents: Source, n_clusters: int, n_init: int, run: Run) -> NDArray
     from sklearn.cluster import KMeans
 
     rows = sample_rows(place(latents)[1], SAMPLES, run.seed)
-    few = run.group.gather(torch.from_numpy(latents.take(own_rows(latents, rows)))).numpy()
+    few = sample(latents, rows, run.device, run.group).cpu().numpy()
     means = KMeans(n_clusters, n_init=n_init, random_state=run.seed % 2**31).fit(few)
     centres = run.group.agree(torch.from_numpy(means.cluster_centers_)).to(run.device)
     near = [
@@ -193,7 +192,7 @@ def _k_means(latents: Source, n_clusters: int, n_init: int, run: Run) -> NDArray
 def _of_drawn(start: Start, latents: Source, k: int, subspace_dim: Any, run: Run) -> NDArray:
     """A function of the user's clusters a random subset; its subspaces take in the rest."""
     rows = sample_rows(place(latents)[1], DRAWN_SAMPLES, run.seed)
-    subset = run.group.gather(torch.from_numpy(latents.take(own_rows(latents, rows))))
+    subset = sample(latents, rows, run.device, run.group).cpu()
     labels = np.asarray(start(subset, k, run.seed))
     check.given_labels(labels, len(subset), k)
     few = run.group.agree(torch.from_numpy(labels.astype(np.int64)))

@@ -34,8 +34,8 @@ from kscn.modelfile import read_model, write_model
 from kscn.nn import DeepNetwork, DenseAutoencoder, IdentityLatent, InputScaling
 from kscn.nn import network as networks
 from kscn.runtime.device import placed, seeded
-from kscn.runtime.latents import encode, moments
-from kscn.runtime.minibatches import Minibatches
+from kscn.runtime.minibatches import Minibatches, encode
+from kscn.runtime.moments import code_moments, scaling_of
 from kscn.training.driver import Run
 from kscn.training.pretrain import pretrain as train_epochs
 from kscn.training.trainer import Trainer
@@ -87,7 +87,7 @@ class NetworkRival(Rival):
         shape = networks.input_shape(network, source.shape)
         networks.checked_run(network, torch.zeros(1, *shape))
         image = networks.image_shape(source.shape) is not None
-        scaling = InputScaling.of(source, image)
+        scaling = scaling_of(source, image)
         if image:
             scaling = InputScaling.by(scaling.shift, brightest * float(scaling.factor))
         self._set_network(network, scaling, shape)
@@ -116,7 +116,7 @@ class NetworkRival(Rival):
     def _usable_latents(self, source: Source) -> Source:
         """Latents that can be clustered: those not finite or all the same are refused."""
         latents = self._latents(source)
-        moments(latents, device=check.device(self.device))
+        code_moments(latents, device=check.device(self.device))
         return latents
 
 

@@ -18,8 +18,7 @@ from kscn.errors import TrainingError
 from kscn.nn import DeepNetwork, IdentityLatent
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.device import kept_memory, seeded
-from kscn.runtime.latents import encode
-from kscn.runtime.minibatches import Minibatches
+from kscn.runtime.minibatches import Minibatches, encode
 from kscn_paper.rivals.autoencoder import AutoencoderKMeans
 from kscn_paper.rivals.base import sharpened
 
