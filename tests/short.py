@@ -25,4 +25,4 @@ def kscn(**params):
         "batch_size": 32,
         "random_state": 0,
     }
-    return KSCN.from_settings(**OPEN | quick | params)
+    return KSCN(**OPEN | quick | params)

@@ -76,9 +76,9 @@ def test_a_loss_is_a_function_with_a_name(planes, monkeypatch):
         return (z.square().sum(dim=1) - nearest).square().sum() / samples
 
     def fitted(loss):
-        return KSCN(2, settings={"loss": loss, "tol": 0.0}, weight=10.0, **SHORT).fit(planes[0])
+        return KSCN(2, loss=loss, tol=0.0, weight=10.0, **SHORT).fit(planes[0])
 
-    with pytest.raises(InputError, match="loss='squared' must be 'residual' or 'separation'"):
+    with pytest.raises(InputError, match="loss='squared' must be 'auto', 'residual'"):
         fitted("squared")
     monkeypatch.setitem(LOSSES, "squared", squared)
     model, usual = fitted("squared"), fitted("residual")

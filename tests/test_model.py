@@ -19,7 +19,7 @@ IMAGES = load_digits().images[:90].astype(np.float32)
 SHORT = {"pretrain_epochs": 1, "epochs": 1, "random_state": 0}
 MODELS = {
     "KSubspaces": lambda: KSubspaces(3, subspace_dim=2, affine=True, random_state=0),
-    "KSCN": lambda: KSCN(3, settings={"n_init": 1}, **SHORT),
+    "KSCN": lambda: KSCN(3, n_init=1, **SHORT),
     "KSCNPlus": lambda: KSCNPlus(3, starts=1, refine=False, random_state=0),
     "KSCNPlus, refined": lambda: KSCNPlus(3, starts=1, refine=True, epochs=1, random_state=0),
 }

@@ -117,7 +117,7 @@ def epochs(path: str, in_memory: str) -> dict[str, float]:
     """Two epochs of the alternation after one of pretraining, in a process of its own."""
     x = np.load(path, mmap_mode="r")
     x = np.array(x) if in_memory == "1" else x
-    model = KSCN(K, pretrain_epochs=1, epochs=2, settings={"tol": 0.0}, random_state=0).fit(x)
+    model = KSCN(K, pretrain_epochs=1, epochs=2, tol=0.0, random_state=0).fit(x)
     began = max(entry["seconds"] for entry in model.history_ if entry["stage"] != "fit")
     rate = 2 * len(x) / (model.history_[-1]["seconds"] - began)
     return {"samples_per_second": rate, "peak_resident_mb": record.resident("VmHWM")}
@@ -163,7 +163,7 @@ def work(batch: str, small: str) -> dict[str, float]:
         return {"rate": len(x) * (rounds - 1) / later(model.fit(x))}
     n = 600 if small == "1" else 12_000
     pixels = np.random.default_rng(0).integers(0, 255, (n, 28, 28), dtype=np.uint8)
-    epochs = {"pretrain_epochs": 0, "epochs": rounds, "settings": {"tol": 0.0}}
+    epochs = {"pretrain_epochs": 0, "epochs": rounds, "tol": 0.0}
     model = KSCN(K, batch_size=int(batch), random_state=0, **epochs)
     return {"rate": n * (rounds - 1) / later(model.fit(pixels))}
 

@@ -19,9 +19,8 @@ from __future__ import annotations
 import math
 import os
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeVar
 
@@ -120,16 +119,6 @@ def _meets(value: Any, alternative: Alternative) -> bool:
         return alternative.allows(value)
     # An array would answer for each of its elements.
     return isinstance(value, (str, type(None))) and value == alternative
-
-
-def check_names(given: Iterable[Any], known: Iterable[str], where: str) -> None:
-    """Refuse a name that is not known, with a hint at the one that may be meant."""
-    known = sorted(known)
-    for name in given:
-        if name not in known:
-            near = get_close_matches(str(name), known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}."
-            raise InputError(f"{where} {name!r}, which it cannot; {hint}")
 
 
 def check_table(value: Any, rule: Any, name: str = "") -> None:

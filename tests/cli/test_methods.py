@@ -84,7 +84,7 @@ def test_the_config_repeats_the_run(deep, made):
     run = deep[1]
     parameters = config_of(run)["parameters"]
     assert parameters["autoencoder_params"]["channels"]  # a table in a table
-    model = package.KSCN.from_settings(**parameters).fit(np.load(made / "x.npy"))
+    model = package.KSCN(**parameters).fit(np.load(made / "x.npy"))
     assert model.labels_.tolist() == read_run(run).labels().tolist()
 
 
@@ -105,10 +105,10 @@ def test_what_was_not_given_is_that_of_the_preset(made, method, preset):
     model = new_model(loaded, 3, method, given | {"preset": preset})
     update = {"update": "svd" if method == "kscn-s" else "grassmann"}
     expected = given | update | {"n_clusters": 3, "preset": preset}
-    settings = defaults.settings(expected, (8, 8), 90) | given | update
-    assert settings.items() <= model._flat_params().items()
+    settings = defaults.kscn_settings((8, 8), 90, 3, expected) | given | update
+    assert settings.items() <= model.get_params().items()
     if preset == "tuned":
-        assert new_model(loaded, 3, method, given)._flat_params() == model._flat_params()
+        assert new_model(loaded, 3, method, given).get_params() == model.get_params()
 
 
 def test_options_count_more_than_the_preset(fit):

@@ -90,7 +90,7 @@ def _deep(device, samples, **settings):
     shared = {"subspace_dim": 2, "n_init": 1, "pretrain_epochs": 3, "epochs": 2, "batch_size": 16}
     shared |= {"learning_rate": 2e-3, "latent": "identity", "loss": "residual", "weight": 0.08}
     shared |= {"augment": None, "schedule": "constant", "balance": 0.0, "init_dim": None}
-    model = KSCN.from_settings(4, device=device, random_state=0, tol=0, **shared | settings)
+    model = KSCN(4, device=device, random_state=0, tol=0, **shared | settings)
     return model.fit(samples), samples
 
 

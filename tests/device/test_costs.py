@@ -22,7 +22,7 @@ def costs(steps, device, **settings):
         found[record["stage"]] = COSTS.synchronisations, sum(map(np.prod, COSTS.to_host))
         COSTS.clear()
 
-    KSCN.from_settings(
+    KSCN(
         3,
         subspace_dim=2,
         n_init=1,

@@ -63,7 +63,7 @@ DROPPING = {"autoencoder": Dropping(), "latent": "identity", "loss": "residual",
     ("make", "samples", "stage"),
     [
         (lambda: KSubspaces(3, subspace_dim=2, n_init=1, tol=0, trim=0.1), fits.planes, "fit"),
-        (lambda: KSCN.from_settings(3, subspace_dim=2, **SHORT, **DROPPING), fits.planes, "fit"),
+        (lambda: KSCN(3, subspace_dim=2, **SHORT, **DROPPING), fits.planes, "fit"),
         (
             lambda: KSCNPlus(4, starts=2, refine=True, epochs=2, batch_size=32),
             fits.many_images,

@@ -85,7 +85,7 @@ def deep():
         "svd": {},
     }
     for name, settings in cases.items():
-        model = KSCN.from_settings(4, random_state=0, **OPEN | SHARED | settings).fit(samples)
+        model = KSCN(4, random_state=0, **OPEN | SHARED | settings).fit(samples)
         np.testing.assert_array_equal(model.predict(samples), model.labels_)
         found[f"{name}.labels"], found[f"{name}.bases"] = model.labels_, model.subspaces_
         weights = torch.cat(
@@ -110,7 +110,7 @@ def killed():
                 raise Killed
 
         settings = {"checkpoint_dir": folder, "callbacks": [kill]}
-        model = KSCN.from_settings(4, random_state=0, **OPEN | SHARED | settings)
+        model = KSCN(4, random_state=0, **OPEN | SHARED | settings)
         try:
             model.fit(images()[0])
         except Killed:
@@ -183,7 +183,7 @@ def refusals():
     """What cannot be shared out is refused in all processes alike."""
     for call in (
         lambda: KSubspaces(1, subspace_dim=1).fit(np.eye(current_group().size - 1, 3)),
-        lambda: KSCN.from_settings(2, subspace_dim=1, batch_size=3).fit(np.random.rand(20, 6)),
+        lambda: KSCN(2, subspace_dim=1, batch_size=3).fit(np.random.rand(20, 6)),
         lambda: KSCNPlus(2, batch_size=3).fit(np.random.rand(20, 6, 6)),
     ):
         try:

@@ -54,7 +54,7 @@ def test_every_page_is_in_the_table_of_contents():
 
 
 def test_weights_on_the_page_are_those_of_the_presets():
-    from kscn.estimators import defaults
+    from kscn.estimators.defaults import kscn_settings
 
     page = (DOCS / "choosing.md").read_text(encoding="utf-8")
     cases = {
@@ -64,5 +64,5 @@ def test_weights_on_the_page_are_those_of_the_presets():
         "vectors": ("tuned", (64,)),
     }
     for title, (preset, shape) in cases.items():
-        found = defaults.settings({"n_clusters": 10, "preset": preset}, shape)
+        found = kscn_settings(shape, 70_000, 10, {"preset": preset})
         assert f"| `{preset}` | {title} | {found['weight']:g} | {found['loss']} |" in page

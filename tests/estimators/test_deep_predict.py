@@ -47,7 +47,7 @@ def fitted(kind):
         torch.manual_seed(0)
         params = {"autoencoder": Own()}
     few = {"subspace_dim": 2, "pretrain_epochs": 2, "epochs": 1, "n_init": 1, "batch_size": 32}
-    model = KSCN.from_settings(3, random_state=0, **OPEN | few | params)
+    model = KSCN(3, random_state=0, **OPEN | few | params)
     return model.fit(X), X
 
 
@@ -94,7 +94,7 @@ def test_reconstructions_have_the_shape_and_the_units_of_the_samples(case):
 
 def test_the_scaling_of_the_fit_is_applied_to_whatever_comes_later():
     X = digits().astype(np.float64)
-    model = KSCN.from_settings(
+    model = KSCN(
         3, subspace_dim=2, autoencoder_params={"channels": [4], "kernels": [3]},
         latent="identity", pretrain_epochs=1, epochs=0, n_init=1, random_state=0,
     ).fit(X)  # fmt: skip

@@ -39,8 +39,8 @@ def test_params_survive_get_set_and_clone():
     params = {"n_clusters": 4, "subspace_dim": [1, 2, 1, 1], "autoencoder": module, "weight": 0.5}
     model = quick(**params)
     assert params.items() <= model.get_params().items()
-    copied = clone(model.set_params(settings={"tol": 0.5}))
-    assert copied.settings == {"tol": 0.5}
+    copied = clone(model.set_params(tol=0.5))
+    assert copied.tol == 0.5
     assert copied.autoencoder is not module
     for one, other in zip(copied.autoencoder.parameters(), module.parameters(), strict=True):
         assert torch.equal(one, other)
@@ -54,7 +54,7 @@ def test_fitting_leaves_the_parameters_alone():
     before = copy.deepcopy(params)
     model.fit(X)
     assert model.init is start
-    assert model.settings["autoencoder_params"] is params
+    assert model.autoencoder_params is params
     assert params == before
     assert model.random_state is None
     assert model.autoencoder == "auto"

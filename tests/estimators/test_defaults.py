@@ -11,7 +11,7 @@ from kscn.estimators import defaults, methods, presets
 from kscn.nn import ConvAutoencoder, DenseAutoencoder, network
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*clusters ended up empty")
-QUICK = {"pretrain_epochs": 1, "epochs": 1, "settings": {"n_init": 1}, "random_state": 0}
+QUICK = {"pretrain_epochs": 1, "epochs": 1, "n_init": 1, "random_state": 0}
 IMAGE, VECTOR = (28, 28), (784,)
 
 
@@ -21,7 +21,7 @@ def samples(n, *shape):
 
 def derived(shape, n=None, k=10, **given):
     """What is derived from the data, and what was given."""
-    return defaults.settings({"n_clusters": k, **given}, shape, n)
+    return defaults.kscn_settings(shape, 2**31 if n is None else n, k, given)
 
 
 # What a preset gives ------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def test_many_copies_of_few_images_can_be_clustered():
 
 def test_what_is_given_counts_more_than_what_is_derived():
     params = {"subspace_dim": 2, "latent_dim": 9, "weight": 1.5, "augment": None, "trim": 0.2}
-    model = KSCN.from_settings(4, **params, **QUICK).fit(samples(40, 8, 8))
+    model = KSCN(4, **params, **QUICK).fit(samples(40, 8, 8))
     assert params.items() <= model.settings_.items()
     assert model.subspaces_.shape == (4, 9, 2)
     torch.manual_seed(0)  # of the weights of the module

@@ -74,13 +74,13 @@ def deep(**settings):
         "augment": "affine",
         "random_state": 5,
     }
-    return KSCN.from_settings(5, **OPEN | defaults | settings)
+    return KSCN(5, **OPEN | defaults | settings)
 
 
 def preset(**settings):
     """The settings of the preset, in steps of all samples."""
     shared = {"pretrain_epochs": 2, "epochs": 3, "n_init": 1, "batch_size": 256}
-    return KSCN.from_settings(3, random_state=1, **shared | settings)
+    return KSCN(3, random_state=1, **shared | settings)
 
 
 def plus(**settings):
@@ -219,7 +219,7 @@ def test_settings_of_a_resumed_fit_are_those_that_were_used(tmp_path):
     settings |= {"pretrain_epochs": 0, "epochs": 2, "n_init": 1, "autoencoder": Flat()}
 
     def made(**more):
-        return KSCN.from_settings(2, **settings | more)
+        return KSCN(2, **settings | more)
 
     whole = made().fit(plane)
     assert whole.settings_["latent_dim"] == whole.subspaces_.shape[1] == 2

@@ -19,13 +19,13 @@ CASES = {
         {"n_clusters": 2, "affine": False, "subspace_dim": 5, "n_init": "x"},
     ),
     "KSCN": (
-        lambda: KSCN.from_settings(
+        lambda: KSCN(
             3, subspace_dim=2, loss="separation", temperature=0.5, pretrain_epochs=1, epochs=1,
             n_init=1, random_state=0, **NETWORK,
         ),
         VECTORS,
-        {"n_clusters": 9, "autoencoder": "cae",
-         "settings": {"loss": "residual", "temperature": 3.0, "latent": "whitened"}},
+        {"n_clusters": 9, "autoencoder": "cae", "loss": "residual", "temperature": 3.0,
+         "latent": "whitened"},
     ),
     "KSCNPlus, refined": (
         lambda: KSCNPlus(3, starts=1, refine=True, epochs=1, random_state=0),

@@ -21,11 +21,11 @@ CAE = {"autoencoder_params": {"channels": [8, 4], "kernels": [3, 3], "batch_norm
 SAE = {"autoencoder": "sae", "autoencoder_params": {"hidden": [32], "latent_dim": 12}}
 PLUS = {"starts": 1, "random_state": 0}
 MODELS = {
-    "cae": lambda: KSCN.from_settings(10, subspace_dim=3, **CAE, **SMALL),
-    "cae whitened": lambda: KSCN.from_settings(
+    "cae": lambda: KSCN(10, subspace_dim=3, **CAE, **SMALL),
+    "cae whitened": lambda: KSCN(
         10, subspace_dim=3, latent="whitened", latent_dim=9, loss="separation", **CAE, **SMALL
     ),
-    "sae": lambda: KSCN.from_settings(10, subspace_dim=3, **SAE, **SMALL),
+    "sae": lambda: KSCN(10, subspace_dim=3, **SAE, **SMALL),
     "linear": lambda: KSubspaces(10, subspace_dim=3, n_init=1, random_state=0),
     "affine": lambda: KSubspaces(
         10, subspace_dim=[1, 2, 3, 3, 3, 3, 3, 3, 4, 4], affine=True, n_init=1, random_state=0

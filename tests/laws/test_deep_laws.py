@@ -50,7 +50,7 @@ def fitted(X, params):
         network = {"channels": [6, 3], "kernels": [3, 3], "batch_norm": True}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return KSCN.from_settings(autoencoder_params=network, **params).fit(X)
+        return KSCN(autoencoder_params=network, **params).fit(X)
 
 
 @few

@@ -107,7 +107,7 @@ def test_a_network_that_learns_from_windows_of_a_disk(order, tmp_path):
     source = as_source(on_disk(x[rows], tmp_path / "shards", len(x) // 16))
     source.window_bytes = 100 * x[0].nbytes
     assert not in_one_window(source)
-    model = KSCN.from_settings(
+    model = KSCN(
         4,
         subspace_dim=2,
         autoencoder_params={"channels": [8, 4], "kernels": [3, 3], "batch_norm": True},

@@ -19,11 +19,11 @@ MODELS = {
     "KSubspaces": (lambda: KSubspaces(3, n_init=1, random_state=0), VECTORS),
     "KSubspaces, affine": (lambda: KSubspaces(3, affine=True, n_init=1, random_state=0), VECTORS),
     "KSCN, vectors": (
-        lambda: KSCN.from_settings(3, random_state=0, autoencoder_params=NARROW, **SMALL),
+        lambda: KSCN(3, random_state=0, autoencoder_params=NARROW, **SMALL),
         VECTORS,
     ),
     "KSCN, images": (
-        lambda: KSCN.from_settings(3, random_state=0, autoencoder_params=SHALLOW, **SMALL),
+        lambda: KSCN(3, random_state=0, autoencoder_params=SHALLOW, **SMALL),
         IMAGES,
     ),
     "KSCNPlus, vectors": (lambda: KSCNPlus(3, starts=1, random_state=0), VECTORS),

@@ -33,7 +33,7 @@ def images():
 
 @pytest.fixture(scope="module", params=["whitened", "identity"])
 def deep(images, request):
-    model = KSCN.from_settings(
+    model = KSCN(
         3,
         subspace_dim=2,
         latent=request.param,

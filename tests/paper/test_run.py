@@ -150,8 +150,8 @@ def test_the_settings_of_the_tables_are_those_of_the_presets():
             continue
         dataset, preset = config["dataset"], config["preset"]
         model = methods.make(config["method"], 10, dataset=dataset, preset=preset)
-        found = defaults.settings(model._flat_params(), (28, 28), config["samples"])
-        found = methods.plain(model._flat_params() | found)
+        found = defaults.kscn_settings((28, 28), config["samples"], 10, model.get_params())
+        found = methods.plain(model.get_params() | found)
         found |= {"init": "dsc"} if found["init"] == "function" else {}
         for name, value in config["parameters"].items():
             assert name in of_the_fit or found[name] == value, (dataset, preset, name)

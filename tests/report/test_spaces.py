@@ -28,7 +28,7 @@ def deep(planes):
     """deep(latent) -> a KSCN on the planes whose code is nearly the scaled sample itself."""
 
     def fit(latent):
-        return KSCN.from_settings(
+        return KSCN(
             3, subspace_dim=2, autoencoder=Gain(), latent=latent, latent_dim=5, n_init=1,
             pretrain_epochs=1, epochs=1, learning_rate=1e-5, random_state=0,
         ).fit(planes[0])  # fmt: skip

@@ -136,7 +136,7 @@ def test_splitting_finds_the_planes_that_were_merged(explore):
 
 
 def test_splitting_a_network_run_uses_its_latents(explore, images):
-    model = KSCN.from_settings(
+    model = KSCN(
         2, subspace_dim=2, autoencoder_params={"channels": [4], "kernels": [3]},
         pretrain_epochs=1, epochs=1, n_init=1, random_state=0,
     ).fit(images)  # fmt: skip

@@ -154,7 +154,7 @@ def _new(group: "Group", given: dict[str, Any]) -> Job:
         say_left_out(loaded)
         if "encoder" not in given:
             say_what_to_expect(loaded)
-    return loaded, model, new_config(loaded, data, model, method, given.get("preset"))
+    return loaded, model, new_config(loaded, data, model, method)
 
 
 def _resumed(path: Path, given: dict[str, Any]) -> Job:

@@ -24,7 +24,7 @@ def new_model(loaded: Any, clusters: int, method: str, given: dict[str, Any]) ->
 
     Of its parameters, those that were not given may depend on the number and shape of the samples.
     """
-    from kscn.estimators import methods, presets
+    from kscn.estimators import methods
 
     refused = sorted(set(given) - methods.accepted(method))
     if refused:
@@ -34,30 +34,17 @@ def new_model(loaded: Any, clusters: int, method: str, given: dict[str, Any]) ->
         ]
         advice = f"add {' or '.join(able)}" if able else "no method takes all that was given"
         raise InputError(f"{flags} cannot be used with the method {method}; {advice}.")
-    given = dict(given)
-    preset = given.pop("preset", presets.DEFAULT)
-    return methods.configured(
-        method,
-        clusters,
-        preset=preset if methods.has_presets(method) else None,
-        shape=loaded.samples.shape,
-        n_samples=len(loaded.samples),
-        **given,
-    )
+    samples = loaded.samples
+    return methods.configured(method, clusters, samples.shape, len(samples), **given)
 
 
-def new_config(
-    loaded: Any, data: str, model: Any, method: str, preset: str | None = None
-) -> dict[str, dict[str, Any]]:
+def new_config(loaded: Any, data: str, model: Any, method: str) -> dict[str, dict[str, Any]]:
     """What config.toml of a new run on `data` holds; entries that are None are left out there."""
     from kscn.data.named import NAMES
-    from kscn.estimators import methods, presets
+    from kscn.estimators import methods
 
     samples = loaded.samples
-    if methods.has_presets(method) and preset is None:
-        preset = presets.DEFAULT
-    # With the preset, they make the same model again.
-    parameters = methods.settings(model) | {"preset": preset}
+    parameters = methods.settings(model)
     parameters.pop("device", None)  # where a run is computed is no setting of it
     encoder = getattr(model, "encoder", None)
     if encoder is not None:
@@ -69,7 +56,7 @@ def new_config(
             "kscn": __version__,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "method": method,
-            "preset": preset,
+            "preset": getattr(model, "preset", None),
         },
         "data": {
             # A folder may well have the name under which it was given.

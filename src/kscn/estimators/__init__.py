@@ -55,5 +55,9 @@ def load_model(path: str | os.PathLike[str], **parts: Any) -> Any:
         )
     from kscn.estimators import saving  # and torch with it
 
-    estimator = getattr(import_module(_MODULES[model.kind]), model.kind)
-    return saving.read(estimator, model, **parts)
+    return saving.read(estimator_class(model.kind), model, **parts)
+
+
+def estimator_class(kind: str) -> Any:
+    """The class of this name."""
+    return getattr(import_module(_MODULES[kind]), kind)

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,44 +19,24 @@ from sklearn.base import (
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import Tensor
 
 from kscn import checks as check
 from kscn.constraints import PATH, Integer, parameter
 from kscn.data import Source
 from kscn.estimators import saving
 from kscn.model import FittedModel
-from kscn.nn import IdentityLatent, InputScaling, network
+from kscn.nn import InputScaling, network
 from kscn.runtime.group import Group, place
 from kscn.subspaces import Subspaces
 from kscn.training.driver import Run
 from kscn.training.states import States, identity
 
-if TYPE_CHECKING:
-    from typing import Self
-
-
 Callbacks = Iterable[Callable[[Any, dict[str, Any]], object]]
-
-
-class Fitted:
-    """What a fit sets; a class of its own, since these are no parameters."""
-
-    model_: FittedModel
-    labels_: NDArray
-    inertia_: float
-    noise_variance_: float
-    n_iter_: int
-    random_state_: int
-    n_features_in_: int
-    history_: list[dict[str, Any]]
-    # Not the parameters, which may be set to others after a fit.
-    _params_of_fit: dict[str, Any]
 
 
 @dataclass(eq=False, repr=False)
 class SubspaceClusterer(
-    Fitted,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
     ClusterMixin,
@@ -79,40 +59,23 @@ class SubspaceClusterer(
     @property
     def subspaces_(self) -> NDArray:
         """Orthonormal bases, shape (k, d, p)."""
-        return self._model.assignment.bases.cpu().numpy()
+        return self.model_.assignment.bases.cpu().numpy()
 
     @property
     def subspace_dims_(self) -> NDArray:
         """Dimension of each subspace, shape (k,)."""
-        return self._model.assignment.subspaces.dims.cpu().numpy()
+        return self.model_.assignment.subspaces.dims.cpu().numpy()
 
     @property
     def scaling_(self) -> InputScaling:
         """From stored values to those of the network; only where there is one."""
-        return self._deep[0]  # type: ignore[return-value]
-
-    @property
-    def latent_(self) -> nn.Module:
-        """From the codes of the network to the latents in which subspaces are."""
-        return next(iter(self._deep[2:]), IdentityLatent())
+        if self.model_.network is None:
+            raise AttributeError(f"this {type(self).__name__} has no network")
+        return self.model_.steps[0]  # type: ignore[return-value]
 
     @property
     def _n_features_out(self) -> int:
         return self.subspaces_.shape[1]
-
-    @property
-    def _model(self) -> FittedModel:
-        """The model, for the attributes that show its parts."""
-        if "model_" not in vars(self):
-            raise AttributeError(f"this {type(self).__name__} is not fitted yet")
-        return self.model_
-
-    @property
-    def _deep(self) -> nn.ModuleList:
-        """The steps of a model with a network: scaling, network, and maybe a latent map."""
-        if self._model.network is None:
-            raise AttributeError(f"this {type(self).__name__} has no network")
-        return self._model.steps
 
     # Fitting ------------------------------------------------------------------------------------
 
@@ -126,8 +89,8 @@ class SubspaceClusterer(
         """The driver of a fit of these samples, new or resumed."""
         states = None
         if self.checkpoint_dir is not None:
-            told = self._flat_params() | dict(settings or {}) | {"sample_weight": weights}
-            states = States(self.checkpoint_dir, identity(told, source, place(source)[1]))
+            params = self.get_params(deep=False) | dict(settings or {}) | {"sample_weight": weights}
+            states = States(self.checkpoint_dir, identity(params, source, place(source)[1]))
 
         def on_record(record: dict[str, Any]) -> bool:
             answers = [callback(self, record) for callback in self.callbacks]
@@ -136,14 +99,30 @@ class SubspaceClusterer(
         seed, device = check.seed(self.random_state), check.device(self.device)
         return Run(seed, device, group, states, on_record)
 
-    def _set(self, run: Run, about: Mapping[str, Any], **found: Any) -> Self:
+    def _set(
+        self,
+        run: Run,
+        about: Mapping[str, Any],
+        model: FittedModel,
+        labels: NDArray,
+        inertia: float,
+        noise_variance: float,
+        **more: Any,
+    ) -> Self:
         """Set all that a fit has found, in place of what an earlier one had."""
-        warn_of_empty(found["labels_"], self.n_clusters, stacklevel=3)
+        warn_of_empty(labels, self.n_clusters, stacklevel=3)
         for name in [name for name in vars(self) if name.endswith("_")]:
             del self.__dict__[name]
-        epochs = sum(record["stage"] == "fit" for record in run.history)
-        own = {"random_state_": run.seed, "history_": run.history, "n_iter_": epochs}
-        self.__dict__.update(about, _params_of_fit=saving.params_of_fit(self), **own | found)
+        # Not the parameters, which may be set to others after a fit.
+        self._params_of_fit = saving.params_of_fit(self)
+        self.model_, self.labels_, self.inertia_ = model, labels, inertia
+        self.noise_variance_, self.history_, self.random_state_ = (
+            noise_variance,
+            run.history,
+            run.seed,
+        )
+        self.n_iter_ = sum(record["stage"] == "fit" for record in run.history)
+        self.__dict__.update(about, **more)
         return self
 
     # Using the fitted model ---------------------------------------------------------------------
@@ -206,15 +185,6 @@ class SubspaceClusterer(
         """
         check_is_fitted(self, "subspaces_")
         saving.write(self, path)
-
-    def _flat_params(self) -> dict[str, Any]:
-        """All settings by name, as model files and runs hold them."""
-        return self.get_params(deep=False)
-
-    @classmethod
-    def _from_flat(cls, **params: Any) -> Self:
-        """An estimator with these settings."""
-        return cls(**params)
 
     def _check_params(self, n_samples: int, n_features: int) -> None:
         """Refuse parameters that no fit of so many samples accepts."""

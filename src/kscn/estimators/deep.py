@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -12,20 +13,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kscn import checks as check
-from kscn.constraints import check_names, parameter, plain
+from kscn.constraints import POSITIVE, Integer, Number, array_of, check_value, parameter, plain
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators import presets
 from kscn.estimators.base import SubspaceClusterer, noise_variance
-from kscn.estimators.defaults import AUTO, OPEN, check_settings
-from kscn.estimators.defaults import settings as derived
-from kscn.estimators.saving import of_the_file
+from kscn.estimators.defaults import AUTO, OPEN, kscn_settings
+from kscn.estimators.saving import MANY, of_the_file
 from kscn.model import FittedModel, SubspaceAssignment
 from kscn.modelfile import ModelFile
-from kscn.nn import DeepNetwork, IdentityLatent, InputScaling, network
+from kscn.nn import DeepNetwork, IdentityLatent, network
 from kscn.nn.scaling import Restoring
 from kscn.runtime.device import placed, seeded
-from kscn.runtime.group import Group, current_group, own_part, place, send_module
+from kscn.runtime.group import current_group, own_part, place, send_module
 from kscn.runtime.labels import in_order
 from kscn.runtime.lazy import Lazy
 from kscn.runtime.minibatches import Minibatches
@@ -33,19 +33,12 @@ from kscn.runtime.moments import scaling_of
 from kscn.subspaces import Subspaces
 from kscn.training.alternate import Options, alternate, latent_blocks
 from kscn.training.driver import Run
-from kscn.training.losses import LossOptions
+from kscn.training.losses import LOSSES, LossOptions
 from kscn.training.pretrain import pretrain
 from kscn.training.start import check_dims, check_start, deep_start, latent_of
 from kscn.training.trainer import Trainer
 
-if TYPE_CHECKING:
-    from typing import Self
-
-# Settings without a parameter of their own.
-SELDOM_SET = (
-    "trim", "autoencoder_params", "latent", "latent_dim", "loss", "temperature", "balance",
-    "init_dim", "n_init", "tol", "schedule",
-)  # fmt: skip
+STARTS = ("k-subspaces", "drawn", "neighbours", "scattering", "k-means")
 # Settings that may be networks, functions or arrays; of the network, the file holds what it is.
 NOT_SAVED = {"autoencoder", "autoencoder_params", "augment", "init"}
 
@@ -100,8 +93,30 @@ class KSCN(SubspaceClusterer):
         Samples per step.
     learning_rate : float, default="auto"
         Of Adam in both stages: constant, or the peak of the cycle.
-    settings : dict, optional
-        What is seldom set by hand, by the names below. `from_settings` takes all of them by name.
+    trim : float, default="auto"
+        Share of each cluster's farthest members that do not move its subspace.
+    autoencoder_params : dict or None, default="auto"
+        Arguments of `nn.ConvAutoencoder` (channels, kernels, batch_norm) or `nn.DenseAutoencoder`
+        (hidden, latent_dim); None for their own defaults.
+    latent : {"identity", "whitened"}, default="auto"
+        Subspaces are fitted to the autoencoder's code itself, or to the code whitened onto
+        `latent_dim` directions and brought to unit norm.
+    latent_dim : int, default="auto"
+        Directions that whitening keeps.
+    loss : {"residual", "separation"}, default="auto"
+        Distance to the nearest subspace, or cross-entropy of projection energies against the
+        current clusters, which also pushes subspaces apart.
+    temperature, balance : float, default="auto"
+        Of the separation loss; how much it asks for clusters of equal size, from 0 (not at all).
+    init_dim : int or None, default="auto"
+        Dimension of the subspaces that the start is searched with, where it should differ from
+        `subspace_dim`: before training, clusters are wider than they will be.
+    n_init : int, default="auto"
+        Effort of that search; see `KSubspaces`.
+    tol : float, default="auto"
+        Stop when no more than this share of samples changed cluster in an epoch.
+    schedule : {"constant", "one-cycle"}, default="auto"
+        Of the learning rate over each stage.
     device : str, default="auto"
         Torch device; "auto" takes a GPU when there is one.
     random_state : int, RandomState or None, default=None
@@ -114,35 +129,6 @@ class KSCN(SubspaceClusterer):
     callbacks : sequence of callables, default=()
         Called as `callback(estimator, record)` with each history record; one that returns True
         ends the stage that it comes from.
-
-    Notes
-    -----
-    The names in `settings`, all of which are "auto" unless they are given:
-
-    trim : float
-        Share of each cluster's farthest members that do not move its subspace.
-    autoencoder_params : dict or None
-        Arguments of `nn.ConvAutoencoder` (channels, kernels, batch_norm) or `nn.DenseAutoencoder`
-        (hidden, latent_dim); None for their own defaults.
-    latent : {"identity", "whitened"}
-        Subspaces are fitted to the autoencoder's code itself, or to the code whitened onto
-        `latent_dim` directions and brought to unit norm.
-    latent_dim : int
-        Directions that whitening keeps.
-    loss : {"residual", "separation"}
-        Distance to the nearest subspace, or cross-entropy of projection energies against the
-        current clusters, which also pushes subspaces apart.
-    temperature, balance : float
-        Of the separation loss; how much it asks for clusters of equal size, from 0 (not at all).
-    init_dim : int or None
-        Dimension of the subspaces that the start is searched with, where it should differ from
-        `subspace_dim`: before training, clusters are wider than they will be.
-    n_init : int
-        Effort of that search; see `KSubspaces`.
-    tol : float
-        Stop when no more than this share of samples changed cluster in an epoch.
-    schedule : {"constant", "one-cycle"}
-        Of the learning rate over each stage.
 
     Attributes
     ----------
@@ -178,44 +164,34 @@ class KSCN(SubspaceClusterer):
     (300,)
     """
 
-    preset: str = presets.DEFAULT
+    preset: str = parameter(*presets.PRESETS)
     subspace_dim: int | Sequence[int] | str = AUTO
     update: str = parameter("svd", "grassmann")
-    weight: float | str = AUTO
+    weight: float | str = parameter(AUTO, Number(0))
     autoencoder: str | nn.Module = AUTO
     augment: str | Mapping[str, Any] | Callable[..., Tensor] | None = AUTO
-    init: str | NDArray | Callable[..., NDArray] = AUTO
-    pretrain_epochs: int | str = AUTO
-    epochs: int | str = AUTO
-    batch_size: int | str = AUTO
-    learning_rate: float | str = AUTO
-    settings: Mapping[str, Any] | None = None
-
-    @classmethod
-    def from_settings(cls, n_clusters: int = 8, **settings: Any) -> Self:
-        """A `KSCN` with settings by name, whether they have a parameter of their own or not.
-
-        Examples
-        --------
-        >>> from kscn import KSCN
-        >>> KSCN.from_settings(10, epochs=5, latent_dim=20).settings
-        {'latent_dim': 20}
-        """
-        seldom = dict(settings.pop("settings", None) or {})
-        seldom |= {name: settings.pop(name) for name in SELDOM_SET if name in settings}
-        return cls(n_clusters, settings=seldom or None, **settings)
+    init: str | NDArray | Callable[..., NDArray] = parameter(  # noqa: RUF009 - a field
+        AUTO, *STARTS, array_of("labels or a function")
+    )
+    pretrain_epochs: int | str = parameter(AUTO, Integer(0))
+    epochs: int | str = parameter(AUTO, Integer(0))
+    batch_size: int | str = parameter(AUTO, Integer(1))
+    learning_rate: float | str = parameter(AUTO, POSITIVE)
+    trim: float | str = parameter(AUTO, Number(0, 0.5))
+    autoencoder_params: Mapping[str, Any] | str | None = AUTO
+    latent: str = parameter(AUTO, "identity", "whitened")
+    latent_dim: int | str = parameter(AUTO, Integer(2))
+    loss: str = AUTO
+    temperature: float | str = parameter(AUTO, POSITIVE)
+    balance: float | str = parameter(AUTO, Number(0))
+    init_dim: int | str | None = AUTO
+    n_init: int | str = parameter(AUTO, Integer(1))
+    tol: float | str = parameter(AUTO, Number(0))
+    schedule: str = parameter(AUTO, "constant", "one-cycle")
 
     @classmethod
     def from_preset(cls, preset: str, n_clusters: int = 8, **parameters: Any) -> Self:
         """A `KSCN` with the settings of a preset, below those that are given by name.
-
-        Parameters
-        ----------
-        preset : {"tuned", "paper"}
-        n_clusters : int, default=8
-            Number of subspaces.
-        **parameters
-            As `from_settings` takes them; they count more than the preset.
 
         Examples
         --------
@@ -223,7 +199,7 @@ class KSCN(SubspaceClusterer):
         >>> KSCN.from_preset("paper", n_clusters=10).preset
         'paper'
         """
-        return cls.from_settings(n_clusters, preset=preset, **parameters)
+        return cls(n_clusters, preset=preset, **parameters)
 
     # Fitting ------------------------------------------------------------------------------------
 
@@ -244,33 +220,26 @@ class KSCN(SubspaceClusterer):
         """
         group = current_group()
         source, about = check.new_samples(X, group)
-        self._check_params(place(source)[1], about["n_features_in_"])
-        use = self._derived(source)
+        n = place(source)[1]
+        self._check_params(n, about["n_features_in_"])
+        use = kscn_settings(source.shape, n, self.n_clusters, self.get_params())
         run = self._run(source, group, use)
-        autoencoder, scaling, batches = self._network(source, use, run)
+        autoencoder, batches = self._network(source, use, run)
 
-        def trainer(latent: nn.Module, stage: str, epochs: int) -> Trainer:
-            return Trainer(
-                DeepNetwork(autoencoder, latent),
-                batches,
-                run,
-                stage,
-                epochs=epochs,
-                learning_rate=use["learning_rate"],
-                schedule=use["schedule"],
-                augment=network.augmentation(use["augment"], batches.shape),
-            )
+        trained = {name: use[name] for name in ("learning_rate", "schedule")}
+        trained["augment"] = network.augmentation(use["augment"], batches.shape)
 
         def settings_of(carried: int | None) -> dict[str, Any]:
             """The settings in a latent of so many dimensions, where codes carry no more."""
-            free = self._flat_params().get("latent_dim", AUTO) == AUTO
-            if carried is None or not free or not 1 < carried < use["latent_dim"]:
+            if carried is None or self.latent_dim != AUTO or not 1 < carried < use["latent_dim"]:
                 return use
-            return self._derived(source, latent_dim=carried)
+            given = self.get_params() | {"latent_dim": carried}
+            return kscn_settings(source.shape, n, self.n_clusters, given)
 
         run.keep(autoencoder=autoencoder)
-        epochs = use["pretrain_epochs"]
-        pretrain(trainer(IdentityLatent(), "pretraining", epochs), epochs, run)
+        alone, epochs = DeepNetwork(autoencoder, IdentityLatent()), use["pretrain_epochs"]
+        trainer = Trainer(alone, batches, run, "pretraining", epochs=epochs, **trained)
+        pretrain(trainer, epochs, run)
         start = run.once(
             "start", lambda: deep_start(autoencoder, batches, self.n_clusters, settings_of, run)
         )
@@ -278,51 +247,33 @@ class KSCN(SubspaceClusterer):
         run.keep(latent=latent)
         if use["latent"] == "whitened":
             use = settings_of(start.facts["latent_dim"])
-        last = trainer(latent, "the alternation", use["epochs"])
+        whole, epochs = DeepNetwork(autoencoder, latent), use["epochs"]
+        trainer = Trainer(whole, batches, run, "the alternation", epochs=epochs, **trained)
+        options = {name: use[name] for name in ("epochs", "weight", "loss", "trim", "tol")}
+        about_loss = LossOptions(use["temperature"], use["balance"], group=group)
         found = start.tensors.get("labels")
         subspaces = alternate(
-            last,
+            trainer,
             Subspaces(start.tensors["bases"]).to(torch.float32, run.device),
-            self._options(use, group),
+            Options(update=self.update, about_loss=about_loss, **options),
             run,
             None if found is None else own_part(found, source).to(run.device),
         )
-        numbered = in_order(latent_blocks(last), subspaces, group)
+        numbered = in_order(latent_blocks(trainer), subspaces, group)
         noise = noise_variance(numbered.subspaces, numbered.labels, numbered.inertia)
-        steps = [scaling, autoencoder]
-        if not isinstance(latent, IdentityLatent):
+        temperature = use["temperature"] if use["loss"] == "separation" else 2 * noise
+        steps = [batches.scaling, autoencoder]
+        if use["latent"] != "identity":
             steps.append(latent)
         assignment = SubspaceAssignment.of(numbered.subspaces.to(torch.float32))
-        temperature = use["temperature"] if use["loss"] == "separation" else 2 * noise
-        return self._set(
-            run,
-            about,
-            model_=FittedModel(batches.shape, steps, assignment, temperature),
-            settings_=use,
-            labels_=numbered.labels,
-            inertia_=numbered.inertia,
-            noise_variance_=noise,
-        )
-
-    def _options(self, use: Mapping[str, Any], group: Group) -> Options:
-        about_loss = LossOptions(use["temperature"], use["balance"], group=group)
-        taken = {name: use[name] for name in ("epochs", "weight", "loss", "trim", "tol")}
-        return Options(update=self.update, about_loss=about_loss, **taken)
-
-    def _derived(self, source: Source, **found: int) -> dict[str, Any]:
-        """What was left "auto", decided by the samples and by what is known of their codes."""
-        return derived(self._flat_params() | found, source.shape, place(source)[1])
-
-    def _flat_params(self) -> dict[str, Any]:
-        params = super()._flat_params()
-        return params | dict(params.pop("settings") or {})
-
-    _from_flat = from_settings
+        model = FittedModel(batches.shape, steps, assignment, temperature)
+        labels, inertia = numbered.labels, numbered.inertia
+        return self._set(run, about, model, labels, inertia, noise, settings_=use)
 
     def _network(
         self, source: Source, use: Mapping[str, Any], run: Run
-    ) -> tuple[nn.Module, InputScaling, Minibatches]:
-        """A fresh network, what scales samples for it, and the samples as its mini-batches."""
+    ) -> tuple[nn.Module, Minibatches]:
+        """A fresh network, and the samples as its mini-batches, after a look whether they fit."""
         # Not torch's global generator: the user's own random numbers stay as they were.
         with seeded(run.seed):
             built = network.build(use["autoencoder"], use["autoencoder_params"], source.shape)
@@ -335,20 +286,25 @@ class KSCN(SubspaceClusterer):
         code_dim = network.checked_run(built, batches.take(np.arange(min(2, len(batches)))))
         check_dims(use, self.n_clusters, code_dim)  # before hours of pretraining
         check_start(use, source)
-        return built, scaling, batches
+        return built, batches
 
     # Using the fitted model ---------------------------------------------------------------------
 
     @property
     def autoencoder_(self) -> nn.Module:
         """The trained network."""
-        return self._deep[1]
+        return self.model_.steps[1]
+
+    @property
+    def latent_(self) -> nn.Module:
+        """From the codes of the network to the latents in which subspaces are."""
+        return next(iter(self.model_.steps[2:]), IdentityLatent())
 
     def reconstruct(self, X: Any) -> NDArray:
         """Samples as the autoencoder restores them, in the shape and units of X."""
         model, source = self._opened(X)
         steps = [self.scaling_, Restoring(self.autoencoder_, self.scaling_).eval()]
-        restored = Lazy(source, steps, model.device, model.shape, self.n_features_in_)
+        restored = Lazy(source, steps, model.device, model.shape, math.prod(model.shape))
         return np.asarray(restored).reshape(len(source), *source.shape)
 
     def _network_inputs(self, X: Any) -> Minibatches:
@@ -358,10 +314,7 @@ class KSCN(SubspaceClusterer):
 
     def _check_params(self, n_samples: int, n_features: int) -> None:
         super()._check_params(n_samples, n_features)
-        given = {} if self.settings is None else self.settings
-        if not isinstance(given, Mapping):
-            raise InputError(f"settings={given!r} must be None or a table of settings by name.")
-        check_names(given, SELDOM_SET, "the parameter settings holds")
+        check_value("loss", self.loss, [AUTO, *LOSSES])  # to which some may have been added
         if n_samples < 2:
             raise InputError(
                 f"n_samples={n_samples}: a network needs at least 2 samples to learn from."
@@ -377,10 +330,8 @@ class KSCN(SubspaceClusterer):
 
     @classmethod
     def _from_facts(cls, model: ModelFile, built: FittedModel) -> dict[str, Any]:
-        fitted = model.params["fitted"]
-        # By which the model may be fitted again, and what the fit used, as far as it is saved.
-        for found in (model.params["params"], fitted["settings"]):
-            used = {name: found.get(name, AUTO) for name in OPEN if name not in NOT_SAVED}
-            with of_the_file():
-                check_settings(used)
+        settings = model.params["fitted"]["settings"]
+        used = {name: settings.get(name, AUTO) for name in OPEN if name not in NOT_SAVED}
+        with of_the_file():
+            check.parameters(cls(**used), MANY)
         return {"settings_": used}

@@ -10,44 +10,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from numbers import Integral
 from typing import Any
 
-from kscn.constraints import POSITIVE, Alternative, Integer, Number, array_of, check_value
 from kscn.estimators import presets
 from kscn.nn import DenseAutoencoder, network
-from kscn.training.losses import LOSSES
 
 AUTO = "auto"
 
-_STARTS = ["k-subspaces", "drawn", "neighbours", "scattering", "k-means"]
-# Every setting: what holds where a preset sets nothing, and what it may be, besides "auto". Those
-# that have no alternatives here are looked at with the samples.
-_SETTINGS: dict[str, tuple[Any, Sequence[Alternative]]] = {
-    "subspace_dim": (7, []),
-    "weight": (0.08, [Number(0)]),
-    "trim": (0.1, [Number(0, 0.5)]),
-    "autoencoder": (AUTO, []),
-    "autoencoder_params": (None, []),
-    "latent": ("identity", ["identity", "whitened"]),
-    "latent_dim": (30, [Integer(2)]),
-    "loss": ("residual", []),  # one of LOSSES, to which some may have been added
-    "temperature": (0.1, [POSITIVE]),
-    "balance": (0.0, [Number(0)]),
-    "augment": (None, []),
-    "init": ("k-subspaces", [*_STARTS, array_of("labels or a function")]),
-    "init_dim": (None, []),
-    "n_init": (10, [Integer(1)]),
-    "pretrain_epochs": (50, [Integer(0)]),
-    "epochs": (50, [Integer(0)]),
-    "tol": (1e-3, [Number(0)]),
-    "batch_size": (256, [Integer(1)]),
-    "learning_rate": (1e-3, [POSITIVE]),
-    "schedule": ("constant", ["constant", "one-cycle"]),
-}
-OPEN = {name: default for name, (default, _) in _SETTINGS.items()}
-
+# What holds of every setting where a preset sets nothing.
+OPEN: dict[str, Any] = {
+    "subspace_dim": 7, "weight": 0.08, "trim": 0.1,
+    "autoencoder": AUTO, "autoencoder_params": None, "augment": None,
+    "latent": "identity", "latent_dim": 30,
+    "loss": "residual", "temperature": 0.1, "balance": 0.0,
+    "init": "k-subspaces", "init_dim": None, "n_init": 10,
+    "pretrain_epochs": 50, "epochs": 50, "tol": 1e-3,
+    "batch_size": 256, "learning_rate": 1e-3, "schedule": "constant",
+}  # fmt: skip
 
 # Of subspaces, of those that the start is searched with, and of the whitened latent, where
 # there are ten clusters and enough samples: 10 * 3 = 30.
@@ -84,140 +64,95 @@ LEAST = (12, 8)
 MOST = (60, 40)
 
 
-def settings(
-    given: Mapping[str, Any], shape: Sequence[int], n_samples: int | None = None
+def kscn_settings(
+    shape: Sequence[int], n_samples: int, n_clusters: int, given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A value for every parameter that a preset can set.
+    """A value for every setting of a `KSCN` that can be "auto".
 
     Parameters
     ----------
-    given : mapping
-        Parameters of a `KSCN`, by name; what is missing counts as "auto". `n_clusters`, `preset`
-        and `update` are looked at as well.
     shape : sequence of int
         Shape of one sample.
-    n_samples : int, optional
-        How many there are; many, if it is not said.
-
-    Returns
-    -------
-    dict
-        The names of `OPEN`, none of which is "auto".
+    n_samples, n_clusters : int
+    given : mapping
+        Parameters of the `KSCN`, by name; what is missing counts as "auto". `preset` and `update`
+        are looked at as well.
     """
     kind = given.get("autoencoder", AUTO)
-    if kind == "sae" or isinstance(kind, DenseAutoencoder) or (kind == AUTO and _too_small(shape)):
-        shape = (math.prod(shape),)  # images are vectors to a dense network
+    image = network.image_shape(tuple(shape))
+    dense = kind == "sae" or isinstance(kind, DenseAutoencoder)
+    if image is None or dense or (_is_auto(kind) and min(image[1:]) < DENSE_SIDE):
+        image = None  # but a vector, which all samples are to a dense network
+    shape = image or (math.prod(shape),)
     preset = given.get("preset", presets.DEFAULT)
-    found = OPEN | presets.parameters(preset, given.get("update", "svd"), shape)
-    found |= {name: given[name] for name in OPEN if not _open(given.get(name, AUTO))}
-    check_settings(found)
-    return _Derivation(found, tuple(shape), n_samples, given["n_clusters"]).run()
+    use = OPEN | presets.parameters(preset, given.get("update", "svd"), shape)
+    use |= {name: given[name] for name in OPEN if not _is_auto(given.get(name, AUTO))}
+    use = {name: value for name, value in use.items() if not _is_auto(value)}
+    many = n_samples >= FEW
+    use.setdefault("autoencoder", "cae" if image else "sae")
+    use.setdefault("autoencoder_params", _network(use["autoencoder"], shape, many))
+    # Two samples differ in one direction, and there is no subspace in that.
+    use.setdefault("latent", "whitened" if n_samples > 2 else "identity")
+    whitened = use["latent"] == "whitened"
+    use.setdefault("loss", "separation" if whitened else "residual")
+    use.setdefault("weight", _weight(use["loss"], shape))
+    _dimensions(use, shape, n_samples, n_clusters)
+    use.setdefault("batch_size", LARGE_BATCH if many else SMALL_BATCH)
+    for stage, name in enumerate(("pretrain_epochs", "epochs")):
+        # So many that a stage has about as many steps, whatever the number of samples.
+        enough = math.ceil(STEPS[stage] / math.ceil(n_samples / use["batch_size"]))
+        use.setdefault(name, max(LEAST[stage], min(enough, MOST[stage])))
+    return use
 
 
-def check_settings(found: Mapping[str, Any]) -> None:
-    """Refuse impossible settings, given or from a preset; "auto" is passed."""
-    for name, value in found.items():
-        allowed = list(LOSSES) if name == "loss" else _SETTINGS[name][1]
-        if allowed and not _open(value):
-            check_value(name, value, allowed)
+def _network(kind: Any, shape: Sequence[int], many: bool) -> dict[str, Any] | None:
+    """Layers until little is left of an image; widths that vectors of this length need."""
+    if kind == "sae":
+        hidden = WIDE if many else NARROW
+        return {"hidden": list(hidden), "latent_dim": max(2, min(DENSE_CODE, math.prod(shape)))}
+    if kind != "cae" or len(shape) == 1:
+        return None  # a network of the user's own, or what will be refused
+    short, long = sorted(shape[-2:])
+    possible = max(1, int(math.log2(max(1, short))))
+    if short < presets.SMALL:  # a third layer would leave too little
+        depth = min(2, possible)
+        return {"channels": [16] * depth, "kernels": [3] * depth, "batch_norm": True}
+    depth = min(max(3, math.ceil(math.log2(long / CODE_SIDE))), possible)
+    channels = [16, *[32] * (depth - 2), 8]
+    return {"channels": channels, "kernels": [5, *[3] * (depth - 1)], "batch_norm": True}
 
 
-class _Derivation:
-    """The rules, each of which may look at what the ones before it have found."""
-
-    def __init__(
-        self, found: dict[str, Any], shape: tuple[int, ...], n_samples: int | None, n_clusters: int
-    ) -> None:
-        self.found, self.shape, self.k = found, shape, n_clusters
-        self.n = 2**31 if n_samples is None else n_samples
-        self.many = self.n >= FEW
-        # Of each subspace, so that its cluster holds more samples than it has dimensions.
-        self.most_dim = max(1, self.n // (SAMPLES_PER_DIM * n_clusters))
-
-    def run(self) -> dict[str, Any]:
-        found = self.found
-        rules = {
-            "autoencoder": lambda: "cae" if presets.is_image(self.shape) else "sae",
-            "autoencoder_params": self.network,
-            # Two samples differ in one direction, and there is no subspace in that.
-            "latent": lambda: "whitened" if self.n > 2 else "identity",
-            "loss": lambda: "separation" if found["latent"] == "whitened" else "residual",
-            "weight": self.weight,
-            "latent_dim": self.latent_dim,
-            "subspace_dim": self.subspace_dim,
-            "init_dim": self.init_dim,
-            "batch_size": lambda: LARGE_BATCH if self.many else SMALL_BATCH,
-            "pretrain_epochs": lambda: self.epochs(0),
-            "epochs": lambda: self.epochs(1),
-        }
-        for name, rule in rules.items():
-            if _open(found[name]):
-                found[name] = rule()
-        return {name: OPEN[name] if _open(value) else value for name, value in found.items()}
-
-    def network(self) -> dict[str, Any] | None:
-        """Layers until little is left of an image; widths that vectors of this length need."""
-        if self.found["autoencoder"] == "sae":
-            d = math.prod(self.shape)
-            hidden = WIDE if self.many else NARROW
-            return {"hidden": list(hidden), "latent_dim": max(2, min(DENSE_CODE, d))}
-        if self.found["autoencoder"] != "cae" or not presets.is_image(self.shape):
-            return None  # a network of the user's own, or what will be refused
-        short, long = sorted(self.shape[-2:])
-        possible = max(1, int(math.log2(max(1, short))))
-        wanted = max(3, math.ceil(math.log2(long / CODE_SIDE)))
-        if short < presets.SMALL:  # a third layer would leave too little
-            depth = min(2, possible)
-            return {"channels": [16] * depth, "kernels": [3] * depth, "batch_norm": True}
-        depth = min(wanted, possible)
-        channels = [16, *[32] * (depth - 2), 8]
-        return {"channels": channels, "kernels": [5, *[3] * (depth - 1)], "batch_norm": True}
-
-    def weight(self) -> float:
-        """Of the subspaces against reconstruction, whose error is a sum over pixels."""
-        if self.found["loss"] != "separation":
-            return RESIDUAL_WEIGHT
-        if not presets.is_image(self.shape):
-            return VECTOR_WEIGHT
-        return float(f"{WEIGHT_PER_VALUE * math.prod(self.shape):.3g}")
-
-    def latent_dim(self) -> int:
-        """Room for all subspaces, as far as the code and the samples have so many directions."""
-        given = [_largest(self.found[name]) for name in ("subspace_dim", "init_dim")]
-        room = max(LATENT_DIM, self.k * (given[0] or DIM))
-        carried = max(2, self.n // SAMPLES_PER_DIM, *(dim + 1 for dim in given))
-        return max(2, min(room, carried, self.code_dim))
-
-    def subspace_dim(self) -> int:
-        """As many dimensions as leave room for all clusters."""
-        if self.found["latent"] != "whitened":
-            return max(1, min(IDENTITY_DIM, self.code_dim - 1, self.most_dim))
-        d = min(self.found["latent_dim"], self.code_dim)
-        return max(1, min(DIM, d // self.k, d - 1, self.most_dim))
-
-    def init_dim(self) -> int | None:
-        """More than after training: clusters are wider before it."""
-        if self.found["latent"] != "whitened":
-            return None
-        d = min(self.found["latent_dim"], self.code_dim)
-        share = INIT_DIM / LATENT_DIM
-        wider = min(INIT_DIM, int(share * d), self.most_dim)
-        return max(1, min(d - 1, max(wider, _largest(self.found["subspace_dim"]))))
-
-    def epochs(self, stage: int) -> int:
-        """So many that a stage has about as many steps, whatever the number of samples."""
-        per_epoch = math.ceil(self.n / self.found["batch_size"])
-        enough = math.ceil(STEPS[stage] / per_epoch)
-        return max(LEAST[stage], min(enough, MOST[stage]))
-
-    @cached_property
-    def code_dim(self) -> int:
-        """Length of the network's code, once the network is decided."""
-        found = self.found
-        return network.code_dim(found["autoencoder"], found["autoencoder_params"], self.shape)
+def _weight(loss: str, shape: Sequence[int]) -> float:
+    """Of the subspaces against reconstruction, whose error is a sum over pixels."""
+    if loss != "separation":
+        return RESIDUAL_WEIGHT
+    if len(shape) == 1:
+        return VECTOR_WEIGHT
+    return float(f"{WEIGHT_PER_VALUE * math.prod(shape):.3g}")
 
 
-def _open(value: Any) -> bool:
+def _dimensions(use: dict[str, Any], shape: tuple[int, ...], n: int, k: int) -> None:
+    """Set those of the latent and of the subspaces in it, before training and after."""
+    code_dim = network.code_dim(use["autoencoder"], use["autoencoder_params"], shape)
+    given = [_largest(use.get(name)) for name in ("subspace_dim", "init_dim")]
+    # Room for all subspaces, as far as the code and the samples have so many directions.
+    room = max(LATENT_DIM, k * (given[0] or DIM))
+    carried = max(2, n // SAMPLES_PER_DIM, *(dim + 1 for dim in given))
+    use.setdefault("latent_dim", max(2, min(room, carried, code_dim)))
+    # So that the cluster of a subspace holds more samples than that has dimensions.
+    most = max(1, n // (SAMPLES_PER_DIM * k))
+    if use["latent"] != "whitened":
+        use.setdefault("subspace_dim", max(1, min(IDENTITY_DIM, code_dim - 1, most)))
+        use.setdefault("init_dim", None)
+        return
+    d = min(use["latent_dim"], code_dim)
+    use.setdefault("subspace_dim", max(1, min(DIM, d // k, d - 1, most)))
+    # More than after training: clusters are wider before it.
+    wider = min(INIT_DIM, int(INIT_DIM / LATENT_DIM * d), most)
+    use.setdefault("init_dim", max(1, min(d - 1, max(wider, _largest(use["subspace_dim"])))))
+
+
+def _is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == AUTO
 
 
@@ -225,7 +160,3 @@ def _largest(dims: Any) -> int:
     """The largest of the dimensions that were given; 0 where none was, or nothing sensible."""
     several = dims if isinstance(dims, Sequence) and not isinstance(dims, str) else [dims]
     return max((int(dim) for dim in several if isinstance(dim, Integral)), default=0)
-
-
-def _too_small(shape: Sequence[int]) -> bool:
-    return presets.is_image(shape) and min(shape[-2:]) < DENSE_SIDE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,6 @@ from kscn.modelfile import ModelFile
 from kscn.runtime.group import current_group, place
 from kscn.subspaces import ScatterSums, Subspaces, check_size
 from kscn.training.k_subspaces import RACED, StartSearch, k_subspaces
-
-if TYPE_CHECKING:
-    from typing import Self
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -166,11 +163,11 @@ class KSubspaces(SubspaceClusterer):
         return self._set(
             run,
             about,
-            model_=FittedModel((d,), [], assignment, 2 * noise),
-            labels_=found.labels,
-            inertia_=found.inertia,
+            FittedModel((d,), [], assignment, 2 * noise),
+            found.labels,
+            found.inertia,
+            noise,
             spectra_=spectra,
-            noise_variance_=noise,
         )
 
     # Using the fitted model ---------------------------------------------------------------------

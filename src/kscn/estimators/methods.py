@@ -5,6 +5,7 @@ from typing import Any
 
 from kscn.constraints import plain
 from kscn.errors import InputError, reason
+from kscn.estimators import estimator_class
 
 # The method decides how subspaces are updated.
 UPDATES: dict[str, dict[str, Any]] = {
@@ -17,78 +18,47 @@ NAMES = (*UPDATES, BEST, LINEAR)
 DEFAULT = BEST
 
 
-def has_presets(method: str) -> bool:
-    """Whether a preset gives the parameters of a method."""
-    return method in UPDATES
-
-
 def make(method: str, n_clusters: int, **parameters: Any) -> Any:
     """An estimator of a method, one of `NAMES`, that is not fitted yet."""
-    if has_presets(method):
-        from kscn.estimators.deep import KSCN
-
-        return KSCN.from_settings(n_clusters, **UPDATES[method] | parameters)
-    if method == LINEAR:
-        from kscn.estimators.linear import KSubspaces
-
-        return KSubspaces(n_clusters, **parameters)
-    if method == BEST:
-        from kscn.estimators.plus import KSCNPlus
-
-        return KSCNPlus(n_clusters, **parameters)
-    raise InputError(
-        f"the method {reason(method)!r} is not available; give one of {', '.join(NAMES)}."
-    )
+    if method not in NAMES:
+        raise InputError(
+            f"the method {reason(method)!r} is not available; give one of {', '.join(NAMES)}."
+        )
+    kind = {BEST: "KSCNPlus", LINEAR: "KSubspaces"}.get(method, "KSCN")
+    return estimator_class(kind)(n_clusters, **UPDATES.get(method, {}) | parameters)
 
 
 def accepted(method: str) -> set[str]:
     """The names of the parameters that a method takes."""
-    takes = set(make(method, 2).get_params())
-    if has_presets(method):
-        from kscn.estimators.deep import SELDOM_SET
-
-        takes = takes - {"settings"} | set(SELDOM_SET)
-    return takes
+    return set(make(method, 2).get_params())
 
 
 def configured(
-    method: str,
-    n_clusters: int,
-    *,
-    preset: str | None,
-    shape: Sequence[int],
-    n_samples: int | None = None,
-    **parameters: Any,
+    method: str, n_clusters: int, shape: Sequence[int], n_samples: int, **given: Any
 ) -> Any:
-    """An estimator with the settings of a preset, under those given by name.
+    """An estimator for samples of a shape, with a value for what it would decide by them."""
+    model = make(method, n_clusters, **given)
+    if method in UPDATES:
+        from kscn.estimators.defaults import kscn_settings
 
-    Methods that have presets need one; `shape` is that of one sample.
-    """
-    if has_presets(method):
-        from kscn.estimators import defaults
-
-        given = parameters | UPDATES[method]
-        given |= {"n_clusters": n_clusters, "preset": preset}
-        parameters |= defaults.settings(given, shape, n_samples)
-    return make(method, n_clusters, **parameters)
+        used = kscn_settings(shape, n_samples, n_clusters, model.get_params())
+        model.set_params(**used)
+    return model
 
 
 def repeated(method: str, recorded: dict[str, Any]) -> Any:
     """An estimator with the `settings` of another one, of which a run leaves out what was None."""
-    if has_presets(method):
-        from kscn.estimators import defaults
+    if method in UPDATES:
+        from kscn.estimators.defaults import OPEN
 
-        recorded = defaults.OPEN | {k: v for k, v in recorded.items() if k != "preset"}
+        recorded = dict.fromkeys(OPEN) | recorded
     return make(method, **recorded)
 
 
 def settings(model: Any) -> dict[str, Any]:
-    """All parameters of an estimator as plain values, to be written down and compared.
-
-    The name of a preset is not among them: `configured` has put its values in.
-    """
-    flat = getattr(model, "_flat_params", model.get_params)()
-    return {k: _plain(value) for k, value in flat.items() if k not in ("callbacks", "preset")}
+    """All parameters of an estimator as plain values, to be written down and compared."""
+    params = model.get_params().items()
+    return {name: _plain(value) for name, value in params if name != "callbacks"}
 
 
 def _plain(value: Any) -> Any:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -44,10 +44,6 @@ from kscn.runtime.moments import scaling_of
 from kscn.subspaces import Subspaces
 from kscn.training.driver import Run
 from kscn.training.refine import TEMPERATURE, refine, refinement_epochs, refining
-
-if TYPE_CHECKING:
-    from typing import Self
-
 
 # With fewer samples per cluster a network has too little to learn from.
 REFINE_MEMBERS = 100
@@ -221,22 +217,21 @@ class KSCNPlus(SubspaceClusterer):
         temperature = 2 * noise if temperature is None else temperature
         model = FittedModel(shape, steps, assignment, temperature)
         taken = {f"{name}_": choice.facts[name] for name in CHOSEN}
-        self._set(
+        if wanted and model.network is None:
+            taken["n_iter_"] = 0
+        return self._set(
             run,
             about,
-            model_=model,
-            labels_=labels.astype(np.int32, copy=False),
+            model,
+            labels.astype(np.int32, copy=False),
+            inertia,
+            noise,
             start_labels_=start_labels,
-            inertia_=inertia,
-            noise_variance_=noise,
             selection_=choice.selection,
             image_encoder_=encoder,
             _encoder_of_fit=encoder.about if encoder else None,
             **taken,
         )
-        if wanted and model.network is None:
-            self.n_iter_ = 0
-        return self
 
     def _refined(
         self, choice: Choice, batches: Minibatches, augment: Any, run: Run
@@ -283,12 +278,12 @@ class KSCNPlus(SubspaceClusterer):
     @property
     def features_(self) -> nn.ModuleList:
         """The steps from samples to the vectors that the subspaces are of."""
-        return self._model.steps
+        return self.model_.steps
 
     @property
     def encoder_(self) -> ConvEncoder | None:
         """The refined network."""
-        return self._model.network  # type: ignore[return-value]
+        return self.model_.network  # type: ignore[return-value]
 
     def _opened(self, X: Any) -> tuple[FittedModel, Source]:
         check_is_fitted(self, "subspaces_")

@@ -8,8 +8,6 @@ paper's data sets by name are in `kscn_paper.presets`.
 from collections.abc import Sequence
 from typing import Any
 
-from kscn.constraints import check_value
-
 DEFAULT = "tuned"
 # Below this number of pixels of the shorter side images are small: two layers instead of three.
 SMALL = 16
@@ -89,7 +87,6 @@ PRESETS = {DEFAULT: _TUNED, "paper": _PAPER}
 
 def parameters(preset: str, update: str, shape: Sequence[int]) -> dict[str, Any]:
     """The settings of a preset for samples of a shape, where subspaces are updated in this way."""
-    check_value("preset", preset, list(PRESETS))
     kind = "vectors"
     if is_image(shape):
         kind = "small images" if min(shape[-2:]) < SMALL else "images"

@@ -64,8 +64,8 @@ def params_of_fit(estimator: Any) -> dict[str, Any]:
     What a file cannot hold, a start or a function, becomes the default; prediction needs neither.
     A network of kscn is described, one of the user's own given again to `load_model`.
     """
-    defaults = type(estimator)()._flat_params()
-    params = without_run(estimator._flat_params())
+    defaults = type(estimator)().get_params(deep=False)
+    params = without_run(estimator.get_params(deep=False))
     for name, value in params.items():
         if name == "encoder":
             value = plain_encoder(value)
@@ -108,7 +108,7 @@ def read(cls: Any, file: ModelFile, autoencoder: nn.Module | None = None) -> Any
         if names:
             numbers["feature_names_in_"] = np.array(names, dtype=object)
         own = cls._from_facts(file, model)
-        estimator = cls._from_flat(**params)
+        estimator = cls(**params)
         vars(estimator).update(
             numbers,
             n_features_in_=n_features,
