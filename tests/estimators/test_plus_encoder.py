@@ -108,7 +108,7 @@ def test_bad_input_is_refused_before_the_images_are_embedded(file, monkeypatch):
     def never(*args, **kwargs):
         raise AssertionError("embedded")
 
-    monkeypatch.setattr(Encoder, "halves", never)
+    monkeypatch.setattr(Encoder, "embed", never)
     for settings, images, words in (
         ({"n_clusters": 61}, IMAGES, "n_samples=60 should be >= n_clusters=61"),
         ({"refine": True}, IMAGES, "refine=True cannot be used with an encoder"),

@@ -1,8 +1,6 @@
 """The cache of embeddings: what is found again, what a kill costs, and its limit."""
 
-import sqlite3
 import threading
-from contextlib import closing
 
 import numpy as np
 import pytest
@@ -126,20 +124,17 @@ def test_a_damaged_database_costs_a_warning_and_computing_again(encoder, damage)
     assert (encoder.embed(IMAGES) == expected).all() and cache.size()[0] == 40
 
 
-def test_the_cache_has_a_limit_and_drops_what_was_not_used_for_longest(monkeypatch):
+def test_the_cache_has_a_limit_and_drops_the_oldest(monkeypatch):
     monkeypatch.setenv("KSCN_EMBEDDING_BYTES", "1000000")
     kept, dim = Cache(ABOUT), 4000
-    old, used = (vectors([f"{kind} {i}" for i in range(50)], dim) for kind in ("old", "used"))
-    kept.write(old)
-    kept.write(used)
-    with closing(sqlite3.connect(cache.place())) as database, database:
-        database.execute("UPDATE embeddings SET used = used - 9")
-    assert len(kept.read(used)) == 50  # which is said to be used today
+    first, second = (vectors([f"{part} {i}" for i in range(50)], dim) for part in "ab")
+    kept.write(first)
+    kept.write(second)
     for number in range(50):
         kept.write(vectors([f"new {number} {i}" for i in range(10)], dim))
         assert cache.place().stat().st_size < 1_200_000
-        if number == 3:
-            assert len(kept.read(used)) == 50 > len(kept.read(old))
+        if number == 4:
+            assert len(kept.read(second)) == 50 > len(kept.read(first))
     monkeypatch.setenv("KSCN_EMBEDDING_BYTES", "much")
     with pytest.raises(InputError, match="KSCN_EMBEDDING_BYTES is 'much'"):
         cache.limit()

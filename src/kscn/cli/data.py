@@ -39,7 +39,7 @@ def get_command(name: str) -> None:
 def cache_command(clear: bool) -> None:
     """Show how many embeddings of encoders are kept, so that no image is computed twice.
 
-    They are removed by themselves, those not used for longest first, when they take more than
+    They are removed by themselves, the oldest first, when they take more than
     20 GiB; the environment variable KSCN_EMBEDDING_BYTES sets another limit, KSCN_CACHE another
     place.
     """

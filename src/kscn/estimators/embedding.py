@@ -28,10 +28,10 @@ def encoded_for_fit(estimator: Any, X: Any, group: Group) -> tuple[Any, Encoder]
     estimator._check_params(len(pictures), 1)  # before the hours that it may take
     own = group.part(pictures.source)
     first, _ = place(own)
-    halves = encoder.halves(
+    embedded = encoder.embed(
         pictures.source, range(first, first + len(own)), progress=_progress(estimator)
     )
-    return group.holding(EmbeddedSource(halves, pictures.source)), encoder
+    return group.holding(EmbeddedSource(embedded, pictures.source)), encoder
 
 
 def _progress(estimator: Any) -> Any:
@@ -51,7 +51,7 @@ def _progress(estimator: Any) -> Any:
 def encoded_for_use(estimator: Any, X: Any) -> EmbeddedSource:
     """The embeddings of images for a fitted estimator."""
     encoder, pictures = encoder_of(estimator), Pictures(X)
-    return EmbeddedSource(encoder.halves(pictures.source), pictures.source)
+    return EmbeddedSource(encoder.embed(pictures.source), pictures.source)
 
 
 def has_encoder(estimator: Any) -> bool:

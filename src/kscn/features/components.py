@@ -4,25 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-import numpy as np
-import scipy.linalg
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kscn.errors import InputError
-from kscn.parallel import one_thread
-from kscn.subspaces import leading_directions
-from kscn.subspaces.decompositions import eigh
+from kscn.subspaces.decompositions import eigh, orthonormal
 
-# Rows that are summed up in float32, before float64, and columns of the covariance computed
-# together; what lies below them is known by symmetry.
-_FIT_ROWS, _STRIP = 4096, 512
-MOST_FEATURES = 16384  # beyond, the covariance takes more than 2 GiB
-# Of more than _MANY features, up to one direction in _FEW are found by some rounds of subspace
-# iteration with a share of directions more than are wanted (Halko, Martinsson, Tropp 2011): 300 of
-# 3,472 took a fifth of the time, and the first 150 were exact to 1e-5.
-_MANY, _FEW, _ROUNDS, _MORE = 1000, 8, 6, 0.2
+# Directions of more features than this are found by some rounds of subspace iteration with a share
+# of directions more than are wanted (Halko, Martinsson, Tropp 2011).
+_MANY, _ROUNDS, _MORE = 1000, 6, 0.2
 
 
 class Components(nn.Module):
@@ -73,33 +62,27 @@ class Components(nn.Module):
         """The leading components of vectors (m, d).
 
         Without `centre` they are measured from the origin: the directions of largest mean square.
-        Directions are exact, or where a few of thousands are wanted those of subspace iteration
-        from a fixed start: all but the last ones, which hardly differ in variance, are the same to
+        Directions are exact, or those of subspace iteration from a fixed start for more than a
+        thousand features: all but the last ones, which hardly differ in variance, are the same to
         several digits.
         """
         n, d = z.shape
-        few = 2 * n <= d
-        if d > MOST_FEATURES and not few:
-            raise InputError(
-                f"X has {d} features, whose covariance would take {8 * d**2 / 2**30:.0f} GiB; give "
-                f"at most {MOST_FEATURES}, for example smaller images or fewer columns."
-            )
         mean = z.mean(dim=0, dtype=torch.float64) if centre else z.new_zeros(d).double()
         # In two steps: a mean that is large beside the differences would drown them in rounding.
         z = z - mean.to(z.dtype)
-        variance, vectors = _leading(_products(z.mT if few else z) / (n - 1), n_components)
-        if few:  # from the products of vectors, of which there are fewer than features
-            vectors = z.double().mT @ vectors.double()
-            # What carries no variance has no direction of its own; QR finds it an orthogonal one.
-            with one_thread():
-                vectors = torch.linalg.qr(vectors.flip(1)).Q.flip(1)
-        directions = vectors.mT.flip(0)
+        if d > _MANY:
+            energy, directions = _iterated(z, n_components)
+        else:
+            z = z.double()
+            energy, vectors = eigh(z.mT @ z)
+            energy, directions = energy.flip(0), vectors.mT.flip(0)
+        directions = directions[:n_components]
         # The sign is free: let the largest entry be positive, so that it does not vary.
         peak = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True))
         made = cls(d, n_components, **settings)
         made.mean = mean.float()
         made.directions = (directions * peak.sign()).float().contiguous()
-        made.variance = variance.flip(0).clamp(min=0)
+        made.variance = energy[:n_components].double().clamp(min=0) / (n - 1)
         return made
 
     def reduced(self, n_components: int, **settings: Any) -> Self:
@@ -144,29 +127,12 @@ class Components(nn.Module):
         }
 
 
-def _products(z: Tensor) -> Tensor:
-    """z^T z (d, d) of rows z (n, d) in float64, of which the upper half is filled."""
-    d = z.shape[1]
-    total = torch.zeros(d, d, dtype=torch.float64, device=z.device)
-    for block in z.split(_FIT_ROWS):
-        for low in range(0, d, _STRIP):
-            total[low : low + _STRIP, low:] += block[:, low : low + _STRIP].mT @ block[:, low:]
-    return total
-
-
-def _leading(matrix: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest eigenvalues, rising, and their vectors (d, k), by the upper half."""
-    d, device = len(matrix), matrix.device
-    if d <= _MANY or k * _FEW > d:
-        with one_thread():  # several wait for each other on a busy machine
-            found: tuple[NDArray, NDArray] = scipy.linalg.eigh(
-                matrix.cpu().numpy(), lower=False, subset_by_index=[d - k, d - 1]
-            )
-        values, vectors = (torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in found)
-        return values, vectors
-    scale = float(matrix.trace()) or 1.0  # float32 has fewer powers of ten
-    upper = (matrix / scale).float().triu_()
-    whole = upper + upper.triu(1).mT
-    space = leading_directions(whole, round((1 + _MORE) * k), _ROUNDS)
-    values, turn = eigh(space.mT @ (whole @ space))
-    return scale * values[-k:].double(), space @ turn[:, -k:]
+def _iterated(z: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """About the `count` leading directions (q, d) of rows z (n, d), and their sums of squares."""
+    q = min(round((1 + _MORE) * count), *z.shape)
+    start = torch.randn(z.shape[1], q, generator=torch.Generator().manual_seed(0))
+    space = start.to(z)
+    for _ in range(_ROUNDS):
+        space = orthonormal(z.mT @ (z @ space))
+    energy, turn = eigh((z @ space).double().mT @ (z @ space).double())
+    return energy.flip(0), (space @ turn.to(space)).mT.flip(0)

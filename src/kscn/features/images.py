@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from kscn.errors import InputError
-from kscn.features.components import MOST_FEATURES
 from kscn.features.scattering import Scattering2D, maps_of
 
 # Maps weaker than this share of an image's strongest are mostly rounding; they stay weak.
 FAINT = 1e-5
+# Features of an image at the most, for colours: components of more would take too long.
+MOST_FEATURES = 16384
 # The longer side that images of any size are scattered at: what an image shows as a whole survives,
 # and it takes a sixteenth of the time at twice of it (177 images a second of one core at 64, 11 at
 # 112).
@@ -95,7 +96,7 @@ class ScatteringMaps(nn.Module):
         """With as many scales as suit images of a shape: maps then have about 4 x 4 pixels.
 
         That are 3 for images of 28 x 28 or 32 x 32; but 2 for smaller ones, so that there is a
-        second order, and more where there would be more features than `Components` takes: 5 for
+        second order, and more where there would be more than 16,384 features: 5 for
         colours of 64 x 64.
         """
         side = min(shape[-2:])

@@ -89,8 +89,8 @@ def embedded(model: Any, loaded: "Dataset", progress: Progress) -> "tuple[Any, D
 
     if not has_encoder(model):
         return model, loaded
-    halves = encoder_of(model).halves(loaded.samples, progress=progress)
-    samples = EmbeddedSource(halves, loaded.samples)
+    vectors = encoder_of(model).embed(loaded.samples, progress=progress)
+    samples = EmbeddedSource(vectors, loaded.samples)
     return model.on_embeddings(), replace(loaded, samples=samples)
 
 

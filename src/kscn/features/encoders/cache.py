@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -23,15 +22,14 @@ from numpy.typing import NDArray
 from kscn.data.named import cache_dir
 from kscn.modelfile import max_bytes
 
-# `used` counts days, so that reading writes at most once a day. Pages of 16 KiB hold several
-# embeddings, and `auto_vacuum` gives the pages of those that were removed back.
+# Pages of 16 KiB hold several embeddings, and `auto_vacuum` gives the pages of those that were
+# removed back.
 _TABLE = """
 PRAGMA page_size = 16384;
 PRAGMA auto_vacuum = FULL;
 CREATE TABLE IF NOT EXISTS embeddings (
-    encoder BLOB, image BLOB, vector BLOB, used INTEGER, PRIMARY KEY (encoder, image)
+    encoder BLOB, image BLOB, vector BLOB, PRIMARY KEY (encoder, image)
 );
-CREATE INDEX IF NOT EXISTS by_use ON embeddings (used);
 """
 _WAIT = 60.0  # seconds for another process to finish its transaction
 
@@ -50,25 +48,22 @@ class Cache:
     def read(self, digests: Iterable[bytes]) -> dict[bytes, NDArray[np.float16]]:
         """The embeddings that are known, by the digests of their images."""
         find = "SELECT vector FROM embeddings WHERE encoder = ? AND image = ?"
-        use = "UPDATE embeddings SET used = ?1 WHERE encoder = ?2 AND image = ?3 AND used < ?1"
         known: dict[bytes, NDArray[np.float16]] = {}
         with _faults_warned_of(), _transaction() as database:
             for image in digests:
                 for (vector,) in database.execute(find, (self._encoder, image)):
                     known[image] = np.frombuffer(vector, np.float16)
-            database.executemany(use, [(_today(), self._encoder, image) for image in known])
         return known
 
     def write(self, made: Mapping[bytes, NDArray[np.float16]]) -> None:
-        """Put embeddings in; without room for them, those not used for longest are forgotten."""
-        add = "INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?)"
-        oldest = "SELECT rowid FROM embeddings ORDER BY used, rowid LIMIT ?"
+        """Put embeddings in; without room for them, the oldest are forgotten."""
+        rows = [(self._encoder, image, vector.tobytes()) for image, vector in made.items()]
+        oldest = "SELECT rowid FROM embeddings ORDER BY rowid LIMIT ?"
         with _faults_warned_of(), _transaction() as database:
             if place().stat().st_size > limit():
                 forget = f"DELETE FROM embeddings WHERE rowid IN ({oldest})"
-                database.execute(forget, (2 * len(made),))
-            for image, vector in made.items():
-                database.execute(add, (self._encoder, image, vector.tobytes(), _today()))
+                database.execute(forget, (2 * len(rows),))
+            database.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", rows)
 
 
 def size() -> tuple[int, int]:
@@ -118,7 +113,3 @@ def _faults_warned_of() -> Iterator[None]:
             "set KSCN_CACHE to a folder with room.",
             stacklevel=4,
         )
-
-
-def _today() -> int:
-    return int(time.time() // 86_400)

@@ -26,8 +26,6 @@ from kscn.parallel import side_by_side
 # fewer images none is kept, as they are computed sooner than looked for.
 BATCH = 32
 
-Progress = Callable[[int, int], object]
-
 
 class Encoder:
     """A pretrained network and the preprocessing that it was trained with.
@@ -105,35 +103,27 @@ class Encoder:
         return self.preprocessing(pictures.image(row, self.preprocessing.least))
 
     def embed(
-        self, images: Any, *, cache: bool = True, progress: Progress | None = None
-    ) -> NDArray[np.float32]:
-        """Embeddings of images, (n, dim).
-
-        Parameters
-        ----------
-        images : array-like, torch.Tensor, Source or path
-            Images (n, h, w), (n, c, h, w) or (n, h, w, c), or a folder of any images.
-        cache : bool
-            Whether to look into the cache on disk first, and to keep there what was computed; of
-            fewer than 32 images nothing is kept.
-        progress : callable, optional
-            Called as ``progress(done, total)`` after every batch.
-
-        Notes
-        -----
-        Embeddings are rounded to float16, as the cache holds them.
-        """
-        return self.halves(images, cache=cache, progress=progress).astype(np.float32)
-
-    def halves(
         self,
         images: Any,
         rows: Sequence[int] | None = None,
         *,
         cache: bool = True,
-        progress: Progress | None = None,
-    ) -> NDArray[np.float16]:
-        """Embeddings of some or all images in float16, (m, dim); see `embed`."""
+        progress: Callable[[int, int], object] | None = None,
+    ) -> NDArray[np.float32]:
+        """Embeddings of images, (n, dim), rounded to float16 as the cache holds them.
+
+        Parameters
+        ----------
+        images : array-like, torch.Tensor, Source or path
+            Images (n, h, w), (n, c, h, w) or (n, h, w, c), or a folder of any images.
+        rows : sequence of int, optional
+            Which of them; by default all.
+        cache : bool
+            Whether to look into the cache on disk first, and to keep there what was computed; of
+            fewer than 32 images nothing is kept.
+        progress : callable, optional
+            Called as ``progress(done, total)`` after every batch.
+        """
         pictures = Pictures(images)
         rows = range(len(pictures)) if rows is None else rows
         kept = Cache(self.about) if cache and len(rows) >= BATCH else None
@@ -146,9 +136,8 @@ class Encoder:
             lots = [todo[low : low + size] for low in range(0, len(todo), size)]
 
             def prepared(lot: list[bytes]) -> NDArray[np.float32]:
-                return np.stack(
-                    list(pool.map(lambda own: self._prepared(pictures, row_of[own]), lot))
-                )
+                own = pool.map(lambda digest: self._prepared(pictures, row_of[digest]), lot)
+                return np.stack(list(own))
 
             for lot, ready in zip(lots, read_ahead(map(prepared, lots)), strict=True):
                 made = dict(zip(lot, self.run(ready), strict=True))
@@ -157,7 +146,7 @@ class Encoder:
                 known |= made
                 if progress is not None:
                     progress(len(known), len(row_of))
-        return np.array([known[digest] for digest in digests], np.float16).reshape(-1, self.dim)
+        return np.array([known[own] for own in digests], np.float32).reshape(-1, self.dim)
 
     def run(self, prepared: NDArray[np.float32]) -> NDArray[np.float16]:
         """Embeddings (n, dim) of prepared images (n, ...), in float16.

@@ -59,8 +59,8 @@ class Pictures:
 class EmbeddedSource(ArraySource):
     """Embeddings (n, d) of images, which people look at in their place."""
 
-    def __init__(self, embeddings: NDArray[np.float16], pictures: Source) -> None:
-        super().__init__(embeddings.astype(np.float32), f"the embeddings of {pictures.name}")
+    def __init__(self, embeddings: NDArray[np.float32], pictures: Source) -> None:
+        super().__init__(embeddings, f"the embeddings of {pictures.name}")
         self._pictures = pictures
         self.names = pictures.names
 
