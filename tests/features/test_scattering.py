@@ -152,28 +152,6 @@ def test_strided_images_are_read_right(small):
 def test_no_images_give_no_maps(small):
     assert small(torch.empty(0, 8, 8)).shape == (0, small.n_maps, 2, 2)
     assert small(torch.empty(0, 3, 8, 8)).shape == (0, 3, small.n_maps, 2, 2)
-    assert small(torch.empty(0, 8, 8, requires_grad=True)).shape == (0, small.n_maps, 2, 2)
-
-
-def test_gradients_are_right():
-    scattering = Scattering2D((4, 6), 2, 2).double()
-    x = images(2, 4, 6).double().requires_grad_()
-    assert torch.autograd.gradcheck(scattering, x)
-
-
-def test_values_are_the_same_with_gradients_and_without(small):
-    x = images(3, 8, 8)
-    torch.testing.assert_close(small(x.clone().requires_grad_()).detach(), small(x))
-    with torch.no_grad():
-        assert not small(x.clone().requires_grad_()).requires_grad
-    with torch.inference_mode():
-        assert torch.equal(small(x), small(x.clone()))
-
-
-def test_the_gradient_of_a_blank_image_is_finite(small):
-    x = torch.zeros(1, 8, 8, requires_grad=True)
-    small(x).sum().backward()
-    assert x.grad.isfinite().all()
 
 
 def test_filters_are_not_saved_but_copied(small):

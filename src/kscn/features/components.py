@@ -11,7 +11,7 @@ from kscn.subspaces.decompositions import eigh, orthonormal
 
 # Directions of more features than this are found by some rounds of subspace iteration with a share
 # of directions more than are wanted (Halko, Martinsson, Tropp 2011).
-_MANY, _ROUNDS, _MORE = 1000, 6, 0.2
+_MANY, _ROUNDS, _MORE = 1000, 4, 0.2
 
 
 class Components(nn.Module):
@@ -70,19 +70,14 @@ class Components(nn.Module):
         mean = z.mean(dim=0, dtype=torch.float64) if centre else z.new_zeros(d).double()
         # In two steps: a mean that is large beside the differences would drown them in rounding.
         z = z - mean.to(z.dtype)
-        if d > _MANY:
-            energy, directions = _iterated(z, n_components)
-        else:
-            z = z.double()
-            energy, vectors = eigh(z.mT @ z)
-            energy, directions = energy.flip(0), vectors.mT.flip(0)
-        directions = directions[:n_components]
+        energy, vectors = _iterated(z, n_components) if d > _MANY else _spectrum(z)
+        directions = vectors.mT.flip(0)[:n_components]
         # The sign is free: let the largest entry be positive, so that it does not vary.
         peak = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True))
         made = cls(d, n_components, **settings)
         made.mean = mean.float()
         made.directions = (directions * peak.sign()).float().contiguous()
-        made.variance = energy[:n_components].double().clamp(min=0) / (n - 1)
+        made.variance = energy.flip(0)[:n_components].clamp(min=0) / (n - 1)
         return made
 
     def reduced(self, n_components: int, **settings: Any) -> Self:
@@ -127,12 +122,16 @@ class Components(nn.Module):
         }
 
 
+def _spectrum(z: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues of z^T z, rising, and eigenvectors (d, d), for rows z (n, d)."""
+    return eigh(z.double().mT @ z.double())
+
+
 def _iterated(z: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """About the `count` leading directions (q, d) of rows z (n, d), and their sums of squares."""
+    """Somewhat more than the last `count` of them, and their vectors (d, q)."""
     q = min(round((1 + _MORE) * count), *z.shape)
-    start = torch.randn(z.shape[1], q, generator=torch.Generator().manual_seed(0))
-    space = start.to(z)
+    space = torch.randn(z.shape[1], q, generator=torch.Generator().manual_seed(0)).to(z)
     for _ in range(_ROUNDS):
         space = orthonormal(z.mT @ (z @ space))
-    energy, turn = eigh((z @ space).double().mT @ (z @ space).double())
-    return energy.flip(0), (space @ turn.to(space)).mT.flip(0)
+    energy, turn = _spectrum(z @ space)
+    return energy, space @ turn.to(space)

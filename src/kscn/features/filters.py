@@ -3,8 +3,8 @@
 Morlet wavelets and the Gaussian low-pass are kymatio's, constants included, so that features agree
 with those of the field.
 
-A map on a periodic grid is described by its coefficients in the real trigonometric basis (cosines
-and sines along each axis), not by complex Fourier coefficients. Real maps then stay real, and a
+A map on a periodic grid is described by its coefficients in a real trigonometric basis (Hartley's,
+cos + sin along each axis), not by complex Fourier coefficients. Real maps then stay real, and a
 transform along an axis of at most a hundred points is a product with one small dense matrix, which
 processors do at nearly their full speed, while FFTs of that size mostly wait for memory.
 
@@ -85,9 +85,9 @@ def _gabor(
 
 
 def trigonometric_basis(size: int) -> NDArray:
-    """Orthonormal cosines and sines as columns; shape (size, size)."""
-    waves = np.exp(2j * np.pi * np.outer(np.arange(size), np.arange(size)) / size)
-    return (waves @ _to_fourier(size)).real / np.sqrt(size)
+    """Orthonormal waves cos + sin as columns, those of Hartley; shape (size, size)."""
+    turns = 2 * np.pi * np.outer(np.arange(size), np.arange(size)) / size
+    return (np.cos(turns) + np.sin(turns)) / np.sqrt(size)
 
 
 def filter_matrix(spectrum: NDArray, factor: int) -> sparse.csr_array:
@@ -125,19 +125,13 @@ def _grid_to_fourier(height: int, width: int) -> sparse.csr_array:
 
 
 def _to_fourier(size: int) -> sparse.csr_array:
-    """From trigonometric to Fourier coefficients, unitary; shape (size, size).
+    """From Hartley's waves to Fourier coefficients, unitary; shape (size, size).
 
-    Columns 0 to size / 2 belong to cosines and column size - k to the sine of frequency k.
+    cos + sin of a frequency is (1 - i) / 2 of its wave exp(i.) and (1 + i) / 2 of that of -k.
     """
-    matrix = sparse.lil_array((size, size), dtype=complex)
-    matrix[0, 0] = 1
-    if size % 2 == 0:
-        matrix[size // 2, size // 2] = 1
-    k = np.arange(1, (size + 1) // 2)
-    matrix[k, k] = matrix[size - k, k] = np.sqrt(0.5)
-    matrix[k, size - k] = -1j * np.sqrt(0.5)
-    matrix[size - k, size - k] = 1j * np.sqrt(0.5)
-    return matrix.tocsr()
+    k = np.arange(size)
+    opposite = sparse.csr_array((np.ones(size), (k, -k % size)), shape=(size, size))
+    return (0.5 - 0.5j) * sparse.eye_array(size, format="csr") + (0.5 + 0.5j) * opposite
 
 
 def _aliases(height: int, width: int, factor: int) -> sparse.csr_array:

@@ -15,7 +15,7 @@ from kscn.features.scattering import Scattering2D, maps_of
 
 # Maps weaker than this share of an image's strongest are mostly rounding; they stay weak.
 FAINT = 1e-5
-# Features of an image at the most, for colours: components of more would take too long.
+# Features of an image at the most: components of more would take too long.
 MOST_FEATURES = 16384
 # The longer side that images of any size are scattered at: what an image shows as a whole survives,
 # and it takes a sixteenth of the time at twice of it (177 images a second of one core at 64, 11 at

@@ -51,8 +51,8 @@ class Scattering2D(nn.Module):
     """Scattering coefficients of orders 0, 1 and 2.
 
     Images are extended by reflection to a size that 2**J divides and that leaves a border on each
-    side, as kymatio does. The result of an image does not depend on the others in the batch. Where
-    no gradient is wanted, pieces of the batch run side by side, one per thread.
+    side, as kymatio does. The result of an image does not depend on the others in the batch. Pieces
+    of the batch run side by side, one per thread; there are no gradients.
 
     The time per pixel grows with the width of the images: this is made for images of up to about
     a hundred pixels a side.
@@ -122,14 +122,12 @@ class Scattering2D(nn.Module):
                 f"(n, channels, {h}, {w}); resize them, or make a Scattering2D of their shape."
             )
         pieces = images.reshape(-1, *self.shape).split(self.images_at_once)
-        if torch.is_grad_enabled() and images.requires_grad:
-            maps = [self._scatter(piece) for piece in pieces]
-        else:
-            # One thread for each, also where there is only one piece: how many share a product may
-            # change its rounding, and an image must not depend on how many others came with it.
-            maps = list(side_by_side(self._scatter, pieces, self.average_y.device, each=1))
-        return torch.cat(maps).reshape(*images.shape[:-2], self.n_maps, *self.map_shape)
+        # One thread for each, also where there is only one piece: how many share a product may
+        # change its rounding, and an image must not depend on how many others came with it.
+        maps = side_by_side(self._scatter, pieces, self.average_y.device, each=1)
+        return torch.cat(list(maps)).reshape(*images.shape[:-2], self.n_maps, *self.map_shape)
 
+    @torch.no_grad()
     def _scatter(self, images: Tensor) -> Tensor:
         """Maps of a piece; always computed for a whole one, so that rounding is the same too."""
         n, b, (h, w) = len(images), self.images_at_once, self.shape
@@ -211,8 +209,6 @@ class _Grid(nn.Module):
     def modulus(self, coefficients: Tensor) -> Tensor:
         """Absolute values (h, w, c) of the complex map with coefficients (2, h, w, c)."""
         re, im = _transform(coefficients, self.synthesise_y, self.synthesise_x)
-        if re.requires_grad:  # the root has no gradient at zero, this has
-            return torch.complex(re, im).abs()
         return re.mul_(re).addcmul_(im, im).sqrt_()
 
     def analyse(self, maps: Tensor) -> Tensor:
