@@ -37,7 +37,7 @@ def get_command(name: str) -> None:
 @command.command("cache")
 @click.option("--clear", is_flag=True, help="Remove all of them.")
 def cache_command(clear: bool) -> None:
-    """Show how many embeddings of encoders are kept, so that no image is computed twice.
+    """Show where embeddings of encoders are kept, so that no image is computed twice.
 
     They are removed by themselves, the oldest first, when they take more than
     20 GiB; the environment variable KSCN_EMBEDDING_BYTES sets another limit, KSCN_CACHE another
@@ -45,14 +45,10 @@ def cache_command(clear: bool) -> None:
     """
     from kscn.features.encoders import cache
 
-    (count, size), place = cache.size(), cache.place()
-    if not count:
-        say(f"no embeddings in {place}")
-    elif clear:
-        cache.clear()
-        say(f"removed {count:,} embeddings from {place}")
+    place = cache.place()
+    size = f"{place.stat().st_size / 1e6:,.1f} MB of" if place.exists() else "no"
+    if clear:
+        place.unlink(missing_ok=True)
+        say(f"removed {size} embeddings from {place}")
     else:
-        say(
-            f"{count:,} embeddings in {place}: {size / 1e6:,.1f} MB of at most "
-            f"{cache.limit() / 1e6:,.0f}; `kscn data cache --clear` removes them"
-        )
+        say(f"{size} embeddings in {place}; `kscn data cache --clear` removes them")

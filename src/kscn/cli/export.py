@@ -72,7 +72,7 @@ def _joined(model: Any, samples: "np.ndarray") -> "tuple[bytes, Agreement, dict[
     from kscn.estimators.embedding import encoder_of
     from kscn.export.joined import joined_bytes
     from kscn.export.onnxfile import compare
-    from kscn.features.encoders.onnxnetwork import OnnxNetwork
+    from kscn.features.encoders.networks import OnnxNetwork
 
     encoder, inner = encoder_of(model), model.on_embeddings()
     content = joined_bytes(inner, encoder)

@@ -25,7 +25,7 @@ def encoded_for_fit(estimator: Any, X: Any, group: Group) -> tuple[Any, Encoder]
             "it at 'auto'."
         )
     pictures = Pictures(X)
-    estimator._check_params(len(pictures), 1)  # before the hours that it may take
+    estimator._check_params(len(pictures.source), 1)  # before the hours that it may take
     own = group.part(pictures.source)
     first, _ = place(own)
     embedded = encoder.embed(

@@ -11,7 +11,7 @@ from kscn.export.graph import WholeModel
 from kscn.export.onnxfile import OPSET, OUTPUTS, exported, require, signed
 from kscn.features.encoders import Encoder
 from kscn.features.encoders.encoder import pooled
-from kscn.features.encoders.onnxnetwork import OnnxNetwork
+from kscn.features.encoders.networks import OnnxNetwork
 
 _FEATURES = "features"
 _PREFIX = "encoder/"  # so that no name of one graph is one of the other

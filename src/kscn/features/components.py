@@ -11,7 +11,7 @@ from kscn.subspaces.decompositions import eigh, orthonormal
 
 # Directions of more features than this are found by some rounds of subspace iteration with a share
 # of directions more than are wanted (Halko, Martinsson, Tropp 2011).
-_MANY, _ROUNDS, _MORE = 1000, 4, 0.2
+_MANY, _ROUNDS, _MORE = 1000, 6, 0.2
 
 
 class Components(nn.Module):

@@ -5,16 +5,12 @@ of what it contains, so files may be renamed, added or left out. Every batch is 
 kill loses no more than the batch that was being computed.
 """
 
-from __future__ import annotations
-
 import hashlib
-import json
 import sqlite3
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,15 +31,13 @@ _WAIT = 60.0  # seconds for another process to finish its transaction
 
 
 class Cache:
-    """The embeddings that one encoder made.
+    """The embeddings that one encoder made; `encoder` says what makes it the same as another.
 
-    `about` is what makes an encoder the same as another, as plain values; its name does not count.
     A cache that cannot be read or written costs a warning, and computing again.
     """
 
-    def __init__(self, about: Mapping[str, Any]) -> None:
-        same = {key: value for key, value in about.items() if key != "name"}
-        self._encoder = hashlib.sha256(json.dumps(same, sort_keys=True).encode()).digest()
+    def __init__(self, encoder: str) -> None:
+        self._encoder = hashlib.sha256(encoder.encode()).digest()
 
     def read(self, digests: Iterable[bytes]) -> dict[bytes, NDArray[np.float16]]:
         """The embeddings that are known, by the digests of their images."""
@@ -56,40 +50,20 @@ class Cache:
         return known
 
     def write(self, made: Mapping[bytes, NDArray[np.float16]]) -> None:
-        """Put embeddings in; without room for them, the oldest are forgotten."""
+        """Put embeddings in; beyond KSCN_EMBEDDING_BYTES, or 20 GiB, the oldest are forgotten."""
         rows = [(self._encoder, image, vector.tobytes()) for image, vector in made.items()]
         oldest = "SELECT rowid FROM embeddings ORDER BY rowid LIMIT ?"
+        limit = max_bytes("KSCN_EMBEDDING_BYTES", 20 * 2**30)
         with _faults_warned_of(), _transaction() as database:
-            if place().stat().st_size > limit():
+            if place().stat().st_size > limit:
                 forget = f"DELETE FROM embeddings WHERE rowid IN ({oldest})"
                 database.execute(forget, (2 * len(rows),))
             database.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", rows)
 
 
-def size() -> tuple[int, int]:
-    """How many embeddings there are, and the bytes of their file."""
-    count = 0
-    if not place().exists():
-        return 0, 0
-    with _faults_warned_of(), _transaction() as database:
-        (count,) = database.execute("SELECT count(*) FROM embeddings").fetchone()
-    return count, place().stat().st_size
-
-
-def clear() -> None:
-    """Remove all embeddings."""
-    with _faults_warned_of(), _transaction() as database:
-        database.execute("DELETE FROM embeddings")
-
-
 def place() -> Path:
     """Where embeddings are kept."""
     return cache_dir() / "embeddings.sqlite"
-
-
-def limit() -> int:
-    """The most bytes of all embeddings: KSCN_EMBEDDING_BYTES, or 20 GiB."""
-    return max_bytes("KSCN_EMBEDDING_BYTES", 20 * 2**30)
 
 
 @contextmanager

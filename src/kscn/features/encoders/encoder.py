@@ -1,30 +1,26 @@
 """An encoder: a network with its preprocessing, and images through it in batches."""
 
-from __future__ import annotations
-
 import os
+import tomllib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from kscn.data.shuffle import read_ahead
 from kscn.errors import InputError, reason
 from kscn.features.encoders.cache import Cache
-from kscn.features.encoders.onnxnetwork import OnnxNetwork
-from kscn.features.encoders.pictures import Pictures
-from kscn.features.encoders.preprocessing import Preprocessing, read_toml
-from kscn.features.encoders.torchnetwork import TIMM, TorchNetwork, from_timm
+from kscn.features.encoders.networks import TIMM, OnnxNetwork, TorchNetwork, from_timm
+from kscn.features.encoders.pictures import Pictures, Preprocessing
 from kscn.parallel import side_by_side
 
-# Images that are decoded while as many go through the network, and then are kept together; of
-# fewer images none is kept, as they are computed sooner than looked for.
+# Images that go through the network and then are kept together; of fewer images none is kept, as
+# they are computed sooner than looked for.
 BATCH = 32
+CPU = torch.device("cpu")
 
 
 class Encoder:
@@ -69,13 +65,10 @@ class Encoder:
             )
         self.dim = int(features.shape[1])
 
-    def __repr__(self) -> str:
-        return f"<Encoder {self.name}: {self.preprocessing.shape} -> {self.dim}>"
-
-    def __deepcopy__(self, memo: object) -> Encoder:
+    def __deepcopy__(self, memo: object) -> Self:
         return self  # nothing of it changes, and a session cannot be copied
 
-    def to(self, device: torch.device) -> Encoder:
+    def to(self, device: torch.device) -> Self:
         """Compute on this device from now on; an ONNX file stays on the CPU."""
         if isinstance(self.network, TorchNetwork):
             self.network.device = device
@@ -97,10 +90,8 @@ class Encoder:
             Images (n, h, w), (n, c, h, w) or (n, h, w, c), or a folder of any images.
         """
         pictures = Pictures(images)
-        return np.stack([self._prepared(pictures, row) for row in range(len(pictures))])
-
-    def _prepared(self, pictures: Pictures, row: int) -> NDArray[np.float32]:
-        return self.preprocessing(pictures.image(row, self.preprocessing.least))
+        every = (pictures.prepared(row, self.preprocessing) for row in range(len(pictures.source)))
+        return np.stack(list(every))
 
     def embed(
         self,
@@ -125,27 +116,24 @@ class Encoder:
             Called as ``progress(done, total)`` after every batch.
         """
         pictures = Pictures(images)
-        rows = range(len(pictures)) if rows is None else rows
-        kept = Cache(self.about) if cache and len(rows) >= BATCH else None
-        with ThreadPoolExecutor(max(2, torch.get_num_threads()), "kscn-decode") as pool:
-            digests = list(pool.map(pictures.digest, rows))
-            row_of = dict(zip(digests, rows, strict=True))  # equal images are computed once
-            known = {} if kept is None else kept.read(row_of)
-            todo = [digest for digest in row_of if digest not in known]
-            size = max(BATCH, 4 * torch.get_num_threads())
-            lots = [todo[low : low + size] for low in range(0, len(todo), size)]
-
-            def prepared(lot: list[bytes]) -> NDArray[np.float32]:
-                own = pool.map(lambda digest: self._prepared(pictures, row_of[digest]), lot)
-                return np.stack(list(own))
-
-            for lot, ready in zip(lots, read_ahead(map(prepared, lots)), strict=True):
-                made = dict(zip(lot, self.run(ready), strict=True))
-                if kept is not None:
-                    kept.write(made)
-                known |= made
-                if progress is not None:
-                    progress(len(known), len(row_of))
+        rows = range(len(pictures.source)) if rows is None else rows
+        kept = Cache(f"{self.sha256} {self.preprocessing}")
+        cache = cache and len(rows) >= BATCH
+        digests = list(side_by_side(pictures.digest, rows, CPU))
+        row_of = dict(zip(digests, rows, strict=True))  # equal images are computed once
+        known = kept.read(row_of) if cache else {}
+        todo = [digest for digest in row_of if digest not in known]
+        size = max(BATCH, 4 * torch.get_num_threads())
+        for lot in (todo[low : low + size] for low in range(0, len(todo), size)):
+            ready = side_by_side(
+                lambda own: pictures.prepared(row_of[own], self.preprocessing), lot, CPU
+            )
+            made = dict(zip(lot, self.run(np.stack(list(ready))), strict=True))
+            if cache:
+                kept.write(made)
+            known |= made
+            if progress is not None:
+                progress(len(known), len(row_of))
         return np.array([known[own] for own in digests], np.float32).reshape(-1, self.dim)
 
     def run(self, prepared: NDArray[np.float32]) -> NDArray[np.float16]:
@@ -208,9 +196,8 @@ def load_encoder(encoder: Any, **settings: Any) -> Encoder:
 def _of_file(path: Path, settings: dict[str, Any]) -> Encoder:
     """A network in an ONNX file; the graph says what its settings leave open."""
     network, beside = OnnxNetwork(path), path.with_suffix(".toml")
-    usual = {} if network.size is None else {"size": network.size}
-    given = usual | (read_toml(beside) if beside.exists() else {}) | settings
-    if "size" not in given:
+    given = {"size": network.size} | (_read_toml(beside) if beside.exists() else {}) | settings
+    if given["size"] is None:
         raise InputError(
             f"{path} does not say how large images should be; write size = 224, or what it was "
             f"trained with, into {beside}."
@@ -218,3 +205,12 @@ def _of_file(path: Path, settings: dict[str, Any]) -> Encoder:
     preprocessing = Preprocessing.of_table(given, str(beside if beside.exists() else path))
     network.output = preprocessing.output or network.output
     return Encoder(network, preprocessing)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path} cannot be read ({reason(error)}); write settings such as size = 224 into it."
+        ) from None

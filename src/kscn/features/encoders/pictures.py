@@ -1,20 +1,118 @@
-"""Samples as pictures of Pillow: files, or arrays of pixels; and embeddings that stand for them."""
-
-from __future__ import annotations
+"""What happens to images before a network sees them: from files or arrays to one size and scale."""
 
 import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kscn.constraints import TEXT, Integer, Number, Test, check_parameters, parameter
 from kscn.data import Source, as_source, load
 from kscn.data.images import ImageSource
 from kscn.data.source import ArraySource
-from kscn.errors import InputError
+from kscn.errors import InputError, reason
 from kscn.extras import require
 from kscn.modelfile import sha256_of
+
+SIDE = Integer(1, 4096, closed="both")  # pixels
+
+
+def _each(values: Any, count: int, number: Number) -> bool:
+    listed = isinstance(values, (tuple, list)) and len(values) == count
+    return listed and all(map(number.allows, values))
+
+
+PAIR = Test("two of these", lambda size: _each(size, 2, SIDE))
+THREE = Test("3 numbers", lambda mean: _each(mean, 3, Number(-1e30, 1e30)))
+THREE_POSITIVE = Test("3 numbers above 0", lambda std: _each(std, 3, Number(1e-30, 1e30)))
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How an RGB image becomes the input of a network.
+
+    Attributes
+    ----------
+    size : int or (int, int)
+        Pixels a side, or height and width, of what the network takes.
+    fit : {"crop", "stretch"}
+        What becomes of an image of another shape: its middle is cut out, or its sides are scaled
+        apart.
+    resize : int, optional
+        With "crop": the shorter side is scaled to this before `size` is cut out; by default such
+        that as much as possible is seen.
+    interpolation : {"nearest", "bilinear", "bicubic", "lanczos"}
+        How pixels are made from those of another size.
+    mean, std : tuple of float
+        Of red, green and blue, subtracted from and divided into values between 0 and 1; by default
+        those of ImageNet. A network that takes values up to 255 has mean 0 and std 1/255.
+    output : str, optional
+        Which output of an ONNX graph to take; the first by default.
+    """
+
+    size: tuple[int, int] = parameter((224, 224), SIDE, PAIR)
+    fit: str = parameter("crop", "stretch")
+    resize: int | None = parameter(None, SIDE)
+    interpolation: str = parameter("bicubic", "bilinear", "nearest", "lanczos")
+    mean: tuple[float, ...] = parameter((0.485, 0.456, 0.406), THREE)
+    std: tuple[float, ...] = parameter((0.229, 0.224, 0.225), THREE_POSITIVE)
+    output: str | None = parameter(None, TEXT)
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+        pair = (self.size, self.size) if isinstance(self.size, Integral) else self.size
+        for name, values in {"size": pair, "mean": self.mean, "std": self.std}.items():
+            object.__setattr__(self, name, tuple(values))
+        if self.resize is not None and self.resize < max(self.size):
+            raise InputError(
+                f"resize={self.resize} must not be below the size {max(self.size)}, which is cut "
+                "out of it."
+            )
+
+    @classmethod
+    def of_table(cls, table: Mapping[str, Any], where: str) -> Self:
+        """From settings by name; `where` says in messages where they stand."""
+        try:
+            return cls(**table)
+        except (TypeError, InputError) as error:
+            raise InputError(f"{where}: {reason(error)}") from None
+
+    def table(self) -> dict[str, Any]:
+        """Plain values from which `of_table` makes the same again."""
+        listed = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        return {name: value for name, value in listed.items() if value is not None}
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of one image as the network takes it."""
+        return (3, *self.size)
+
+    @property
+    def least(self) -> int:
+        """Pixels a side of an image that are enough to make it smaller from."""
+        return 2 * max(*self.size, self.resize or 0)
+
+    def __call__(self, image: Any) -> NDArray[np.float32]:
+        """An RGB image of Pillow as the network takes it, of the shape `shape`."""
+        pillow = require("PIL.Image", "images", "reading images")
+        height, width = self.size
+        wide, high = image.size  # what is seen of the image
+        if self.fit == "crop":
+            least = max(width / wide, height / high)
+            scale = least if self.resize is None else self.resize / min(wide, high)
+            wide, high = min(width / scale, wide), min(height / scale, high)
+        left, top = (image.width - wide) / 2, (image.height - high) / 2
+        seen = image.resize(
+            (width, height),
+            pillow.Resampling[self.interpolation.upper()],
+            box=(left, top, left + wide, top + high),
+        )
+        pixels, mean, std = (np.asarray(v, np.float32) for v in (seen, self.mean, self.std))
+        return ((pixels / np.float32(255) - mean) / std).transpose(2, 0, 1)
 
 
 class Pictures:
@@ -31,19 +129,16 @@ class Pictures:
         if not isinstance(self.source, ImageSource):
             self._channels = _channel_axis(self.source)
 
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def image(self, row: int, least: int) -> Any:
-        """One image of Pillow, RGB, with at least so many pixels a side if it has them."""
+    def prepared(self, row: int, preprocessing: Preprocessing) -> NDArray[np.float32]:
+        """One image as a network takes it."""
         if isinstance(self.source, ImageSource):
-            return self.source.original(row, least)
-        pillow = require("PIL.Image", "images", "reading images")
+            return preprocessing(self.source.original(row, preprocessing.least))
         pixels = self.source[row]
         pixels = pixels[..., None] if pixels.ndim == 2 else np.moveaxis(pixels, self._channels, 2)
         grey_or_rgb = _bytes(pixels, f"Image {row} of {self.source.name}")
         rgb = np.broadcast_to(grey_or_rgb, (*pixels.shape[:2], 3))
-        return pillow.fromarray(np.ascontiguousarray(rgb))
+        pillow = require("PIL.Image", "images", "reading images")
+        return preprocessing(pillow.fromarray(np.ascontiguousarray(rgb)))
 
     def digest(self, row: int) -> bytes:
         """The sha256 of what an image is made from: the bytes of its file, or its pixels."""
