@@ -206,7 +206,7 @@ def lying_idx(*lengths):
 
 BAD_FILES = {
     "text.npy": (b"these are not the samples\n", "not a readable .npy file"),
-    "empty.npy": (b"", "empty file"),
+    "empty.npy": (b"", "not a readable .npy file"),
     "cut.npy": (npy_bytes(X)[:-1], "truncated"),
     "huge.npy": (npy_header((2**50, 2**50)), "truncated"),
     "no-samples.npy": (npy_bytes(X[:0]), r"0 sample\(s\)"),

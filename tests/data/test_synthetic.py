@@ -55,19 +55,12 @@ def test_dimensions_per_cluster_are_padded_with_zeros():
     assert not S[0, :, 1:].any() and not S[2, :, 2:].any()
 
 
-def test_missing_is_the_share_of_nan_entries():
-    X, _, _ = make_union_of_subspaces(5000, 2, 20, 2, missing=0.2, random_state=6)
-    assert np.isnan(X).mean() == pytest.approx(0.2, abs=0.01)
-
-
 def test_the_seed_decides():
     first = make_union_of_subspaces(50, 2, 5, 2, noise=0.1, random_state=7)
     again = make_union_of_subspaces(50, 2, 5, 2, noise=0.1, random_state=7)
     other = make_union_of_subspaces(50, 2, 5, 2, noise=0.1, random_state=8)
     assert all((a == b).all() for a, b in zip(first, again, strict=True))
     assert (first[0] != other[0]).any()
-    state = np.random.RandomState(0)
-    make_union_of_subspaces(50, 2, 5, 2, random_state=state)
     assert first[0].dtype == np.float32
 
 
@@ -84,7 +77,6 @@ def test_the_seed_decides():
         ({"noise": -1}, "noise"),
         ({"noise": float("nan")}, "noise"),
         ({"outliers": 1.0}, "outliers"),
-        ({"missing": -0.1}, "missing"),
         ({"dtype": np.int32}, "dtype"),
     ],
     ids=str,

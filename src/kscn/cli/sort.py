@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, count
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -56,14 +57,13 @@ def command(run: Path, output: Path, link: bool, data: str | None) -> None:
 
 def _files(run: Run, data: str | None) -> dict[str, Path]:
     """The file of every sample by its name, or why there is none."""
-    samples = fetching(run_data, run, data).samples
-    files = getattr(samples, "files", None)
-    if files is None or samples.names is None:
+    samples: Any = fetching(run_data, run, data).samples
+    if samples.names is None:
         raise InputError(
             f"{run.path} was fitted on {run.config['data']['source']}, which is no folder of "
             "images; only files can be sorted."
         )
-    return dict(zip(samples.names, files, strict=True))
+    return {name: samples.file(row) for row, name in enumerate(samples.names)}
 
 
 def _check_output(output: Path, run: Run, data: str | None) -> None:

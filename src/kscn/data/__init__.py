@@ -45,7 +45,7 @@ def load(
         Bring the images of a folder, of any size and mode, to so many pixels a side. The longer
         side is cut at both ends; grey images stay grey if all of them are.
     any_size : bool
-        Open a folder of images for an encoder, which takes `samples.files` or
+        Open a folder of images for an encoder, which takes `samples.file(row)` or
         `samples.original(row)` at their own sizes; as samples they are RGB of `size` pixels a
         side, 96 by default, and are decoded when they are read. Other data is opened as always.
     skip_broken : bool

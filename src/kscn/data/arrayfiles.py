@@ -151,9 +151,7 @@ def _read_labels(array: Any, path: Path) -> np.ndarray:
     # Words of any length: a damaged file may name one long word in every row, so each is held once
     # and few rows at a time.
     rows = max(1, _WORDS_BYTES // path.stat().st_size)
-    words: dict[bytes, str] = {}
-    labels: list[str] = []
-    for start in range(0, len(array), rows):
-        for word in array[start : start + rows].ravel().tolist():
-            labels.append(words.setdefault(word, word.decode(errors="replace")))
-    return np.array(labels, dtype=object)
+    blocks = (array.asstr()[start : start + rows] for start in range(0, len(array), rows))
+    held: dict[str, str] = {}
+    words = [held.setdefault(word, word) for block in blocks for word in block.ravel().tolist()]
+    return np.array(words, dtype=object)

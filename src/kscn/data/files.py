@@ -58,8 +58,6 @@ def open_path(
 
 
 def _open_file(path: Path) -> Dataset:
-    if path.stat().st_size == 0:
-        raise DataError(f"{path} is an empty file; write the samples again.")
     reader = open_idx if is_idx_name(path) else READERS.get(path.suffix.lower())
     if reader is None:
         raise DataError(
@@ -71,25 +69,24 @@ def _open_file(path: Path) -> Dataset:
 
 def _open_folder(folder: Path, open_images: Callable[[Path], Dataset]) -> Dataset:
     """A folder of images; or of .npy or .parquet files, in the order of their names."""
-    files = [file for file in folder.iterdir() if not file.name.startswith(".")]
-    shards = sorted(file for file in files if file.suffix.lower() in (".npy", ".parquet"))
+    files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+    arrays = [file for file in files if file.suffix.lower() == ".npy"]
     # The labels of all samples in .npy files, which may well lie beside images.
-    given = [f for f in shards if f.suffix.lower() == ".npy" and f.stem.lower() in LABEL_NAMES]
-    shards = [file for file in shards if file not in given]
+    given = [file for file in arrays if file.stem.lower() in LABEL_NAMES]
+    arrays = [file for file in arrays if file not in given]
+    tables = [file for file in files if file.suffix.lower() == ".parquet"]
+    images = [file for file in files if is_image_name(file)]
+    shards = arrays or tables
     if not shards:
         return open_images(folder)
-    suffix = shards[0].suffix.lower()
-    other = [file for file in shards if file.suffix.lower() != suffix]
-    other += [file for file in files if is_image_name(file)]
-    if other:
+    if other := images or (tables if arrays else []):
         raise DataError(
             f"{folder} has both {other[0].name} and {shards[0].name}; keep samples of one kind in "
             "a folder."
         )
     for file in [*shards, *given]:
         check_regular(file)
-    labels: list[np.ndarray] = []
-    if suffix == ".npy":
+    if arrays:
         source = chained(npy_source, shards, str(folder))
         labels = [np.array(map_npy(file)) for file in given[:1]]
     else:

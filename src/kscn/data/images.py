@@ -93,10 +93,8 @@ class ImageSource(Source):
 
     Attributes
     ----------
-    files : list of Path
-        Where they are.
     names : list of str
-        The same, as they are called from the folder.
+        Their files, as they are called from the folder.
     preparation : Preparation or None
         How they are brought to one size, if they are.
     left_out : dict of str to str
@@ -107,55 +105,55 @@ class ImageSource(Source):
 
     def __init__(
         self,
-        files: Sequence[Path],
         folder: Path,
+        names: Sequence[str],
         shape: tuple[int, ...],
         preparation: Preparation | None = None,
     ) -> None:
-        super().__init__(str(folder), (len(files), *shape), np.dtype(np.uint8))
-        self.files = list(files)
-        self.names = [_name(file, folder) for file in files]
+        super().__init__(str(folder), (len(names), *shape), np.dtype(np.uint8))
+        self.names = self._names = list(names)
         self.preparation = preparation
         self.left_out: dict[str, str] = {}
         self._folder = folder
-        if preparation is not None:
-            self._scratch = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this
-            self._kept: dict[Path, int] = {}  # where in it
+        self._scratch = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this
+        self._kept: dict[str, int] = {}  # where in it
 
-    def leave_out(self, broken: Mapping[Path, str]) -> None:
-        """Go on without some files, for the reasons given."""
-        self.files = [file for file in self.files if file not in broken]
-        self.names = [_name(file, self._folder) for file in self.files]
-        self.left_out = {_name(file, self._folder): broken[file] for file in sorted(broken)}
-        self._length = len(self.files)
+    def leave_out(self, kept: list[str], broken: Mapping[str, str]) -> None:
+        """Go on with some files only, without others for the reasons given."""
+        self.names = self._names = kept
+        self.left_out = {name: broken[name] for name in sorted(broken)}
+        self._length = len(kept)
+
+    def file(self, row: int) -> Path:
+        """Where an image is."""
+        return self._folder / self._names[row]
 
     def original(self, row: int, least: int | None = None) -> Any:
         """One image at its own size, or at least so many pixels a side, upright and RGB."""
         values = None if self.preparation is None else self.preparation.values
-        return read_image(self.files[row], values=values, least=least)
+        return read_image(self.file(row), values=values, least=least)
 
-    def pixels(self, file: Path) -> np.ndarray:
+    def pixels(self, name: str) -> np.ndarray:
         """The sample in a file."""
+        file = self._folder / name
         if self.preparation is None:
             pixels = _channels_first(read_image(file, "L" if len(self.shape) == 2 else "RGB"))
             if pixels.shape != self.shape:
                 raise DataError(f"{file} changed since it was opened; open the folder again.")
             return pixels
-        if file in self._kept:
-            kept = os.pread(self._scratch.fileno(), self.row_bytes, self._kept[file])
+        if name in self._kept:
+            kept = os.pread(self._scratch.fileno(), self.row_bytes, self._kept[name])
             return np.frombuffer(kept, dtype=np.uint8).reshape(self.shape)
         pixels, place = self.preparation.read(file), len(self._kept) * self.row_bytes
         # Not by a memory map: a write to one that finds the disk full ends the process.
         with suppress(OSError):
             if os.pwrite(self._scratch.fileno(), pixels.tobytes(), place) == self.row_bytes:
-                self._kept[file] = place
+                self._kept[name] = place
         return pixels
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
-        out = np.empty((len(rows), *self.shape), dtype=self.dtype)
-        for place, row in enumerate(rows.tolist()):
-            out[place] = self.pixels(self.files[row])
-        return out
+        samples = [self.pixels(self._names[row]) for row in rows.tolist()]
+        return np.array(samples, dtype=self.dtype).reshape(-1, *self.shape)
 
 
 def open_image_folder(
@@ -176,50 +174,50 @@ def open_image_folder(
     pillow()  # or else every single file would seem broken
     title = folder.resolve().name
     if folder.is_file():
-        files, folder = [folder], folder.parent
+        folder, wanted = folder.parent, [folder.name]
     else:
-        files = find_images(folder) if names is None else [folder / name for name in names]
-    looks, broken = _tried(lambda file: look(file, preparation is not None), files)
+        wanted = find_images(folder) if names is None else [*names]
+    looks, broken = _tried(lambda name: look(folder / name, preparation is not None), wanted)
     if looks:
         source = _source(looks, folder, preparation)
         if decode or skip_broken:
-            broken |= _tried(source.pixels, source.files)[1]
-    if broken and (names is not None or not skip_broken or len(broken) == len(files)):
-        advice = f"repair or remove them, or leave them out by {_SKIP}."
-        if names is not None:
-            advice = "give the folder that holds those that were fitted with --data."
-        listed = ", ".join(file.name for file in sorted(broken)[:_NAMED])
-        several = f"{len(broken)} of {len(files)} images in {folder} cannot be read ({listed}"
-        single = len(broken) == 1 and names is None
-        raise DataError(next(iter(broken.values())) if single else f"{several}); {advice}")
-    if broken:
-        source.leave_out(broken)
-    return make_dataset(source, _classes(source.files, folder), title)
+            broken |= _tried(source.pixels, looks)[1]
+    if broken and (not skip_broken or len(broken) == len(wanted)):
+        if len(broken) == 1 and names is None:
+            raise DataError(next(iter(broken.values())))
+        listed = ", ".join(sorted(broken)[:_NAMED])
+        raise DataError(
+            f"{len(broken)} of {len(wanted)} images in {folder} cannot be read ({listed}); repair "
+            f"or remove them or leave them out by {_SKIP}, and give those of a run with --data."
+        )
+    kept = [name for name in looks if name not in broken]
+    source.leave_out(kept, broken)
+    return make_dataset(source, _classes(kept, folder), title)
 
 
 def _source(
-    looks: Mapping[Path, Look], folder: Path, preparation: Preparation | None
+    looks: Mapping[str, Look], folder: Path, preparation: Preparation | None
 ) -> ImageSource:
     """Images of which the headers are known, as samples of one shape."""
     if preparation is not None:
         preparation = preparation.found(looks.values())
-        return ImageSource(list(looks), folder, preparation.shape, preparation)
+        return ImageSource(folder, [*looks], preparation.shape, preparation)
     example, first = next(iter(looks.items()))
-    for file, seen in looks.items():
+    for name, seen in looks.items():
         if seen.mode not in ("L", "RGB") or seen[:3] != first[:3]:
             raise DataError(
-                f"{file} is {seen.width} x {seen.height} {seen.mode}, and {example} is "
+                f"{folder / name} is {seen.width} x {seen.height} {seen.mode}, and {example} is "
                 f"{first.width} x {first.height} {first.mode}; bring all images to one size, grey "
                 f"or RGB, by {_SIZE}."
             )
     sides = (first.height, first.width)
-    return ImageSource(list(looks), folder, sides if first.mode == "L" else (3, *sides))
+    return ImageSource(folder, [*looks], sides if first.mode == "L" else (3, *sides))
 
 
-def _classes(files: Sequence[Path], folder: Path) -> list[str] | None:
+def _classes(names: Sequence[str], folder: Path) -> list[str] | None:
     """The sub-folder of every file, None if they are in the folder itself."""
-    classes = [file.relative_to(folder).parts[0] for file in files if file.parent != folder]
-    if classes and len(classes) < len(files):
+    classes = [name.split("/")[0] for name in names if "/" in name]
+    if classes and len(classes) < len(names):
         raise DataError(
             f"{folder} has images both beside and inside its sub-folders; keep either a flat "
             "folder or one sub-folder per class."
@@ -228,20 +226,16 @@ def _classes(files: Sequence[Path], folder: Path) -> list[str] | None:
 
 
 def _tried(
-    read: Callable[[Path], Result], files: Iterable[Path]
-) -> tuple[dict[Path, Result], dict[Path, str]]:
+    read: Callable[[str], Result], names: Iterable[str]
+) -> tuple[dict[str, Result], dict[str, str]]:
     """What was read from the files, and what is wrong with the others."""
     results, faults = {}, {}
-    for file in files:
+    for name in names:
         try:
-            results[file] = read(file)
+            results[name] = read(name)
         except DataError as error:
-            faults[file] = str(error)
+            faults[name] = str(error)
     return results, faults
-
-
-def _name(file: Path, folder: Path) -> str:
-    return file.relative_to(folder).as_posix()
 
 
 def _channels_first(image: Any) -> np.ndarray:
@@ -254,7 +248,7 @@ def is_image_name(path: Path) -> bool:
     return path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
 
 
-def find_images(folder: Path) -> list[Path]:
+def find_images(folder: Path) -> list[str]:
     """Files that are named like images, in a folder and in those below it, in alphabetical order.
 
     Hidden files, pipes and links to folders, which may run in circles, are passed over.
@@ -271,7 +265,7 @@ def find_images(folder: Path) -> list[Path]:
                     found.append(Path(entry.path))
     if not found:
         raise DataError(f"{folder} is a folder without images; give one that holds image files.")
-    return sorted(found)
+    return [file.relative_to(folder).as_posix() for file in sorted(found)]
 
 
 # One file ---------------------------------------------------------------------------------------

@@ -24,8 +24,7 @@ from kscn.data.base import Source
 PLACES = 8
 
 Item = TypeVar("Item")
-Batch = tuple[np.ndarray, np.ndarray]  # indices, rows
-Window = tuple[np.ndarray, np.ndarray, np.ndarray]  # indices, rows, the order to take them in
+Batch = tuple[np.ndarray, np.ndarray]  # the numbers of samples, and these
 
 
 def read_ahead(items: Iterable[Item]) -> Iterator[Item]:
@@ -50,14 +49,10 @@ def in_one_window(source: Source) -> bool:
 
 def shuffled_exactly(source: Source, order: np.ndarray, sizes: Iterable[int]) -> Iterator[Batch]:
     """Batches of the given sizes in the order given, where `in_one_window` holds of the source."""
-    if source.stretches() is None:
-        ends = np.cumsum([0, *sizes])
-        pieces = (order[low:high] for low, high in pairwise(ends))
-        batches = ((rows, source.take(rows)) for rows in pieces)
-        yield from read_ahead(batches) if source.on_disk else batches
-    else:  # not a batch at a time: each would touch every stretch
-        everything = _load(source, np.array([[0, len(source)]]))
-        yield from _deal([(*everything, order)], sizes)
+    # Not a batch at a time where there are stretches: each would touch every one of them.
+    rows_of = source.take if source.stretches() is None else source[:].__getitem__
+    batches = ((rows, rows_of(rows)) for rows in np.split(order, np.cumsum([*sizes])[:-1]))
+    yield from read_ahead(batches) if source.on_disk else batches
 
 
 def shuffled_in_windows(
@@ -67,16 +62,38 @@ def shuffled_in_windows(
 
     They begin at place `first` of that order, for others may take the rest of it.
     """
-    yield from _deal(read_ahead(_shuffled_windows(source, seed, first)), sizes)
+    ends, place = np.cumsum([*sizes]), 0
+    begun: list[Batch] = []  # of a batch that ends in another window
+    for rows, values in read_ahead(_shuffled_windows(source, seed, first)):
+        cuts = [0, *(ends[(ends > place) & (ends <= place + len(rows))] - place)]
+        for low, high in pairwise(cuts):
+            yield _joined([*begun, (rows[low:high], values[low:high])])
+            begun = []
+        place += len(rows)
+        if place >= ends[-1]:
+            return
+        begun.append((rows[cuts[-1] :].copy(), values[cuts[-1] :].copy()))
+        del rows, values  # before the next window is awaited
 
 
-def _shuffled_windows(source: Source, seed: int, first: int) -> Iterator[Window]:
+def _joined(parts: list[Batch]) -> Batch:
+    rows, values = zip(*parts, strict=True)
+    return np.concatenate(rows), np.concatenate(values)
+
+
+def _shuffled_windows(source: Source, seed: int, first: int) -> Iterator[Batch]:
+    """All samples, a window at a time, from place `first` of their order on."""
     generator = np.random.default_rng(seed)
     for stretches in _windows(source, generator):
-        order = generator.permutation(int(np.diff(stretches).sum()))
-        if first < len(order):
-            yield (*_load(source, stretches), order[first:])
-        first = max(0, first - len(order))
+        rows = np.concatenate([np.arange(start, stop) for start, stop in stretches])
+        order = generator.permutation(len(rows))
+        if first < len(rows):
+            values = np.empty((len(rows), *source.shape), dtype=source.dtype)
+            places = np.split(np.argsort(order), np.cumsum(np.diff(stretches))[:-1])
+            for (start, stop), here in zip(stretches.tolist(), places, strict=True):
+                values[here] = source[start:stop]
+            yield rows[order[first:]], values[first:]
+        first = max(0, first - len(rows))
 
 
 def _windows(source: Source, generator: np.random.Generator) -> Iterator[np.ndarray]:
@@ -84,9 +101,8 @@ def _windows(source: Source, generator: np.random.Generator) -> Iterator[np.ndar
     cuts, row_bytes, window_bytes = source.stretches(), source.row_bytes, source.window_bytes
     assert cuts is not None
     most = max(1, window_bytes // (PLACES * row_bytes))  # rows of a stretch; longer ones are cut
-    long = np.flatnonzero(np.diff(cuts) > most)
-    more = [np.arange(cuts[i] + most, cuts[i + 1], most) for i in long]
-    cuts = np.sort(np.concatenate([cuts, *more]))
+    pieces = [np.arange(start, stop, most) for start, stop in pairwise(cuts)]
+    cuts = np.append(np.concatenate(pieces), cuts[-1])
     stretches = np.stack([cuts[:-1], cuts[1:]], axis=1)
     # As many neighbours as there are windows go to one each, in random order.
     count = -(-int(cuts[-1]) * row_bytes // window_bytes)
@@ -96,34 +112,3 @@ def _windows(source: Source, generator: np.random.Generator) -> Iterator[np.ndar
     window = np.cumsum(np.diff(stretches)) * row_bytes // (window_bytes + 1)
     for group in np.split(stretches, np.flatnonzero(np.diff(window)) + 1):
         yield group[np.argsort(group[:, 0])]  # so that a file is read forwards
-
-
-def _load(source: Source, stretches: np.ndarray) -> Batch:
-    rows = np.concatenate([np.arange(start, stop) for start, stop in stretches])
-    values = np.empty((len(rows), *source.shape), dtype=source.dtype)
-    filled = 0
-    for start, stop in stretches.tolist():
-        values[filled : filled + stop - start] = source[start:stop]
-        filled += stop - start
-    return rows, values
-
-
-def _deal(windows: Iterable[Window], sizes: Iterable[int]) -> Iterator[Batch]:
-    """Batches from windows; one may begin in a window and end in another."""
-    wanted = iter(sizes)
-    missing = next(wanted, 0)
-    parts: list[Batch] = []
-    for indices, values, order in windows:
-        used = 0
-        while used < len(order):
-            some = order[used : used + missing]
-            parts.append((indices[some], values[some]))
-            used += len(some)
-            missing -= len(some)
-            if missing == 0:
-                found, rows = zip(*parts, strict=True)
-                yield (np.concatenate(found), np.concatenate(rows)) if len(parts) > 1 else parts[0]
-                missing, parts = next(wanted, 0), []
-                if missing == 0:
-                    return
-        del indices, values, order  # before the next window is awaited

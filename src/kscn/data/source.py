@@ -58,11 +58,7 @@ def as_source(X: Any, name: str | None = None) -> Source:
         return ArraySource(tensor.resolve_conj().resolve_neg().numpy(), name)
     if _is("h5py", "Dataset", X):
         return H5Source(X, name)
-    # Indexable like a torch data set, yet no list, mapping or array-like.
-    array_like = hasattr(X, "__array__") or hasattr(X, "__array_interface__")
-    built_in = isinstance(X, (list, tuple, dict, bytes, range, memoryview))
-    items = hasattr(X, "__len__") and hasattr(X, "__getitem__") and not (array_like or built_in)
-    if items or _is("torch.utils.data", "Dataset", X):
+    if _is("torch.utils.data", "Dataset", X):
         return ItemSource(X, name)
     return _array_source(X, name)
 
@@ -88,9 +84,7 @@ class ArraySource(Source):
         return super().take(indices) if self.on_disk else self._array[self._rows(indices)]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if copy is False and dtype is not None and np.dtype(dtype) != self.dtype:
-            raise ValueError(f"{self.name} is {self.dtype}; as {np.dtype(dtype)} it must be copied")
-        return self._array.astype(self.dtype if dtype is None else dtype, copy=bool(copy))
+        return np.array(self._array, dtype=dtype, copy=copy)
 
 
 class FileSource(Source):

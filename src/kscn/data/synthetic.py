@@ -17,8 +17,7 @@ def make_union_of_subspaces(
     noise: float = 0.0,
     outliers: float = 0.0,
     affine: bool = False,
-    missing: float = 0.0,
-    random_state: int | np.random.Generator | np.random.RandomState | None = None,
+    random_state: int | np.random.Generator | None = None,
     dtype: Any = np.float32,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw samples near k random subspaces: x = S_i c (+ offset_i) + noise, c standard normal.
@@ -36,9 +35,7 @@ def make_union_of_subspaces(
         the root mean square norm of the other samples.
     affine : bool
         Shift each subspace by a random offset orthogonal to it, of norm sqrt(subspace_dim).
-    missing : float
-        Share of the entries set to NaN, each independently of the others.
-    random_state : int, Generator, RandomState or None
+    random_state : int, Generator or None
         The seed.
     dtype : dtype
         float32 or float64.
@@ -56,37 +53,24 @@ def make_union_of_subspaces(
     >>> samples.shape, bases.shape
     ((90, 10), (3, 10, 2))
     """
-    dtype = _checked(n_samples, n_clusters, noise, outliers, missing, dtype)
+    dtype = np.dtype(dtype)
+    for name, value, possible, expected in (
+        ("n_clusters", n_clusters, n_clusters >= 1, "it must be at least 1"),
+        ("n_samples", n_samples, n_samples >= n_clusters, f"{n_clusters} clusters need as many"),
+        ("noise", noise, 0 <= noise < np.inf, "give a standard deviation of at least 0"),
+        ("outliers", outliers, 0 <= outliers < 1, "give a share of at least 0 and below 1"),
+        ("dtype", dtype, dtype in (np.float32, np.float64), "use float32 or float64"),
+    ):
+        if not possible:
+            raise InputError(f"{name} is {value}; {expected}.")
     dims = _dimensions(subspace_dim, n_clusters, ambient_dim - affine)
-    if isinstance(random_state, np.random.RandomState):
-        random_state = random_state.randint(2**31)
     rng = np.random.default_rng(random_state)
     samples, labels, bases = _draw(rng, n_samples, ambient_dim, dims, affine, dtype)
     if noise:
         samples += dtype.type(noise) * rng.standard_normal(samples.shape, dtype=dtype)
     if outliers:
         _replace(samples, labels, round(outliers * n_samples), rng)
-    if missing:
-        samples[rng.random(samples.shape, dtype=np.float32) < missing] = np.nan
     return samples, labels, bases.astype(dtype)
-
-
-def _checked(
-    n_samples: int, n_clusters: int, noise: float, outliers: float, missing: float, dtype: Any
-) -> np.dtype:
-    """The dtype, once all that does not concern dimensions is known to make sense."""
-    dtype, share = np.dtype(dtype), "give a share of at least 0 and below 1"
-    for name, value, possible, expected in (
-        ("n_clusters", n_clusters, n_clusters >= 1, "it must be at least 1"),
-        ("n_samples", n_samples, n_samples >= n_clusters, f"{n_clusters} clusters need as many"),
-        ("noise", noise, 0 <= noise < np.inf, "give a standard deviation of at least 0"),
-        ("outliers", outliers, 0 <= outliers < 1, share),
-        ("missing", missing, 0 <= missing < 1, share),
-        ("dtype", dtype, dtype in (np.float32, np.float64), "use float32 or float64"),
-    ):
-        if not possible:
-            raise InputError(f"{name} is {value}; {expected}.")
-    return dtype
 
 
 def _replace(samples: np.ndarray, labels: np.ndarray, count: int, rng: np.random.Generator) -> None:
@@ -119,8 +103,7 @@ def _dimensions(subspace_dim: Any, n_clusters: int, highest: int) -> list[int]:
     """The dimension of each subspace."""
     given = np.asarray(subspace_dim)
     whole = given.shape in ((), (n_clusters,)) and given.dtype.kind in "iu"
-    fits = whole and given.min() >= 1 and given.max() <= highest
-    if not fits:
+    if not whole or given.min() < 1 or given.max() > highest:
         raise InputError(
             f"subspace_dim is {subspace_dim}; give an integer from 1 to {highest}, or one for each "
             f"of {n_clusters} clusters."

@@ -51,8 +51,7 @@ def open_parquet(path: Path) -> Dataset:
 
 def parquet_source(path: Path) -> Source:
     """Samples of a .parquet file; one row group at a time is in memory."""
-    import pyarrow.compute
-    from pyarrow import types
+    from pyarrow import compute, types
 
     file, kinds, _ = _opened(path)
     vectors = len(kinds) == 1 and all(hasattr(kind, "value_field") for kind in kinds.values())
@@ -67,18 +66,17 @@ def parquet_source(path: Path) -> Source:
     lengths = [group.num_rows for group in groups]
     if not kinds or min(lengths, default=0) < 0:
         raise DataError(f"{path} has no columns of numbers, or is damaged; check what it holds.")
-    width, values = len(kinds), 0
+    width = len(kinds)
     if vectors:
-        # Lists may be of any length, whatever the first one is.
-        values = max(
-            (g.column(n).num_values for g in groups for n in range(g.num_columns)), default=0
-        )
         with readable(path, ".parquet file"):
             rows = file.iter_batches(batch_size=1, columns=list(kinds))
             width = next((len(row.column(0)[0]) for row in rows), 1)
     dtype = np.result_type(*(kind.to_pandas_dtype() for kind in held))
-    values = max(values, max(lengths, default=0) * width)
-    check_bytes(f"A row group of {path}", values * dtype.itemsize)
+    for group in groups:
+        # Lists may be of any length, whatever the first one is.
+        values = [group.column(number).num_values for number in range(group.num_columns)]
+        size = max(group.num_rows * width, *values) * dtype.itemsize
+        check_bytes(f"A row group of {path}", size)
     starts = np.cumsum([0, *lengths])
 
     def opened(number: int) -> Source:
@@ -87,18 +85,18 @@ def parquet_source(path: Path) -> Source:
             columns = [column.combine_chunks() for column in table.columns]
             bad = np.zeros(len(table), dtype=bool)
             if vectors:
-                counts = pyarrow.compute.list_value_length(columns[0]).fill_null(-1)
-                bad = counts.to_numpy() != width
+                bad = compute.list_value_length(columns[0]).fill_null(-1).to_numpy() != width
                 columns = [columns[0].flatten()]
-            for column in columns if dtype.kind != "f" and not bad.any() else []:
-                bad = bad | np.asarray(column.is_null()).reshape(len(table), -1).any(axis=1)
+            if dtype.kind != "f" and not bad.any():  # a missing float becomes NaN
+                missing = np.stack([column.is_null() for column in columns], axis=-1)
+                bad |= missing.reshape(len(table), width).any(axis=1)
             arrays = [column.to_numpy(zero_copy_only=False) for column in columns]
         if bad.any() or len(table) != lengths[number]:
             raise DataError(
                 f"{path} has a missing value, or a list of another length than {width}, in row "
                 f"{starts[number] + bad.argmax() + 1}; fill it in or remove the row."
             )
-        samples = arrays[0].reshape(-1, width) if vectors else np.stack(arrays, axis=1)
+        samples = np.stack(arrays, axis=-1).reshape(-1, width)
         return ArraySource(samples.astype(dtype, copy=False), str(path))
 
     # Row groups are unpacked whole; small neighbours stay together.
@@ -118,7 +116,10 @@ def parquet_labels(path: Path) -> np.ndarray | None:
     with readable(path, ".parquet file"):
         chunks = file.read(columns=[label]).column(0).chunks
         parts = [
-            _words(c) if _is_text(c.type) else c.to_numpy(zero_copy_only=False) for c in chunks
+            np.array(_words(chunk), dtype=object)
+            if _is_text(chunk.type)
+            else chunk.to_numpy(zero_copy_only=False)
+            for chunk in chunks
         ]
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
@@ -142,10 +143,10 @@ def _opened(path: Path) -> tuple[Any, dict[str, Any], str | None]:
     return file, {name: kind for name, kind in kinds.items() if name != label}, label
 
 
-def _words(chunk: Any) -> np.ndarray:
+def _words(chunk: Any) -> list[Any]:
     """The words of a dictionary array, each of which exists once; None for one that is missing."""
-    words = np.array([*chunk.dictionary.to_pylist(), None], dtype=object)
-    return words[chunk.indices.fill_null(len(words) - 1).to_numpy()]
+    words = [*chunk.dictionary.to_pylist(), None]
+    return [words[index] for index in chunk.indices.fill_null(-1).to_pylist()]
 
 
 def _is_text(kind: Any) -> bool:
@@ -179,12 +180,15 @@ def open_csv(path: Path, *, longest: int = _LONGEST_ROW) -> Dataset:
 
     layout = _look(path, longest)
     file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the samples
-    labels, count = [np.empty(0, dtype=object)], 0
+    words: list[str] = []
+    count = 0
     try:
-        for numbers, words in _blocks(path, layout, longest):
-            file.write(numbers.tobytes())
-            labels.append(_checked(words, count, layout, path))
-            count += len(numbers)
+        for block in _blocks(path, layout, longest):
+            columns = block.columns[: len(layout.columns)]
+            file.write(np.stack(columns, axis=1).tobytes())
+            if layout.label is not None:
+                words += map(str.strip, _words(block.columns[-1]))
+            count += block.num_rows
         file.flush()
     except pyarrow.ArrowException as error:
         raise _refused(str(error), layout, path) from error
@@ -197,7 +201,7 @@ def open_csv(path: Path, *, longest: int = _LONGEST_ROW) -> Dataset:
     samples = FileSource(file, 0, shape, np.dtype(np.float64), str(path))
     names = [layout.names[column] for column in layout.columns] if layout.names else []
     samples.columns = [] if all(map(_is_number, names)) else names  # names that merely count
-    given = None if layout.label is None else _numbered(np.concatenate(labels))
+    given = None if layout.label is None else _labels(words, layout.label, layout, path)
     return make_dataset(samples, given, path.stem)
 
 
@@ -252,8 +256,8 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _blocks(path: Path, layout: _Layout, longest: int) -> Iterator[tuple[np.ndarray, Any]]:
-    """Blocks of rows: numbers (n, d), and labels as they are written."""
+def _blocks(path: Path, layout: _Layout, longest: int) -> Iterator[Any]:
+    """Record batches: the columns of numbers and, behind them, that of the labels."""
     import pyarrow
     from pyarrow import csv as reading
 
@@ -280,25 +284,25 @@ def _blocks(path: Path, layout: _Layout, longest: int) -> Iterator[tuple[np.ndar
             ),
         ) as blocks,
     ):
-        for block in blocks:
-            numbers = np.empty((block.num_rows, len(layout.columns)))
-            for place in range(len(layout.columns)):
-                numbers[:, place] = block.column(place).to_numpy()
-            yield numbers, block.columns[-1]
+        yield from blocks
 
 
-def _checked(words: Any, before: int, layout: _Layout, path: Path) -> np.ndarray:
-    """The labels of a block: none missing and, unless a name says that they are labels, words."""
-    if layout.label is None:
-        return np.empty(0, dtype=object)
-    known = [word.strip() for word in words.dictionary.to_pylist()]
-    named = layout.label < len(layout.names) and _says_label(layout.names[layout.label])
-    for number, word in enumerate(known):
-        if word in _MISSING or (not named and _is_number(word)):
-            # Rows are counted as pyarrow counts them: from 1, the names too, blank lines not.
-            row = before + layout.start + 1 + int(np.argmax(words.indices.to_numpy() == number))
-            raise _unfit(word, row, layout.label, "a label", layout, path)
-    return np.array(known, dtype=object)[words.indices.to_numpy()]
+def _labels(words: list[str], column: int, layout: _Layout, path: Path) -> np.ndarray:
+    """Labels as numbers if all of them are, else as words; none may be missing.
+
+    They are words unless a name says that they are labels.
+    """
+    named = bool(layout.names) and _says_label(layout.names[column])
+    unfit = {word for word in {*words} if word in _MISSING or (not named and _is_number(word))}
+    if unfit:
+        place = next(place for place, word in enumerate(words) if word in unfit)
+        # Rows are counted as pyarrow counts them: from 1, the names too, blank lines not.
+        raise _unfit(words[place], place + layout.start + 1, column, "a label", layout, path)
+    labels = np.array(words, dtype=object)
+    for dtype in (np.int64, np.float64):  # in which large integers would lose digits
+        with suppress(ValueError, OverflowError):
+            return labels.astype(dtype)
+    return labels
 
 
 def _refused(said: str, layout: _Layout, path: Path) -> DataError:
@@ -319,12 +323,3 @@ def _unfit(
         f"{path} has {what} in row {row}, column {name}, where {expected} is expected; correct it "
         "or remove the row, or call the column label in a first row of names if it holds labels."
     )
-
-
-def _numbered(words: np.ndarray) -> np.ndarray:
-    """Labels as numbers if all of them are, else as words."""
-    for kind, dtype in ((int, np.int64), (float, np.float64)):  # large ones would lose digits
-        with suppress(ValueError, OverflowError):
-            numbers = {word: dtype(kind(word)) for word in set(words)}
-            return np.array([numbers[word] for word in words], dtype=dtype)
-    return words
