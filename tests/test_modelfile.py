@@ -127,11 +127,6 @@ def test_unsuitable_parameters_and_arrays_are_refused(tmp_path):
         write_model(tmp_path / "m", "K", {"callback": print}, {})
     with pytest.raises(InputError, match="JSON"):
         write_model(tmp_path / "m", "K", {"tol": float("nan")}, {})
-    for unreadable in ({"seed": 2**63}, {"x" * 1000: 1}):
-        with pytest.raises(InputError, match="JSON"):
-            write_model(tmp_path / "m", "K", unreadable, {})
-    with pytest.raises(InputError, match="name of a class"):
-        write_model(tmp_path / "m", "../K", {}, {})
     with pytest.raises(InputError, match="fewer parameters"):
         write_model(tmp_path / "m", "K", {"names": ["x" * 2**20] * 16}, {})
     with pytest.raises(InputError, match="'words' of a model must be numeric"):
@@ -172,11 +167,6 @@ def with_arrays(**arrays):
 def other_bytes_of_one_name(model):
     first, second = (json.dumps(array(*at, shape=[6])) for at in ((0, 48), (48, 96)))
     with_table(model, f'{{"bases": {first}, "bases": {second}}}')
-
-
-def the_same_name_twice(model):
-    text = (model / MANIFEST_NAME).read_text()
-    (model / MANIFEST_NAME).write_text(text.replace('"params"', '"params": {}, "params"'))
 
 
 def deep_brackets(model):
@@ -234,16 +224,13 @@ def empty_but_wide(model):
         (lambda m: edit_manifest(m, format_version=2), "format version 2 and this kscn reads"),
         (lambda m: edit_manifest(m, params=None), "params is missing, not a table"),
         (lambda m: edit_manifest(m, kind="KMedians"), "'KMedians', which this version"),
-        (lambda m: edit_manifest(m, kind="K" * 10_000), "kind is .*, not the name of a class"),
-        (lambda m: edit_manifest(m, kind="../../x"), "kind is .*, not the name of a class"),
+        (lambda m: edit_manifest(m, kind="K" * 10_000), "'KKKK.*', which this version"),
+        (lambda m: edit_manifest(m, kind=3), "kind is 3, not a text"),
         (lambda m: edit_manifest(m, format_version="9" * 10_000), "format version '9999"),
         (lambda m: edit_manifest(m, params={"x": float("nan")}), "it is not JSON"),
-        (lambda m: edit_manifest(m, params={"seed": 2**63}), "it is not JSON"),
-        (lambda m: edit_manifest(m, params={"x" * 1000: 1}), "it is not JSON"),
         (deep_brackets, "it is not JSON"),
         (endless_number, "it is not JSON"),
         (huge_manifest, "manifest.json has more than 16777216 bytes"),
-        (the_same_name_twice, "it is not JSON"),
         (lambda m: edit_manifest(m, tensors_bytes=-1), "tensors_bytes is -1"),
         (huge_header, UNREADABLE),
         (lambda m: with_table(m, "[" * 50_000), UNREADABLE),
@@ -274,6 +261,7 @@ def test_every_fault_is_one_sentence_that_names_the_file(model, damage, words):
     with pytest.raises(ModelFileError, match=words) as caught:
         load_model(model)
     assert str(model) in str(caught.value)
+    assert len(str(caught.value)) < 1000
     assert "\n" not in str(caught.value)
 
 

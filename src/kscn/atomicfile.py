@@ -14,7 +14,6 @@ from typing import BinaryIO
 from kscn.errors import InputError
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_STDOUT = {"-", "/dev/stdout"}
 
 
 @contextmanager
@@ -59,7 +58,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 def is_stdout(path: Path) -> bool:
     """Whether a path stands for stdout."""
-    return str(path) in _STDOUT
+    return str(path) in ("-", "/dev/stdout")
 
 
 def _stream(path: Path) -> BinaryIO | None:
@@ -76,20 +75,18 @@ def _stream(path: Path) -> BinaryIO | None:
 def replace_directory(new: Path, final: Path) -> None:
     """Put the finished directory `new` at `final`; what was there survives until it is in place.
 
-    Both are on one file system. A link at `final` is replaced itself, and its target is kept.
+    Both are on one file system, and `final` is no link.
     """
     old = hidden_sibling(final, "old")
-    if os.path.lexists(final):
+    if final.exists():
         os.rename(final, old)
     try:
         os.rename(new, final)
     except OSError:
-        if os.path.lexists(old):
+        if old.exists():
             os.rename(old, final)
         raise
     sync_directory(final.parent)
-    if old.is_symlink():
-        old.unlink()
     shutil.rmtree(old, ignore_errors=True)
 
 

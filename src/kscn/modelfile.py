@@ -16,12 +16,10 @@ under their hidden names, and `read_model` says where.
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,23 +28,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscn.atomicfile import hidden_sibling, replace_directory, sync_directory
-from kscn.constraints import TEXT, Integer, Test, check_table
+from kscn.constraints import TEXT, Integer, check_table
 from kscn.errors import InputError, ModelFileError, reason
 
 FORMAT = "kscn-model"
 FORMAT_VERSION = 1
 # A manifest has some kilobytes; names of features may take more.
 _MANIFEST_BYTES = 16 * 2**20
-_LONGEST_NAME = 500  # of parameters and whatever else is named
-_KIND = re.compile(r"\w{1,80}", re.ASCII)
-_MANIFEST = {
-    "kind": Test(
-        "the name of a class", lambda kind: isinstance(kind, str) and bool(_KIND.fullmatch(kind))
-    ),
-    "params": {},
-    "tensors_bytes": Integer(0),
-    "tensors_sha256": TEXT,
-}
+_MANIFEST = {"kind": TEXT, "params": {}, "tensors_bytes": Integer(0), "tensors_sha256": TEXT}
 TENSORS_NAME = "model.safetensors"
 MANIFEST_NAME = "manifest.json"
 
@@ -82,21 +71,36 @@ def write_model(
     nothing but a model. `kind` is the name of the estimator class, `params` is anything that JSON
     can hold, and `tensors` are numeric arrays or torch tensors.
     """
+    from safetensors.numpy import save
+
     path = Path(path)
     _refuse_to_replace_other_things(path)
-    if not _KIND.fullmatch(kind):
-        raise InputError(f"the kind of a model must be the name of a class, got {kind!r}.")
-    arrays = {name: _as_array(name, tensor) for name, tensor in tensors.items()}
+    # Not save_file: the bytes are needed for the checksum, and a model is small beside its data.
+    content = save({name: _as_array(name, tensor) for name, tensor in tensors.items()})
+    manifest = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "kind": kind,
+        "params": dict(params),
+        "versions": {name: version(name) for name in ("kscn", "torch", "numpy")},
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "tensors_bytes": len(content),
+        "tensors_sha256": hashlib.sha256(content).hexdigest(),
+    }
     try:
-        params_json = parse_json(json.dumps(dict(params), allow_nan=False))
+        described = json.dumps(manifest, indent=2, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"the parameters of a model must fit into JSON: {error}.") from None
-    place = Path(os.path.realpath(path))  # a link stays a link
-    new = hidden_sibling(place, "new")
+    if len(described) > _MANIFEST_BYTES:
+        raise InputError("a model must have fewer parameters, or it could not be read.")
+    final = Path(os.path.realpath(path))  # a link stays a link
+    new = hidden_sibling(final, "new")
     try:
         new.mkdir(parents=True)
-        _write_files(new, kind, params_json, arrays)
-        replace_directory(new, place)
+        _write_synced(new / TENSORS_NAME, content)
+        _write_synced(new / MANIFEST_NAME, described)
+        sync_directory(new)
+        replace_directory(new, final)
     except OSError as error:
         raise ModelFileError(
             f"cannot write the model to {path}: {reason(error)}; choose a place that can be "
@@ -104,6 +108,34 @@ def write_model(
         ) from error
     finally:
         shutil.rmtree(new, ignore_errors=True)
+
+
+def _refuse_to_replace_other_things(path: Path) -> None:
+    if path.is_dir():
+        if {entry.name for entry in path.iterdir()} - {TENSORS_NAME, MANIFEST_NAME}:
+            raise ModelFileError(
+                f"{path} holds other files than a kscn model; choose another path so that they "
+                "are not lost."
+            )
+    elif path.exists():
+        raise ModelFileError(f"{path} is a file; a model is a directory, so choose another path.")
+
+
+def _as_array(name: str, tensor: Any) -> NDArray:
+    if hasattr(tensor, "detach"):  # a torch tensor, without importing torch to find out
+        tensor = tensor.detach().cpu()
+    # Not np.ascontiguousarray, which makes a scalar one-dimensional.
+    array = np.asarray(tensor, order="C")
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"the array {name!r} of a model must be numeric, got {array.dtype}.")
+    return array
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read_model(path: str | os.PathLike[str]) -> ModelFile:
@@ -120,130 +152,49 @@ def read_model(path: str | os.PathLike[str]) -> ModelFile:
     return ModelFile(path, manifest["kind"], manifest["params"], tensors)
 
 
-def parse_json(text: str) -> Any:
-    """JSON, or ValueError or RecursionError about what no honest manifest holds."""
-    value = json.loads(text, parse_int=_modest_integer, object_pairs_hook=_modest_names)
-    json.dumps(value, allow_nan=False)  # refuses NaN, and 1e999, which is infinite to Python
-    return value
-
-
-def _modest_integer(digits: str) -> int:
-    """An integer of 64 bits: larger ones are in no honest manifest and overflow everywhere else."""
-    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**63:
-        raise ValueError("an integer is too large")
-    return int(digits)
-
-
-def _modest_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) < len(pairs) or any(len(name) > _LONGEST_NAME for name in table):
-        raise ValueError("a name is too long or there twice")
-    return table
-
-
-@cache
-def _versions() -> dict[str, str]:
-    """Of what writes models; found once, since checkpoints are written often."""
-    return {name: version(name) for name in ("kscn", "torch", "numpy")}
-
-
-def _write_files(
-    directory: Path, kind: str, params: dict[str, Any], arrays: dict[str, NDArray]
-) -> None:
-    from safetensors.numpy import save
-
-    # Not save_file: the bytes are needed for the checksum, and a model is small beside its data.
-    content = save(arrays)
-    manifest = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "kind": kind,
-        "params": params,
-        "versions": _versions(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "tensors_bytes": len(content),
-        "tensors_sha256": hashlib.sha256(content).hexdigest(),
-    }
-    described = json.dumps(manifest, indent=2).encode() + b"\n"
-    if len(described) > _MANIFEST_BYTES:
-        raise InputError("a model must have fewer parameters, or it could not be read.")
-    _write_synced(directory / TENSORS_NAME, content)
-    _write_synced(directory / MANIFEST_NAME, described)
-    sync_directory(directory)
-
-
-def _write_synced(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _refuse_to_replace_other_things(path: Path) -> None:
-    if path.is_dir():
-        if {entry.name for entry in path.iterdir()} - {TENSORS_NAME, MANIFEST_NAME}:
-            raise ModelFileError(
-                f"{path} holds other files than a kscn model; choose another path so that they "
-                "are not lost."
-            )
-    elif path.exists():
-        raise ModelFileError(f"{path} is a file; a model is a directory, so choose another path.")
-
-
-def _as_array(name: str, tensor: Any) -> NDArray:
-    if hasattr(tensor, "detach"):  # a torch tensor, without importing torch to find out
-        tensor = tensor.detach().cpu().numpy()
-    # Not np.ascontiguousarray, which makes a scalar one-dimensional.
-    array = np.asarray(tensor, order="C")
-    if array.dtype.kind not in "biuf":
-        raise InputError(f"the array {name!r} of a model must be numeric, got {array.dtype}.")
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
-
-
 def _read_manifest(path: Path) -> dict[str, Any]:
-    if not path.is_dir():
-        raise ModelFileError(_why_no_directory(path))
-    manifest_path = path / MANIFEST_NAME
-    if not manifest_path.is_file():
-        raise ModelFileError(
-            f"{path} is not a kscn model: it has no {MANIFEST_NAME}; give a directory that "
-            "`save` or `kscn fit` wrote."
-        )
-    with manifest_path.open("rb") as file:
+    place = path / MANIFEST_NAME
+    if not place.is_file():
+        raise ModelFileError(_why_no_model(path))
+    with place.open("rb") as file:
         content = file.read(_MANIFEST_BYTES + 1)
     if len(content) > _MANIFEST_BYTES:
         raise ModelFileError(
-            f"{manifest_path} has more than {_MANIFEST_BYTES} bytes, so kscn did not write it; "
-            "give a kscn model."
+            f"{place} has more than {_MANIFEST_BYTES} bytes, so kscn did not write it; give a kscn "
+            "model."
         )
     try:
-        manifest = parse_json(content.decode("utf-8"))
+        manifest = json.loads(content)
+        json.dumps(manifest, allow_nan=False)  # NaN, and 1e999, which is infinite to Python
     except (ValueError, RecursionError):
         raise ModelFileError(
-            f"{manifest_path} is damaged: it is not JSON; copy it again or save the model again."
+            f"{place} is damaged: it is not JSON; copy it again or save the model again."
         ) from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ModelFileError(f"{manifest_path} was not written by kscn; give a kscn model.")
+        raise ModelFileError(f"{place} was not written by kscn; give a kscn model.")
     if manifest.get("format_version") != FORMAT_VERSION:
         found = repr(manifest.get("format_version"))[:20]
         raise ModelFileError(
-            f"{manifest_path} has format version {found} and this kscn reads version "
-            f"{FORMAT_VERSION}; install the kscn that wrote it."
+            f"{place} has format version {found} and this kscn reads version {FORMAT_VERSION}; "
+            "install the kscn that wrote it."
         )
     try:
         check_table(manifest, _MANIFEST)
     except ValueError as error:
-        raise ModelFileError(
-            f"{manifest_path} is damaged: {error}; save the model again."
-        ) from None
+        raise ModelFileError(f"{place} is damaged: {error}; save the model again.") from None
     return manifest
 
 
-def _why_no_directory(path: Path) -> str:
+def _why_no_model(path: Path) -> str:
+    if path.is_dir():
+        return (
+            f"{path} is not a kscn model: it has no {MANIFEST_NAME}; give a directory that "
+            "`save` or `kscn fit` wrote."
+        )
     if path.exists():
         return f"{path} is a file; give the directory of a kscn model."
-    place = Path(os.path.realpath(path))
-    whole = sorted(place.parent.glob(f".{place.name}.*-*/{MANIFEST_NAME}"))
+    final = Path(os.path.realpath(path))
+    whole = sorted(final.parent.glob(f".{final.name}.*-*/{MANIFEST_NAME}"))
     if whole:
         return (
             f"{path} does not exist, but writing it was interrupted and {whole[0].parent} is "
@@ -290,10 +241,9 @@ def _read_tensors(path: Path, manifest: Mapping[str, Any]) -> dict[str, NDArray]
     return tensors
 
 
-def sha256_of(*paths: Path, start: bytes = b"") -> "hashlib._Hash":
-    """The digest of `start` and of what files hold, one after the other; more may be added."""
+def sha256_of(path: Path, start: bytes = b"") -> "hashlib._Hash":
+    """The digest of `start` and of what a file holds after it."""
     digest = hashlib.sha256(start)
-    for path in paths:
-        with path.open("rb") as file:
-            hashlib.file_digest(file, lambda: digest)
+    with path.open("rb") as file:
+        hashlib.file_digest(file, lambda: digest)
     return digest

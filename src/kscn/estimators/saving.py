@@ -134,7 +134,14 @@ def _described(file: ModelFile) -> Iterator[None]:
         raise ModelFileError(f"{file.path}: {error}") from error
     except InputError:  # about what the caller gave beside the file
         raise
-    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RuntimeError,
+        OverflowError,
+    ) as error:
         told = " ".join(str(error).split())[:300].rstrip(".")
         raise ModelFileError(
             f"{file.path} does not describe a {file.kind} model ({told}); save it again."
