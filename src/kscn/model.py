@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from kscn.constraints import NUMBER, Integer, check_table, require
 from kscn.data import Source
-from kscn.features.steps import built, declared, described, fill
+from kscn.features.steps import built, described, made
 from kscn.modelfile import ModelFile, write_model
 from kscn.nn.network import part
 from kscn.runtime.blocks import Blocks, check_finite
@@ -22,9 +22,6 @@ from kscn.runtime.device import placed
 from kscn.runtime.labels import Assignment, assign
 from kscn.runtime.lazy import Lazy
 from kscn.subspaces import Subspaces
-
-if TYPE_CHECKING:
-    from typing import Self
 
 # Numbers of one sample: far above any image, and still little to try a network on.
 MOST_VALUES = 2**26
@@ -195,8 +192,8 @@ class FittedModel(nn.Module):
     def of_file(cls, file: ModelFile, given: nn.Module | None = None) -> Self:
         """The model of a file, after checking that its parts fit together.
 
-        `given` is the user's own network, if the model has one. What is wrong with the file is any
-        of Python's errors, which the caller puts into words.
+        `given` is a copy of the user's own network, if there is one. What is wrong with the file is
+        any of Python's errors, which the caller puts into words.
         """
         model, tensors = file.params["model"], file.tensors
         check_table(model, {"shape": [Integer(1)], "temperature": NUMBER})
@@ -205,10 +202,9 @@ class FittedModel(nn.Module):
         values = math.prod(shape)
         require(values <= MOST_VALUES, f"its samples have {values} values")
         entry, own = model["assignment"], part(tensors, "assignment")
-        assignment = declared(ASSIGNMENTS[entry["kind"]], entry["config"], own)
-        fill(assignment, own)
-        steps, made = built(model["steps"], part(tensors, "steps"), shape, given)
-        width, wanted = math.prod(made), assignment.bases.shape[1]
-        if width != wanted:
-            raise ValueError(f"its subspaces lie in {wanted} dimensions and its latents in {width}")
+        assignment = made(ASSIGNMENTS[entry["kind"]], entry["config"], own)
+        steps, latent = built(model["steps"], part(tensors, "steps"), shape, given)
+        width, wanted = math.prod(latent), assignment.bases.shape[1]
+        lie = f"its subspaces lie in {wanted} dimensions and its latents in {width}"
+        require(width == wanted, lie)
         return cls(shape, steps, assignment, float(model["temperature"]))

@@ -215,14 +215,14 @@ def test_a_module_of_your_own_is_given_back_its_weights(saved_own, tmp_path):
 
 def test_a_module_is_asked_for_where_it_is_needed_and_must_be_the_same(saved_own, fitted):
     _, path = saved_own
-    with pytest.raises(InputError, match=r"load_model\(path, autoencoder=Own\(...\)\)"):
+    with pytest.raises(ModelFileError, match=r"load_model\(path, autoencoder=Own\(...\)\)"):
         load_model(path)
     for other in (Own(6), DenseAutoencoder(64, [12], 5)):
         with pytest.raises(ModelFileError, match="another architecture"):
             load_model(path, autoencoder=other)
     with pytest.raises(InputError, match="has no method encode"):
         load_model(path, autoencoder=nn.Linear(3, 3))
-    with pytest.raises(InputError, match="brings its own ConvAutoencoder"):
+    with pytest.raises(ModelFileError, match="brings its own ConvAutoencoder"):
         load_model(fitted("deep")[1], autoencoder=Own())
 
 
@@ -231,7 +231,6 @@ def test_a_ready_made_network_of_kscn_needs_no_module_to_load(tmp_path):
     model.fit(DIGITS).save(tmp_path / "model")
     loaded = load_model(tmp_path / "model")
     same(loaded, model, DIGITS)
-    assert clone(loaded).fit(DIGITS).autoencoder_.config() == model.autoencoder_.config()
 
 
 def test_a_class_of_your_own_may_have_the_name_of_one_of_kscn(tmp_path):

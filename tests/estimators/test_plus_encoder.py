@@ -152,7 +152,6 @@ def test_callbacks_hear_of_progress_and_an_interrupt_keeps_what_was_computed(fil
         lambda params: params["params"].update(encoder=3),
         lambda params: params["fitted"].update(image_encoder=3),
         lambda params: params["fitted"]["image_encoder"].pop("sha256"),
-        lambda params: params["fitted"]["image_encoder"].update(sha256="12"),
         lambda params: params["fitted"]["image_encoder"].update(name=None),
         lambda params: params["fitted"]["image_encoder"].update(preprocessing={"size": -1}),
         lambda params: params["fitted"]["image_encoder"].update(preprocessing=[]),

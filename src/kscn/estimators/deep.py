@@ -19,7 +19,7 @@ from kscn.errors import InputError
 from kscn.estimators import presets
 from kscn.estimators.base import SubspaceClusterer, noise_variance
 from kscn.estimators.defaults import AUTO, OPEN, kscn_settings
-from kscn.estimators.saving import MANY, of_the_file
+from kscn.estimators.saving import MANY
 from kscn.model import FittedModel, SubspaceAssignment
 from kscn.modelfile import ModelFile
 from kscn.nn import DeepNetwork, IdentityLatent, network
@@ -332,6 +332,5 @@ class KSCN(SubspaceClusterer):
     def _from_facts(cls, model: ModelFile, built: FittedModel) -> dict[str, Any]:
         settings = model.params["fitted"]["settings"]
         used = {name: settings.get(name, AUTO) for name in OPEN if name not in NOT_SAVED}
-        with of_the_file():
-            check.parameters(cls(**used), MANY)
+        check.parameters(cls(**used), MANY)
         return {"settings_": used}

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kscn import checks as check
-from kscn.errors import InputError, ModelFileError, reason
+from kscn.constraints import TEXT, check_table
+from kscn.errors import InputError, reason
 from kscn.features.encoders import Encoder, Preprocessing, load_encoder
 from kscn.features.encoders.pictures import EmbeddedSource, Pictures
 from kscn.runtime.group import Group, place
@@ -105,17 +106,7 @@ def plain_encoder(encoder: Any) -> str | None:
 
 def checked_about(about: Any) -> dict[str, Any] | None:
     """What a model file says of its encoder, or a ValueError."""
-    if about is None:
-        return None
-    if not isinstance(about, dict) or set(about) != {"name", "sha256", "preprocessing"}:
-        raise ValueError("its encoder is not described")
-    sha256, name = about["sha256"], about["name"]
-    if not isinstance(name, str) or not isinstance(sha256, str) or len(sha256) != 64:
-        raise ValueError("its encoder has no name or no checksum")
-    if not isinstance(about["preprocessing"], dict):
-        raise ValueError("the preprocessing of its encoder is not described")
-    try:
+    if about is not None:
+        check_table(about, {"name": TEXT, "sha256": TEXT, "preprocessing": {}}, "its encoder")
         Preprocessing.of_table(about["preprocessing"], "its preprocessing")
-    except InputError as error:
-        raise ModelFileError(str(error)) from None
     return about

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from kscn.constraints import require
-from kscn.errors import InputError
+from kscn.errors import ModelFileError
 from kscn.features.components import Components
 from kscn.features.images import BlockMeans, ScatteringMaps
 from kscn.features.votes import Votes
@@ -65,8 +65,8 @@ def built(
 ) -> tuple[nn.ModuleList, tuple[int, ...]]:
     """The steps that were described, with their tensors, and the shape that they make of `shape`.
 
-    `given` is the user's own network, which is copied. What is wrong is a ValueError or one that
-    torch raises where shapes do not fit.
+    `given` is a copy of the user's own network, if there is one. What is wrong is a ValueError or
+    one that torch raises where shapes do not fit.
     """
     steps = nn.ModuleList()
     for number, entry in enumerate(described):
@@ -75,26 +75,24 @@ def built(
             step = _given(given, str(entry["name"])[:80], weights)
             shape = (network.checked_run(step, torch.zeros(2, *shape)),)
         else:
-            step = declared(STEPS[entry["kind"]], entry["config"], weights)
-            fill(step, weights)
+            step = made(STEPS[entry["kind"]], entry["config"], weights)
             shape = _made_of(shape, step.eval())
         steps.append(step)
-    if given is not None and not any(entry["kind"] == CUSTOM for entry in described):
+    if given is not None and given not in steps:
         names = [type(step).__name__ for step in steps if hasattr(step, "decode")]
         has = f"brings its own {names[0]}" if names else "has no network of yours"
-        raise InputError(f"this model {has}; open it without autoencoder=.")
+        raise ModelFileError(f"this model {has}; open it without autoencoder=.")
     return steps.eval(), shape
 
 
 def _given(given: nn.Module | None, name: str, weights: Mapping[str, Any]) -> nn.Module:
     if given is None:
-        raise InputError(
+        raise ModelFileError(
             f"this model was trained with a network of your own, {name}; open it "
             f"with load_model(path, autoencoder={name}(...))."
         )
-    module = network.build(given, None, ())
-    network.load_weights(module, weights, "the model file")
-    return module
+    network.load_weights(given, weights, "the model file")
+    return given
 
 
 def _made_of(shape: tuple[int, ...], step: nn.Module) -> tuple[int, ...]:
@@ -109,26 +107,21 @@ def _made_of(shape: tuple[int, ...], step: nn.Module) -> tuple[int, ...]:
         return tuple(applied(step, torch.zeros(1, *shape)).shape[1:])
 
 
-def declared(cls: type[nn.Module], config: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
-    """A module without memory that is made by a config, if the tensors are its own."""
+def made(cls: type[nn.Module], config: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
+    """A module made by a config, with these weights, if they are its own.
+
+    It is first made without memory: what a file only pretends to hold is never allocated.
+    """
     entries = max((len(value) for value in config.values() if isinstance(value, list)), default=0)
-    if entries > len(weights) + FREE_ENTRIES:
-        raise ValueError("it has weights for fewer layers than it describes")
-    try:
-        with torch.device("meta"):
-            module = cls(**config)
-    except InputError as error:
-        raise ValueError(str(error)) from error
+    require(entries <= len(weights) + FREE_ENTRIES, "it has weights for fewer layers than it names")
+    with torch.device("meta"):
+        module = cls(**config)
     misfit = network.misfit(module, weights)
     if misfit is not None:
         raise ValueError(f"of its {cls.__name__} {misfit}")
-    return module
-
-
-def fill(module: nn.Module, weights: Mapping[str, Any]) -> None:
-    """Give a declared module memory and its tensors, if these are what it can work with."""
     module.to_empty(device="cpu")
     module.load_state_dict({name: torch.as_tensor(value) for name, value in weights.items()})
     fault: Any = getattr(module, "fault", lambda: None)()
     if fault is not None:
         raise ValueError(fault)
+    return module
