@@ -81,6 +81,10 @@ NUMBER = Test("a number", lambda value: type(value) in (int, float))  # or NaN
 FLAG = Test("True or False", _is_flag)
 TEXT = Test("a text", lambda value: isinstance(value, str))
 PATH = Test("a path", lambda value: isinstance(value, (str, os.PathLike)))
+FUNCTIONS = Test(
+    "a sequence of functions, such as [print]",
+    lambda value: isinstance(value, Iterable) and all(map(callable, value)),
+)
 Alternative = Number | Test | str | None
 T = TypeVar("T")
 

@@ -21,9 +21,9 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from kscn import checks as check
-from kscn.constraints import PATH, Integer, parameter
+from kscn.constraints import FUNCTIONS, PATH, Integer, parameter
 from kscn.data import Source
+from kscn.estimators import checks as check
 from kscn.estimators import saving
 from kscn.model import FittedModel
 from kscn.nn import InputScaling, network
@@ -54,7 +54,7 @@ class SubspaceClusterer(
     checkpoint_dir: str | os.PathLike[str] | None = parameter(  # noqa: RUF009 - a field
         None, PATH
     )
-    callbacks: Callbacks = ()
+    callbacks: Callbacks = parameter((), FUNCTIONS)  # noqa: RUF009 - a field
 
     @property
     def subspaces_(self) -> NDArray:

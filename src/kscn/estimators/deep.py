@@ -12,10 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kscn import checks as check
+from kscn.checks import given_labels
 from kscn.constraints import POSITIVE, Integer, Number, array_of, check_value, parameter, plain
 from kscn.data import Source
 from kscn.errors import InputError
+from kscn.estimators import checks as check
 from kscn.estimators import presets
 from kscn.estimators.base import SubspaceClusterer, noise_variance
 from kscn.estimators.defaults import AUTO, OPEN, kscn_settings
@@ -320,7 +321,7 @@ class KSCN(SubspaceClusterer):
                 f"n_samples={n_samples}: a network needs at least 2 samples to learn from."
             )
         if not isinstance(self.init, str) and not callable(self.init):
-            check.given_labels(self.init, n_samples, self.n_clusters)
+            given_labels(self.init, n_samples, self.n_clusters)
 
     # Model files --------------------------------------------------------------------------------
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from kscn import checks as check
 from kscn.constraints import TEXT, check_table
 from kscn.errors import InputError, reason
+from kscn.estimators import checks as check
 from kscn.features.encoders import Encoder, Preprocessing, load_encoder
 from kscn.features.encoders.pictures import EmbeddedSource, Pictures
 from kscn.runtime.group import Group, place

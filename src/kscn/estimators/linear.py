@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import Tags
 
-from kscn import checks as check
+from kscn.checks import subspace_dim
 from kscn.constraints import FLAG, Integer, Number, array_of, parameter, require
 from kscn.errors import InputError
+from kscn.estimators import checks as check
 from kscn.estimators.base import SubspaceClusterer
 from kscn.model import FittedModel, SubspaceAssignment
 from kscn.modelfile import ModelFile
@@ -196,7 +197,7 @@ class KSubspaces(SubspaceClusterer):
             raise InputError(
                 f"X has {n_features} feature(s), but a subspace needs at least 2 to lie in."
             )
-        check.subspace_dim(self.subspace_dim, self.n_clusters, n_features)
+        subspace_dim(self.subspace_dim, self.n_clusters, n_features)
         check_size(self.n_clusters, n_features)
 
     # Model files --------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from kscn import checks as check
 from kscn.choice.choose import CHOICE, Choice, better, choose
 from kscn.choice.view import FeatureView, feature_view
 from kscn.constraints import (
@@ -29,6 +28,7 @@ from kscn.constraints import (
 )
 from kscn.data import Source
 from kscn.errors import InputError
+from kscn.estimators import checks as check
 from kscn.estimators.base import SubspaceClusterer, noise_variance
 from kscn.estimators.embedding import checked_about, encoded_for_fit, encoded_for_use
 from kscn.features.encoders import Encoder as PretrainedEncoder

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from kscn import checks
 from kscn.constraints import NUMBER, TEXT, Integer, check_table, plain, require
 from kscn.errors import ModelFileError, reason
+from kscn.estimators import checks
 from kscn.estimators.embedding import plain_encoder
 from kscn.model import FittedModel
 from kscn.modelfile import ModelFile

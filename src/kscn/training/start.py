@@ -139,9 +139,9 @@ def check_dims(settings: Settings, n_clusters: int, code_dim: int) -> None:
     whitened = settings["latent"] == "whitened"
     check_size(1 if whitened else n_clusters, code_dim)
     d = min(code_dim, settings["latent_dim"]) if whitened else code_dim
-    check.latent_dims("subspace_dim", settings["subspace_dim"], n_clusters, d)
+    check.subspace_dim(settings["subspace_dim"], n_clusters, d)
     if settings["init_dim"] is not None:
-        check.latent_dims("init_dim", settings["init_dim"], n_clusters, d)
+        check.subspace_dim(settings["init_dim"], n_clusters, d, "init_dim")
 
 
 def _check_carried(use: Settings, n_clusters: int, carried: int, of: int) -> None:

@@ -25,11 +25,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kscn import checks as check
 from kscn.constraints import FLAG, PATH, Integer, parameter
 from kscn.data import Source
 from kscn.data.named import cache_dir
 from kscn.errors import ModelFileError
+from kscn.estimators import checks as check
 from kscn.modelfile import read_model, write_model
 from kscn.nn import DeepNetwork, DenseAutoencoder, IdentityLatent, InputScaling
 from kscn.nn import network as networks

@@ -13,10 +13,10 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from kscn import checks as check
 from kscn.constraints import Integer, check_parameters, parameter
 from kscn.data import Source
 from kscn.errors import InputError
+from kscn.estimators import checks as check
 from kscn.estimators.base import warn_of_empty
 from kscn.runtime.blocks import Blocks, check_finite, working_dtype
 from kscn.runtime.group import ALONE

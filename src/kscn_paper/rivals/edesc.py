@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from torch import Tensor, nn
 
-from kscn import checks as check
 from kscn.constraints import POSITIVE, Integer, Number, check_value, parameter
 from kscn.data import Source
 from kscn.errors import TrainingError
+from kscn.estimators import checks as check
 from kscn.nn import DeepNetwork, IdentityLatent
 from kscn.runtime.blocks import Blocks
 from kscn.subspaces import ScatterSums

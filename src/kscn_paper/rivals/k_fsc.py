@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from torch import Tensor
 
-from kscn import checks as check
+from kscn.checks import subspace_dim
 from kscn.constraints import POSITIVE, Integer, Number, parameter
 from kscn.data import Source, as_source
 from kscn.errors import InputError
+from kscn.estimators import checks as check
 from kscn.estimators.linear import KSubspaces
 from kscn.runtime.blocks import Blocks, check_finite, working_dtype
 from kscn.runtime.device import kept_memory
@@ -315,7 +316,7 @@ class KFSC(Rival):
                 f"X has {self.n_features_in_} feature(s), but a subspace needs at least 2 features "
                 "to lie in."
             )
-        check.subspace_dim(self.subspace_dim, self.n_clusters, self.n_features_in_)
+        subspace_dim(self.subspace_dim, self.n_clusters, self.n_features_in_)
 
     def _fit(self, source: Source) -> None:
         self._dtype = working_dtype(source.dtype)

@@ -21,10 +21,10 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from kscn import checks as check
 from kscn.constraints import Integer, parameter
 from kscn.data import Source
 from kscn.errors import InputError
+from kscn.estimators import checks as check
 from kscn.neighbours.spectral import seeded_eigsh
 from kscn_paper.rivals.base import Rival, all_samples
 
