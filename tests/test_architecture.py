@@ -1,7 +1,7 @@
 """Dependencies point one way, from the command line down to the mathematics, and imports are light.
 
 cli -> web -> report, export -> runs -> estimators -> choice -> training -> checks -> model,
-neighbours, runtime -> nn, features, subspaces, data -> atomicfile, chosen, constraints,
+neighbours, runtime -> nn, features, subspaces, data -> atomicfile, constraints,
 extras, metrics, modelfile, parallel -> errors. `kscn_paper` imports kscn, never the other way.
 """
 
@@ -27,7 +27,6 @@ LAYERS = [
     {"errors"},
     {
         "atomicfile",
-        "chosen",
         "constraints",
         "extras",
         "metrics",
@@ -51,7 +50,6 @@ HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 LEAN = {
     "errors": set(),
     "atomicfile": {"kscn.errors"},
-    "chosen": set(),
     "constraints": {"kscn.errors"},
     "extras": {"kscn.errors"},
     "metrics": {"numpy", "scipy", "sklearn", "kscn.errors"},

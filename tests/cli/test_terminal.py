@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from kscn import metrics
-from kscn.chosen import duration
 from kscn.cli.summary import confusion_table, size_table
 from kscn.cli.terminal import printable, say, styled, table
+from kscn.report.words import duration
 
 # Clears the screen, renames the window, hides what follows, rings, turns writing around.
 EVIL = "a\x1b[2J\x1b]0;owned\x07\x1b[8m\x9b31m\u202eb\r\n"

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from kscn.choice.candidates import image_spaces, vector_spaces
 from kscn.choice.enlarge import enlarged
 from kscn.choice.grow import GROWTH, dimensions, fold_of, grow, growth_sample, residuals_across
-from kscn.choice.select import Selection, select
-from kscn.chosen import summary
+from kscn.choice.select import Scored, Selection, select
 from kscn.constraints import plain
 from kscn.data import Source, as_source
 from kscn.features import Votes
@@ -54,6 +53,7 @@ class Rules:
 
 
 CHOICE = Rules()
+SUMMARISED = 10  # candidates that a run keeps, of several dozen
 
 
 @dataclass(frozen=True)
@@ -167,11 +167,29 @@ def _of_sample(
             best.subspace_dim,
             best.value,
             f"{best.candidate.method} ({best.candidate.space})",
-            summary(selection),
+            _summary(selection),
             tuple(space.features for space in selection.laid_out),
             known.get(best.space.wide[-2]) if len(rows) == n and run.group.size == 1 else None,
         )
     return run.group.shared(found)
+
+
+def _summary(selection: Selection) -> dict[str, Any]:
+    """A selection as plain values, which states and runs can hold."""
+    best, tried = selection.best, selection.tried
+    others = [entry for entry in tried if entry.candidate.kind != best.candidate.kind]
+    return {
+        **_row(best),
+        "rival": _row(others[0]) if others else None,
+        "candidates": len(tried),
+        "spaces": len({entry.candidate.space for entry in tried if not entry.common}),
+        "tried": [_row(entry) for entry in tried[:SUMMARISED]],
+    }
+
+
+def _row(entry: Scored) -> dict[str, Any]:
+    space, method = entry.candidate.space, entry.candidate.method
+    return {"space": space, "method": method, "consistency": round(entry.value, 4)}
 
 
 def _enlarged(found: Found, source: Source, k: int, run: Run) -> Found:

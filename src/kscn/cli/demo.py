@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kscn.chosen import duration, told
 from kscn.cli import options
 from kscn.cli.fit import BEST
 from kscn.cli.fitting import fit_run, new_config, new_model
 from kscn.cli.summary import fact_lines
 from kscn.cli.terminal import say, styled, table
+from kscn.report import words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,7 +43,7 @@ def command(output: Path) -> None:
     images = digits.samples[:] / 16
     say(
         *cluster_rows(model, digits.samples, images, digits.labels),
-        *fact_lines(told(result)),
+        *fact_lines(words.choice(result)),
         "",
         comparison(result, images, digits.labels),
         "",
@@ -136,5 +136,5 @@ def comparison(result: dict[str, Any], images: "np.ndarray", labels: "np.ndarray
         ("k-means", metrics.scores(labels, theirs), seconds, ""),
     ):
         cells = [f"{scores[key]:.1%}" for key in ("acc", "nmi", "ari")]
-        made.add_row(name, *cells, duration(spent), style=style)
+        made.add_row(name, *cells, words.duration(spent), style=style)
     return made

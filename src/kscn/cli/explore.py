@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from kscn import chosen
 from kscn.cli import options
 from kscn.cli.loading import embedded, fetching
 from kscn.cli.serve import require_web
+from kscn.report import words
 from kscn.runs.directory import read_run
 from kscn.runs.opened import open_model, run_data
 
@@ -39,7 +39,7 @@ def command(run: Path, data: str | None, port: int, encoder: str | None, show: b
 
     model, loaded = embedded(open_model(opened, encoder), fetching(run_data, opened, data))
     with working(f"looking at {len(labels):,} samples"):
-        sizes, note = opened.result["sizes"], chosen.confidence(opened.result)
+        sizes, note = opened.result["sizes"], words.confidence(opened.result)
         explorer = Explorer(opened.path, opened.config, labels, len(sizes), model, loaded, note)
     token = secrets.token_urlsafe(24)
     listening = server.bind("127.0.0.1", port)

@@ -7,9 +7,8 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from kscn import chosen
-from kscn.chosen import duration
 from kscn.cli.terminal import printable, styled, table
+from kscn.report import words
 from kscn.runs.directory import CONFIG, HISTORY, LABELS, LEFT_OUT, MODEL
 
 if TYPE_CHECKING:
@@ -23,26 +22,26 @@ _LABEL = 13  # columns of text before what is said of it
 def run_summary(config: Mapping[str, Any], result: Mapping[str, Any]) -> list[Any]:
     """What a run found: sizes of the clusters, how they were chosen, scores if labels are known."""
     data, about, sizes = config["data"], config["run"], result["sizes"]
-    shape, encoder = data["shape"], chosen.encoder(config)
+    shape, encoder = data["shape"], words.encoder(config)
     sample = f"{shape[0]} features" if len(shape) == 1 else " x ".join(map(str, shape))
     samples = "images" if encoder else f"samples of {sample}"
     facts = {
         "encoder": encoder,
         "method": about["method"] + (f", preset {about['preset']}" if about.get("preset") else ""),
-        **chosen.told(result),
+        **words.choice(result),
     }
     if result["objective"] is not None:
         unit, count = result.get("unit", "iterations"), result["iterations"]
         unit = unit.removesuffix("s") if count == 1 else unit
         facts["objective"] = f"{result['objective']:.6g}" + (f" after {count} {unit}" * bool(count))
-    facts["time"] = duration(result["seconds"])
+    facts["time"] = words.duration(result["seconds"])
     if data.get("left_out"):
         facts["left out"] = f"{data['left_out']} files that cannot be read, see {LEFT_OUT}"
     if result["seed"] is not None:
         facts["seed"] = str(result["seed"])
     if result["scores"] is not None:
         facts["scores"] = score_line(result["scores"])
-    doubts = {"caution": chosen.caution(result)}
+    doubts = {"caution": words.caution(result)}
     clusters = _clusters(len(sizes), result["dims"])
     return [
         styled(f"{data['name']}: {data['samples']:,} {samples} in {clusters}", "bold"),

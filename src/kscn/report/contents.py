@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kscn import chosen, metrics
+from kscn import metrics
 from kscn.data import Dataset
 from kscn.errors import InputError
-from kscn.report import course
+from kscn.report import course, words
 from kscn.report.charts import line
 from kscn.report.clusters import Cluster, Illustrator
 from kscn.report.map import flatten, packed
@@ -113,9 +113,9 @@ def collect(
     return Report(
         title=f"{run.config['data']['name']}, {run.config['run'].get('method', '')}",
         headline=_headline(run, scores, survey, space),
-        caution=chosen.caution(result),
-        choice=chosen.told(result),
-        tried=[(chosen.called(row), f"{row['consistency']:.3f}") for row in tried],
+        caution=words.caution(result),
+        choice=words.choice(result),
+        tried=[(words.clustering(row), f"{row['consistency']:.3f}") for row in tried],
         facts=_facts(run, scores),
         clusters=clusters,
         curves=[(one.title, line(one)) for one in curves],
@@ -168,13 +168,13 @@ def _clusters(sizes: Sequence[int]) -> str:
 
 def _duration(seconds: float) -> str:
     """Time for people that stays on one line."""
-    return chosen.duration(seconds).replace(" ", "\u00a0")
+    return words.duration(seconds).replace(" ", "\u00a0")
 
 
 def _facts(run: RunFacts, scores: Mapping[str, float] | None) -> list[tuple[str, str]]:
     data, about, result = run.config["data"], run.config["run"], run.history[-1]
     shape = " × ".join(map(str, data["shape"]))
-    dims, encoder = result["dims"], chosen.encoder(run.config)
+    dims, encoder = result["dims"], words.encoder(run.config)
     preset = Path(about.get("preset") or "").stem  # of a file without its folder
     facts = [
         ("Data", str(data["name"])),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kscn import chosen
+from kscn.report import words
 
 
 def result(consistency=0.9, rival=0.8, refined=False):
@@ -22,49 +22,41 @@ def result(consistency=0.9, rival=0.8, refined=False):
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("value", "meaning"),
     [
         (1.0, "clearly"), (0.75, "clearly"), (0.7499, "moderate"),
         (0.5, "moderate"), (0.4999, "not clearly separated in any"), (0.0, "with care"),
     ],
 )  # fmt: skip
-def test_the_confidence_is_put_into_words(value, words):
-    said = chosen.confidence(result(value))
+def test_the_confidence_is_put_into_words(value, meaning):
+    said = words.confidence(result(value))
     assert said.startswith(f"members find back to their cluster: {value:.2f}; ")
-    assert words in said
-    assert chosen.told(result(value))["confidence"] == said
+    assert meaning in said
+    assert words.choice(result(value))["confidence"] == said
 
 
 def test_only_a_low_value_is_a_reason_for_caution():
-    assert "0.31 of 1" in chosen.caution(result(0.31))
-    assert chosen.caution(result(0.5)) == chosen.caution({}) == ""
+    assert "0.31 of 1" in words.caution(result(0.31))
+    assert words.caution(result(0.5)) == words.caution({}) == ""
 
 
 def test_what_was_tried_and_why_one_was_taken():
-    told = chosen.told(result())
+    told = words.choice(result())
     assert told["tried"] == "31 clusterings in 4 representations"
     assert told["chosen"] == "what all candidates have in common"
     assert told["because"] == (
         "self-consistency 0.900; best of another kind 0.800, k-means, assigned anew by subspaces "
         "(vectors, whole)"
     )
-    assert chosen.told(result(refined=True))["chosen"].endswith(", then refined by a network")
+    assert words.choice(result(refined=True))["chosen"].endswith(", then refined by a network")
 
 
 def test_a_choice_that_is_not_the_highest_says_so():
-    assert "up to chance they are equal" in chosen.told(result(rival=0.91))["because"]
-    assert chosen.told(result(rival=None))["because"] == "self-consistency 0.900"
+    assert "up to chance they are equal" in words.choice(result(rival=0.91))["because"]
+    assert words.choice(result(rival=None))["because"] == "self-consistency 0.900"
 
 
 @pytest.mark.parametrize("result", [{}, {"chosen": None}])
 def test_of_methods_that_do_not_choose_nothing_is_told(result):
-    assert chosen.told(result) == {}
-    assert chosen.confidence(result) == ""
-
-
-def test_flat_clusters_are_named_as_the_reason():
-    flat = result(0.8, 0.9)
-    flat["chosen"]["method"] = "graph, 4 nearest by distance, shortest code"
-    told = chosen.told(flat)
-    assert told["chosen"] == "graph, 4 nearest by distance, flat clusters with the shortest code"
-    assert told["because"].endswith("leave hardly anything of what was chosen")
+    assert words.choice(result) == {}
+    assert words.confidence(result) == ""
