@@ -211,7 +211,7 @@ def test_a_fit_can_be_followed_through_the_files_that_contributing_names(estimat
 LOOPS = [file for file in FILES if part_of(file) in {"training", "choice"}]
 
 
-@pytest.mark.parametrize("file", [f for f in LOOPS if f.name != "states.py"], ids=ids)
+@pytest.mark.parametrize("file", [f for f in LOOPS if f.name != "driver.py"], ids=ids)
 def test_loops_know_nothing_of_files_or_estimators(file):
     modules = set(imported_modules(file))
     assert not {"os", "pathlib", "kscn.modelfile", "kscn.atomicfile"} & modules

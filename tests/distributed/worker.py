@@ -21,8 +21,7 @@ from kscn.runtime.group import current_group
 from kscn.runtime.minibatches import Minibatches
 from kscn.subspaces import Subspaces
 from kscn.training.driver import Run
-from kscn.training.losses import LossOptions, residual_loss, separation_loss
-from kscn.training.pretrain import squared_error
+from kscn.training.losses import LossOptions, residual_loss, separation_loss, squared_error
 from kscn.training.trainer import Trainer
 
 found = {}
@@ -154,8 +153,8 @@ def steps():
             restored, z = trainer.wrapped(batch.seen)
             error = squared_error(restored, batch.clean, batch.samples)
             own = loss(z, subspaces, targets[batch.rows], batch.samples, about)
-            trainer.step(batch, error, own, weight)
-    found["steps.losses"] = np.array(trainer.losses())
+            trainer.step(batch, error + weight * own, reconstruction=error, subspace=own)
+    found["steps.losses"] = np.array(list(trainer.losses().values()))
     weights = [p.detach().flatten() for p in [*network.parameters(), *latent.parameters()]]
     found["steps.weights"] = torch.cat(weights).numpy()
 

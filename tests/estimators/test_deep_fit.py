@@ -1,6 +1,7 @@
 """Fitting a `KSCN`: what each setting does, what is recorded, what repeats."""
 
 import gc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
+from kscn import KSCNPlus
 from kscn.data import make_union_of_subspaces
 from kscn.metrics import clustering_accuracy
 from kscn.nn import ConvAutoencoder, DenseAutoencoder
@@ -221,6 +223,16 @@ def test_a_start_of_labels_is_taken_as_it_is_given():
         )
         assert float(angle.max()) < 1e-3
     assert model.n_iter_ == 0
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("make", [quick, partial(KSCNPlus, 3, refine=True, epochs=1, starts=1)])
+def test_a_fit_learns_also_where_the_caller_wants_no_gradients(make, mode):
+    X = digits()
+    with mode():
+        inside = make(random_state=0).fit(X)
+        assert not torch.is_grad_enabled()
+    np.testing.assert_array_equal(inside.labels_, make(random_state=0).fit(X).labels_)
 
 
 # History and callbacks ----------------------------------------------------------------------------

@@ -9,8 +9,7 @@ from torch import nn
 from kscn import KSCN, KSCNPlus, KSubspaces, data, load_model
 from kscn.errors import ModelFileError
 from kscn.estimators.defaults import OPEN
-from kscn.training.driver import Run
-from kscn.training.states import CheckpointWarning
+from kscn.training.driver import CheckpointWarning, Run
 
 
 @pytest.fixture(autouse=True)

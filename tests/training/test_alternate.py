@@ -14,10 +14,10 @@ from kscn.runtime.minibatches import encode
 from kscn.subspaces import ScatterSums, Subspaces, principal_angles
 from kscn.subspaces.grassmann import descend
 from kscn.training.alternate import (
+    NONE,
     Options,
     alternate,
     assign_latents,
-    latent_blocks,
     svd_update,
     without_farthest,
 )
@@ -56,7 +56,7 @@ def start(d=D, p=P, seed=0):
 class Fit:
     """An alternation, with all that it is made of and what it found."""
 
-    def __init__(self, module, X, begin=None, *, epochs=1, found=None, on_record=None, **settings):
+    def __init__(self, module, X, begin=None, *, epochs=1, found=NONE, on_record=None, **settings):
         self.run = trainers.new_run(on_record=on_record or (lambda _: None))
         rate, size = settings.pop("learning_rate", 0.0), settings.pop("batch_size", 32)
         self.trainer = trainers.trainer(
@@ -70,7 +70,7 @@ class Fit:
         self.records = self.run.history
 
     def nearest(self, subspaces):
-        return assign_latents(latent_blocks(self.trainer), subspaces, self.trainer, self.run)
+        return assign_latents(self.trainer.latents(), subspaces, self.trainer, self.run)
 
     @property
     def latents(self):
@@ -159,7 +159,7 @@ def test_with_the_network_held_the_objective_never_rises(update, seed):
 def test_blocks_of_any_size_give_the_same_update(trim):
     X, _ = union(noise=0.5)
     fit = Fit(Same(), X, epochs=0)
-    latents = latent_blocks(fit.trainer)
+    latents = fit.trainer.latents()
     found = [
         svd_update(
             Blocks(latents.source, torch.float32, trainers.CPU, batch_size=size),
@@ -266,7 +266,7 @@ def test_trimmed_samples_teach_the_separation_loss_nothing():
     X, _ = union(noise=0.5)
     fit = Fit(network(), X, start(6), epochs=0)
     now = fit.nearest(fit.begin)
-    labels = without_farthest(now, 0.2, K, fit.run)
+    labels = without_farthest(now, 0.2, fit.run)
     for i in range(K):
         members = (now.labels == i).nonzero().flatten()
         out = members[labels[members] == -1]

@@ -8,8 +8,7 @@ import torch
 import trainers
 from torch import nn
 
-from kscn.training.driver import Result, Run
-from kscn.training.states import States
+from kscn.training.driver import Result, Run, States
 
 WHO = {"n_clusters": 3}
 

@@ -8,10 +8,11 @@ from kscn.choice.view import FeatureView
 from kscn.data import as_source
 from kscn.metrics import clustering_accuracy
 from kscn.nn import ConvEncoder, DeepNetwork, UnitLatent
+from kscn.runtime.labels import assign
 from kscn.runtime.minibatches import Minibatches
 from kscn.runtime.moments import scaling_of
 from kscn.subspaces import Subspaces
-from kscn.training.refine import distances, nearest_subspace, refine
+from kscn.training.refine import refine
 from kscn.training.trainer import Trainer
 
 K, P, N = 3, 2, 240
@@ -55,28 +56,28 @@ class Fit:
             network, batches, self.run, "the refinement", epochs=epochs, average=0.9, **settings
         )
         self.axes, self.view = Subspaces.along_axes(K, P).to(torch.float32), seen or view()
-        self.ended, self.learned, self.taught = ended, [], None
+        self.ended, self.learned, self.now = ended, [], None
         doubt = torch.zeros(N) if doubt is None else doubt
         run_epochs = self.run.epochs
 
         def epochs_of(stage, count, **parts):
-            self.taught = parts["taught"]
+            self.now = parts["now"]
             return run_epochs(stage, count, **parts)
 
         self.run.epochs = epochs_of
         labels = torch.as_tensor(labels)
         refine(self.trainer, self.axes, labels, doubt, self.agreed, epochs, self.run)
 
-    def agreed(self, distance):
-        return self.view.combined(distance)
+    def agreed(self, latents):
+        return self.view.combined(torch.cat([self.axes.residuals(z) for _, z in latents]))
 
     def look(self, record):
-        self.learned.append(self.taught.labels)
+        self.learned.append(self.now["learnt"])
         return record["epoch"] == self.ended
 
     @property
     def labels(self):
-        return nearest_subspace(self.trainer, self.axes).labels.numpy()
+        return assign(self.trainer.latents(), self.axes).labels.numpy()
 
 
 def test_clusters_that_are_wrong_in_places_are_corrected():
@@ -122,10 +123,3 @@ def test_the_start_is_held_for_a_part_of_the_epochs_and_then_what_was_settled_fo
     torch.testing.assert_close(last[taught], settled.labels[taught])
     assert settled.doubt[taught].mean() < settled.doubt[~taught].mean()
     assert torch.equal(made.learned[3], made.learned[4])
-
-
-def test_distances_are_to_every_subspace():
-    _, y = images()
-    made = Fit(y, epochs=1)
-    found = distances(made.trainer, made.axes)
-    np.testing.assert_array_equal(found.argmin(dim=1).numpy(), made.labels)

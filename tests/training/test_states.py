@@ -10,7 +10,7 @@ import torch
 from kscn.data import as_source
 from kscn.errors import ModelFileError
 from kscn.modelfile import read_model
-from kscn.training.states import CheckpointWarning, State, States, identity
+from kscn.training.driver import CheckpointWarning, Result, States, identity
 
 WHO = {"n_clusters": 3}
 
@@ -24,12 +24,12 @@ def opened(path, who=WHO):
 def written(path, *values):
     states = opened(path)
     for value in values:
-        states.write(State({"value": value}, {"a": torch.tensor([value])}))
+        states.write(Result({"value": value}, {"a": torch.tensor([value])}))
     return states
 
 
 def test_a_state_comes_back_as_it_was(tmp_path):
-    state = State({"history": [{"loss": 0.1 + 0.2}]})
+    state = Result({"history": [{"loss": 0.1 + 0.2}]})
     tensors = {"x": torch.rand(3, 2), "bytes": torch.arange(9, dtype=torch.uint8)}
     state.put("some", tensors)
     state.put("none", {})
@@ -81,7 +81,7 @@ def test_a_kill_while_old_states_are_deleted_leaves_whole_ones_only(tmp_path, mo
     with monkeypatch.context() as patch:
         patch.setattr("kscn.modelfile.shutil.rmtree", half_done)
         with pytest.raises(Killed):
-            states.write(State({}))
+            states.write(Result({}))
     visible = [name for name in os.listdir(tmp_path) if not name.startswith(".")]
     assert sorted(visible) == ["state-000002", "state-000003"]
     for name in visible:
@@ -107,7 +107,7 @@ def test_a_state_that_cannot_be_written_is_a_warning(tmp_path):
     (tmp_path / "file").write_text("")
     states.directory = tmp_path / "file" / "below"
     with pytest.warns(CheckpointWarning, match="no checkpoint"):
-        states.write(State({"value": 2}))
+        states.write(Result({"value": 2}))
     assert opened(tmp_path).newest().facts == {"value": 1}
 
 

@@ -9,8 +9,8 @@ from kscn.errors import TrainingError
 from kscn.nn import DenseAutoencoder, WhitenedLatent
 from kscn.runtime.rows import generator
 from kscn.subspaces import Subspaces
-from kscn.training.losses import LossOptions, residual_loss
-from kscn.training.pretrain import pretrain, squared_error
+from kscn.training.losses import LossOptions, residual_loss, squared_error
+from kscn.training.pretrain import pretrain
 
 
 def samples(n=50, d=6):
@@ -29,8 +29,8 @@ def epoch(given, number=0, subspaces=None, weight=0.0):
         l_ksc = l_ae.new_zeros(())
         if subspaces is not None:
             l_ksc = residual_loss(z, subspaces, torch.zeros(0), batch.samples, LossOptions())
-        given.step(batch, l_ae, l_ksc, weight)
-    return given.losses()
+        given.step(batch, l_ae + weight * l_ksc, reconstruction=l_ae, subspace=l_ksc)
+    return given.losses().values()
 
 
 def test_pretraining_equals_a_loop_of_plain_torch():
@@ -118,7 +118,7 @@ def draws(given, number, before=()):
     found = []
     for batch in given.epoch(number):
         found += [batch.rows.clone(), batch.seen.clone(), torch.rand(4)]
-        given.step(batch, sum(p.sum() for p in given.network.parameters()), torch.zeros(()), 0.0)
+        given.step(batch, sum(p.sum() for p in given.network.parameters()))
     return found
 
 

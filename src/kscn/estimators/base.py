@@ -29,8 +29,7 @@ from kscn.model import FittedModel
 from kscn.nn import InputScaling, network
 from kscn.runtime.group import Group, place
 from kscn.subspaces import Subspaces
-from kscn.training.driver import Run
-from kscn.training.states import States, identity
+from kscn.training.driver import Run, States, identity
 
 Callbacks = Iterable[Callable[[Any, dict[str, Any]], object]]
 

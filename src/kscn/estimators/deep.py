@@ -32,11 +32,11 @@ from kscn.runtime.lazy import Lazy
 from kscn.runtime.minibatches import Minibatches
 from kscn.runtime.moments import scaling_of
 from kscn.subspaces import Subspaces
-from kscn.training.alternate import Options, alternate, latent_blocks
+from kscn.training.alternate import NONE, Options, alternate
 from kscn.training.driver import Run
-from kscn.training.losses import LOSSES, LossOptions
+from kscn.training.losses import LOSSES
 from kscn.training.pretrain import pretrain
-from kscn.training.start import check_dims, check_start, deep_start, latent_of
+from kscn.training.start import check_start, deep_start, latent_of
 from kscn.training.trainer import Trainer
 
 STARTS = ("k-subspaces", "drawn", "neighbours", "scattering", "k-means")
@@ -204,6 +204,7 @@ class KSCN(SubspaceClusterer):
 
     # Fitting ------------------------------------------------------------------------------------
 
+    @torch.inference_mode(False)  # gradients, also where the caller wants none
     def fit(self, X: Any, y: object = None) -> Self:
         """Train network and subspaces on X.
 
@@ -250,17 +251,17 @@ class KSCN(SubspaceClusterer):
             use = settings_of(start.facts["latent_dim"])
         whole, epochs = DeepNetwork(autoencoder, latent), use["epochs"]
         trainer = Trainer(whole, batches, run, "the alternation", epochs=epochs, **trained)
-        options = {name: use[name] for name in ("epochs", "weight", "loss", "trim", "tol")}
-        about_loss = LossOptions(use["temperature"], use["balance"], group=group)
-        found = start.tensors.get("labels")
+        names = ("epochs", "weight", "loss", "temperature", "balance", "trim", "tol")
+        options = {name: use[name] for name in names}
+        found = start.tensors.get("labels", NONE)
         subspaces = alternate(
             trainer,
             Subspaces(start.tensors["bases"]).to(torch.float32, run.device),
-            Options(update=self.update, about_loss=about_loss, **options),
+            Options(update=self.update, group=group, **options),
             run,
-            None if found is None else own_part(found, source).to(run.device),
+            own_part(found, source).to(run.device),
         )
-        numbered = in_order(latent_blocks(trainer), subspaces, group)
+        numbered = in_order(trainer.latents(), subspaces, group)
         noise = noise_variance(numbered.subspaces, numbered.labels, numbered.inertia)
         temperature = use["temperature"] if use["loss"] == "separation" else 2 * noise
         steps = [batches.scaling, autoencoder]
@@ -285,8 +286,7 @@ class KSCN(SubspaceClusterer):
         size = run.group.batch_size(use["batch_size"])
         batches = Minibatches(source, scaling.to(run.device), shape, size, run.device)
         code_dim = network.checked_run(built, batches.take(np.arange(min(2, len(batches)))))
-        check_dims(use, self.n_clusters, code_dim)  # before hours of pretraining
-        check_start(use, source)
+        check_start(use, self.n_clusters, code_dim, source.shape)  # before hours of pretraining
         return built, batches
 
     # Using the fitted model ---------------------------------------------------------------------

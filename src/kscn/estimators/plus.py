@@ -162,6 +162,7 @@ class KSCNPlus(SubspaceClusterer):
 
     # Fitting ------------------------------------------------------------------------------------
 
+    @torch.inference_mode(False)  # gradients, also where the caller wants none
     def fit(self, X: Any, y: object = None) -> Self:
         """Find the clusters of X.
 
@@ -255,8 +256,8 @@ class KSCNPlus(SubspaceClusterer):
         assert start.doubt is not None
         labels = torch.from_numpy(start.labels)
 
-        def agreed(distance: Tensor) -> tuple[Tensor, Tensor]:
-            return view().combined(distance)
+        def agreed(latents: Blocks) -> tuple[Tensor, Tensor]:
+            return view().combined(torch.cat([axes.residuals(z) for _, z in latents]))
 
         averaged = refine(trainer, axes, labels, start.doubt, agreed, epochs, run)
         blocks = Blocks(encode(batches, averaged), torch.float32, run.device)

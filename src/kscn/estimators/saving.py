@@ -22,7 +22,7 @@ from kscn.estimators.embedding import plain_encoder
 from kscn.model import FittedModel
 from kscn.modelfile import ModelFile
 from kscn.nn import network
-from kscn.training.states import OF_THE_RUN
+from kscn.training.driver import OF_THE_RUN
 
 # Samples enough for any parameters.
 MANY = 2**62

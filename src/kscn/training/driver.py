@@ -10,27 +10,45 @@ A fit asks the driver for the epochs of its stages, one stage after the other:
 With a directory, the driver writes what the stage goes on from after an epoch. A fit of the same
 settings on the same data that finds such a state skips the stages that are over, and goes on with
 the epoch after it. All randomness of an epoch is a function of (seed, epoch, step), so that the
-result is the same, and a kill loses at most the epoch that was going on.
+result is the same, and a kill, a full disk or a power cut loses at most the epoch that was going
+on.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import shutil
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from kscn.atomicfile import remove_directory
+from kscn.data import Source
+from kscn.errors import ModelFileError
+from kscn.modelfile import read_model, write_model
 from kscn.nn.network import part
 from kscn.runtime.group import ALONE, Group
-from kscn.training.states import State, States
 
+# States on disk: one that is damaged later is no loss.
+KEPT = 2
+DIGITS = 6  # of their numbers
 # After an epoch but the last a state is written unless that takes more than this share of the time.
 SHARE = 0.05
+# Parameters that say how and where to fit, and do not change what is found.
+OF_THE_RUN = {"callbacks", "checkpoint_dir", "device"}
 
-Tensors = dict[str, Tensor]
+
+class CheckpointWarning(UserWarning):
+    """A state could not be read or written, and the fit goes on without it."""
 
 
 class Stateful(Protocol):
@@ -43,14 +61,31 @@ class Stateful(Protocol):
         """Go on from there."""
 
 
+class Held(dict[str, Tensor]):
+    """Tensors that a stage goes on from."""
+
+    def state_dict(self) -> Mapping[str, Tensor]:
+        """All of them."""
+        return self
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from others, where these are."""
+        self.update({name: value.to(self[name]) for name, value in state.items()})
+
+
 @dataclass
 class Result:
-    """What a stage without epochs has found: facts that fit into JSON, and tensors."""
+    """What a stage has found, or a fit goes on from: facts that fit into JSON, and tensors."""
 
     facts: dict[str, Any] = field(default_factory=dict)
-    tensors: Tensors = field(default_factory=dict)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
 
-    def part(self, name: str) -> Tensors:
+    def put(self, name: str, tensors: Mapping[str, Tensor]) -> None:
+        """Take in tensors under `name.`, on the CPU."""
+        for key, tensor in tensors.items():
+            self.tensors[f"{name}.{key}"] = torch.as_tensor(tensor).detach().cpu()
+
+    def part(self, name: str) -> dict[str, Tensor]:
         """The tensors under `name.`, without that prefix."""
         return part(self.tensors, name)
 
@@ -80,15 +115,18 @@ class Run:
         states: States | None = None,
         on_record: Callable[[dict[str, Any]], object] = lambda _: None,
     ) -> None:
-        self.device, self.group, self.on_record = device, group, on_record
-        self._states = states
+        self.device, self.group, self.on_record, self._states = device, group, on_record, states
         saved = group.shared(states.newest() if states and group.rank == 0 else None)
-        self._saved: State | None = saved
+        # Until the stage that it was written in; what is known before the first one without it.
+        self._saved: Result | None = saved
+        known = saved or Result({"seed": group.shared(seed), "history": [], "results": {}})
+        self.seed: int = known.facts["seed"]
+        self.history: list[dict[str, Any]] = known.facts["history"]
+        self._results = {
+            stage: Result(facts, known.part(f"results.{stage}"))
+            for stage, facts in known.facts["results"].items()
+        }
         self._kept: dict[str, nn.Module] = {}
-        self.seed = group.shared(seed) if saved is None else saved.facts["seed"]
-        self.history: list[dict[str, Any]] = [] if saved is None else saved.facts["history"]
-        self._results: dict[str, dict[str, Any]] = {} if saved is None else saved.facts["results"]
-        self._found: Tensors = {} if saved is None else saved.part("results")
         passed = self.history[-1]["seconds"] if self.history else 0.0
         self._began = time.perf_counter() - passed
         self._written, self._cost = time.monotonic(), 0.0
@@ -113,8 +151,8 @@ class Run:
             if self._saved.facts["stage"] != stage:
                 return  # it was over
             first = self._saved.facts["epoch"]
-            for name, part in parts.items():
-                part.load_state_dict(self._saved.part(name))
+            for name, one in parts.items():
+                one.load_state_dict(self._saved.part(name))
             self._saved = None
         for epoch in range(first, count):
             yield epoch
@@ -123,30 +161,124 @@ class Run:
     def once(self, stage: str, find: Callable[[], Result]) -> Result:
         """What a stage without epochs finds; a resumed fit past it has that in its state."""
         if stage not in self._results:
-            found = find()
-            self._results[stage] = found.facts
-            self._found |= {f"{stage}.{name}": value for name, value in found.tensors.items()}
+            self._results[stage] = find()
             self._save(stage, 0, {}, always=True)
         elif self._saved is not None and self._saved.facts["stage"] == stage:
             self._saved = None
-        return Result(self._results[stage], part(self._found, stage))
+        return self._results[stage]
 
-    def _save(
-        self, stage: str, epoch: int, parts: Mapping[str, Stateful], always: bool = False
-    ) -> None:
+    def _save(self, stage: str, epoch: int, parts: Mapping[str, Stateful], always: bool) -> None:
         if self._states is None:
             return
-        waited = time.monotonic() - self._written
-        if not self.group.any(always or self._cost <= SHARE * waited):
-            return
         began = time.monotonic()
-        facts = {"stage": stage, "epoch": epoch, "seed": self.seed}
-        facts |= {"history": self.history, "results": self._results}
-        state = State(facts)
-        state.put("results", self._found)
+        if not self.group.any(always or self._cost <= SHARE * (began - self._written)):
+            return
+        facts = {"stage": stage, "epoch": epoch, "seed": self.seed, "history": self.history}
+        state = Result(facts | {"results": {name: r.facts for name, r in self._results.items()}})
+        for name, result in self._results.items():
+            state.put(f"results.{name}", result.tensors)
         for name, one in {**self._kept, **parts}.items():
             state.put(name, one.state_dict())  # of some parts all processes have a share
         if self.group.rank == 0:
             self._states.write(state)
         self._written = time.monotonic()
         self._cost = self._written - began
+
+
+# States on disk -----------------------------------------------------------------------------------
+
+
+class States:
+    """The states of one fit in a directory, which is made if missing.
+
+    A state is a model directory (safetensors and JSON with checksums), complete or not there at
+    all.
+
+    Parameters
+    ----------
+    directory : path
+        Where.
+    identity : mapping
+        What tells this fit from others, as plain values; the states of another one are refused.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], identity: Mapping[str, Any]) -> None:
+        self.directory, self.identity = Path(directory), identity
+
+    def write(self, state: Result) -> None:
+        """Write a state and delete all but the last ones.
+
+        A full disk is no reason to lose the fit itself: there may be room again at its end.
+        """
+        facts = {"identity": self.identity, "facts": state.facts}
+        found = self._found()
+        number = int(found[-1].name[-DIGITS:]) + 1 if found else 1
+        try:
+            write_model(
+                self.directory / f"state-{number:0{DIGITS}}", "Checkpoint", facts, state.tensors
+            )
+        except ModelFileError as error:
+            warnings.warn(f"no checkpoint: {error}", CheckpointWarning, stacklevel=2)
+            return
+        for old in self._found()[:-KEPT]:
+            remove_directory(old)
+
+    def newest(self) -> Result | None:
+        """The newest state that can be read; None where there is none."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            for half in self.directory.glob(".state-*"):  # half written or deleted at a kill
+                shutil.rmtree(half, ignore_errors=True)
+        except OSError as error:
+            raise ModelFileError(
+                f"checkpoint_dir={self.directory} cannot be used: {error.strerror or error}; "
+                "choose a directory that can be written."
+            ) from error
+        for path in reversed(self._found()):
+            try:
+                model = read_model(path)
+                identity, facts = model.params["identity"], model.params["facts"]
+            except (ModelFileError, KeyError) as error:
+                warnings.warn(
+                    f"{error} Going on from the state before it.", CheckpointWarning, stacklevel=2
+                )
+                continue
+            self._refuse_another_fit(identity)
+            # Copies, because arrays read from a file may be read-only.
+            return Result(facts, {name: torch.tensor(a) for name, a in model.tensors.items()})
+        return None
+
+    def _found(self) -> list[Path]:
+        """The states that are there, the newest last."""
+        return sorted(self.directory.glob("state-" + DIGITS * "[0-9]"))
+
+    def _refuse_another_fit(self, found: Mapping[str, Any]) -> None:
+        for name in sorted({*found, *self.identity}):
+            if found.get(name) != self.identity.get(name):
+                raise ModelFileError(
+                    f"checkpoint_dir={self.directory} holds the state of another fit: {name} was "
+                    f"{found.get(name)} there and is {self.identity.get(name)} now; give an empty "
+                    "directory, or that fit's settings and data."
+                )
+
+
+def identity(params: Mapping[str, Any], source: Source, whole: int) -> dict[str, Any]:
+    """What tells a fit from others: its settings and its data, as plain values.
+
+    `source` holds the samples of this process, of which a few are looked at; there are `whole` in
+    all processes.
+    """
+    about: dict[str, Any] = {n: value for n, value in params.items() if n not in OF_THE_RUN}
+    about |= {"samples": whole, "shape": source.shape, "dtype": source.dtype.name}
+    about["first samples"] = source[: min(4, len(source))]
+    plain: dict[str, Any] = json.loads(json.dumps(about, default=_named))
+    return plain
+
+
+def _named(value: Any) -> Any:
+    """What JSON does not know: arrays by their digest, objects by their kind."""
+    if isinstance(value, np.ndarray | Tensor) and np.ndim(value):
+        return hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()[:16]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value.item() if hasattr(value, "item") else type(value).__name__

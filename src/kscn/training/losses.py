@@ -1,4 +1,4 @@
-"""What the subspaces ask of the network: the part of the loss beside the reconstruction.
+"""What an autoencoder is trained by: the error of reconstruction, and what the subspaces ask of it.
 
 A loss is a mean over the samples of a mini-batch. Processes hold a part of it each, and get shares
 that add up.
@@ -29,6 +29,11 @@ class LossOptions:
 # Latents z (b, d), the subspaces, the clusters to learn (b,) with -1 for those that teach nothing,
 # and how many samples the whole mini-batch has.
 Loss = Callable[[Tensor, Subspaces, Tensor, float, LossOptions], Tensor]
+
+
+def squared_error(restored: Tensor, clean: Tensor, samples: float) -> Tensor:
+    """Mean over samples of the error summed over pixels, as in the paper."""
+    return torch.nn.functional.mse_loss(restored, clean, reduction="sum") / samples
 
 
 def energies(z: Tensor, subspaces: Subspaces) -> Tensor:

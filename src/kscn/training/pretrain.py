@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
-
 from kscn.training.driver import Run
+from kscn.training.losses import squared_error
 from kscn.training.trainer import Trainer
 
 STAGE = "pretrain"
@@ -16,13 +15,8 @@ def pretrain(trainer: Trainer, epochs: int, run: Run) -> None:
         for batch in trainer.epoch(epoch):
             restored, _ = trainer.wrapped(batch.seen)
             error = squared_error(restored, batch.clean, batch.samples)
-            trainer.step(batch, error, error.new_zeros(()), 0.0)
-        reconstruction, _ = trainer.losses()
-        done = {"epoch": epoch + 1, "epochs": epochs, "reconstruction": reconstruction}
-        if run.group.any(run.record(stage=STAGE, **done)):
+            trainer.step(batch, error, reconstruction=error)
+        if run.group.any(
+            run.record(stage=STAGE, epoch=epoch + 1, epochs=epochs, **trainer.losses())
+        ):
             break
-
-
-def squared_error(restored: Tensor, clean: Tensor, samples: float) -> Tensor:
-    """Mean over samples of the error summed over pixels, as in the paper."""
-    return nn.functional.mse_loss(restored, clean, reduction="sum") / samples

@@ -15,8 +15,7 @@ that mistakes of one epoch are not learnt in the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -24,11 +23,10 @@ from torch import Tensor
 from kscn.nn import ConvEncoder, DeepNetwork, UnitLatent
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.device import placed, seeded
-from kscn.runtime.group import Group, place, send_module
-from kscn.runtime.labels import Assignment, assign
-from kscn.runtime.minibatches import Minibatches, encode
-from kscn.subspaces import Subspaces
-from kscn.training.driver import Run
+from kscn.runtime.labels import assign
+from kscn.runtime.minibatches import Minibatches
+from kscn.subspaces import Subspaces, keep_nearest
+from kscn.training.driver import Held, Run
 from kscn.training.losses import LossOptions, separation_loss
 from kscn.training.trainer import Augmentation, Trainer
 
@@ -53,24 +51,6 @@ LATENT_DIM = 80
 MOST_DIM = 8
 
 
-@dataclass
-class Taught:
-    """The clusters (n,) that the network learns, -1 for none, as part of the states of a fit."""
-
-    labels: Tensor  # of the samples of this process
-    first: int  # the number of the first of them among all
-    group: Group
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Those of all processes."""
-        return {"labels": self.group.gather(self.labels)}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on with others."""
-        own = slice(self.first, self.first + len(self.labels))
-        self.labels = state["labels"][own].to(self.labels)
-
-
 def refinement_epochs(n: int, batch_size: int) -> int:
     """About as many steps for any number of samples, within limits."""
     enough = -(-STEPS * batch_size // n)
@@ -82,57 +62,46 @@ def refine(
     subspaces: Subspaces,
     labels: Tensor,
     doubt: Tensor,
-    agreed: Callable[[Tensor], tuple[Tensor, Tensor]],
+    agreed: Callable[[Blocks], tuple[Tensor, Tensor]],
     epochs: int,
     run: Run,
 ) -> DeepNetwork:
     """Let an encoder learn clusters (n,), and then what it and another view agree on.
 
     `doubt` (n,) says how unsure each of the clusters is; both are those of all samples. `agreed`
-    makes of the distances (n, k) of this process's samples to the subspaces the clusters (n,) that
-    both views hold together, and how unsure these are (n,).
+    makes of the latents of this process the clusters (n,) that both views hold together, and how
+    unsure these are (n,).
 
     `subspaces` are coordinates that do not move: fitted anew, a subspace of more dimensions than
     its members use takes up directions of the clusters that they are mistaken for, and the mistakes
     are learnt.
     """
-    k, batches = subspaces.n_clusters, trainer.batches
-    first, n = place(batches.source)
-    own = slice(first, first + len(batches))
-    sizes = torch.bincount(labels.long(), minlength=k)
-    begun, doubt = labels[own].long().to(run.device), doubt[own].to(run.device)
-    shares = ((sizes + 1) / (n + k)).float().to(run.device)  # none has nothing
+    n, k, labels = len(labels), subspaces.n_clusters, labels.long().to(run.device)
+    shares = (torch.bincount(labels, minlength=k) + 1) / (n + k)  # an empty one has more than none
     about = LossOptions(TEMPERATURE, BALANCE, shares, run.group)
-    hold, taught = max(1, round(HOLD * epochs)), Taught(begun, first, run.group)
-    now: Tensor | None = None
-    for epoch in run.epochs(STAGE, epochs, trainer=trainer, taught=taught):
-        if now is None:  # the first epoch of a fit, new or resumed
-            now = begun if epoch == 0 else nearest_subspace(trainer, subspaces).labels.long()
-        if epoch < hold:
-            keep = run.group.keep_nearest(doubt, begun, TRIM, k)
-            taught.labels = begun.where(keep, -1)
-        elif (epoch - hold) % LOOK_EVERY == 0:
-            found, unsure = agreed(distances(trainer, subspaces))
+    clear = keep_nearest(doubt.to(run.device), labels, TRIM, k)
+    # Of all samples: the clusters that they are in, and those that the network learns, -1 for none.
+    now, hold = Held(labels=labels, learnt=labels.where(clear, -1)), max(1, round(HOLD * epochs))
+    for epoch in run.epochs(STAGE, epochs, trainer=trainer, now=now):
+        if epoch >= hold and (epoch - hold) % LOOK_EVERY == 0:
+            found, unsure = agreed(trainer.latents())
             keep = run.group.keep_nearest(unsure, found, OF_COMBINED * TRIM, k)
-            taught.labels = found.where(keep, -1)
-        targets = run.group.gather(taught.labels)  # mini-batches are drawn from all samples
+            now["learnt"] = run.group.gather(found.where(keep, -1))
         for batch in trainer.epoch(epoch):
             _, z = trainer.wrapped(batch.seen)
-            own_targets = targets[batch.rows.to(targets.device)].to(z.device)
-            loss = separation_loss(z, subspaces, own_targets, batch.samples, about)
-            trainer.step(batch, loss.new_zeros(()), loss, 1.0)
-        _, loss_mean = trainer.losses()
-        nearest = nearest_subspace(trainer, subspaces)
-        (moved,) = run.group.add(int((nearest.labels != now).sum()))
-        now = nearest.labels.long()
+            learnt = now["learnt"][batch.rows.to(z.device)]
+            loss = separation_loss(z, subspaces, learnt, batch.samples, about)
+            trainer.step(batch, loss, subspace=loss)
+        nearest = assign(trainer.latents(), subspaces, run.group)
+        before, now["labels"] = now["labels"], run.group.gather(nearest.labels.long())
         stop = run.record(
             stage=STAGE,
             epoch=epoch + 1,
             epochs=epochs,
-            subspace=loss_mean,
+            **trainer.losses(),
             objective=nearest.objective,
             relative=nearest.relative,
-            changed=moved / n,
+            changed=int((now["labels"] != before).sum()) / n,
             sizes=nearest.sizes.tolist(),
         )
         if run.group.any(stop):
@@ -154,7 +123,6 @@ def refining(
     with seeded(run.seed):
         encoder = ConvEncoder(batches.shape, k * p)
     placed(encoder, run.device)
-    send_module(run.group, [encoder])
     trainer = Trainer(
         DeepNetwork(encoder, UnitLatent(), decodes=False),
         batches,
@@ -167,15 +135,3 @@ def refining(
         average=AVERAGE,
     )
     return trainer, Subspaces.along_axes(k, p).to(torch.float32, run.device)
-
-
-def nearest_subspace(trainer: Trainer, subspaces: Subspaces) -> Assignment:
-    """The nearest subspace of every sample of this process, by the network as it is now."""
-    latents = encode(trainer.batches, trainer.encoding)
-    return assign(Blocks(latents, torch.float32, trainer.run.device), subspaces, trainer.run.group)
-
-
-def distances(trainer: Trainer, subspaces: Subspaces) -> Tensor:
-    """Squared distances (n, k) of the latents of this process to every subspace."""
-    blocks = Blocks(encode(trainer.batches, trainer.encoding), torch.float32, trainer.run.device)
-    return torch.cat([subspaces.residuals(z) for _, z in blocks])

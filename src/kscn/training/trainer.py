@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.optim.lr_scheduler import ConstantLR, LRScheduler, OneCycleLR
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from kscn.errors import TrainingError
 from kscn.nn import DeepNetwork
 from kscn.nn.network import part
+from kscn.runtime.blocks import Blocks
 from kscn.runtime.device import kept_memory, seeded
-from kscn.runtime.group import send_module
-from kscn.runtime.minibatches import Minibatches
+from kscn.runtime.group import place, send_module
+from kscn.runtime.minibatches import Minibatches, encode
 from kscn.runtime.rows import generator
 from kscn.training.driver import Run
 
@@ -28,7 +31,7 @@ class Batch(NamedTuple):
     rows: Tensor  # (b,), numbers among all samples
     clean: Tensor  # (b, ...), the samples
     seen: Tensor  # and as the network sees them: augmented
-    samples: float  # in the whole mini-batch, of all processes
+    samples: int  # in the whole mini-batch, of all processes
 
 
 class Trainer:
@@ -70,87 +73,66 @@ class Trainer:
         average: float | None = None,
     ) -> None:
         self.network, self.batches, self.run, self.stage = network, batches, run, stage
-        self.augment, self.average = augment, average
+        self.augment = augment
         self.wrapped = run.group.wrap(network)
         # One fused kernel for all parameters instead of a dozen small ones for each.
         self.optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate, fused=True)
-        self.scheduler: torch.optim.lr_scheduler.OneCycleLR | None = None
+        self.scheduler: LRScheduler = ConstantLR(self.optimizer, factor=1.0)
         if schedule == "one-cycle":
             steps = max(1, epochs * batches.per_epoch)
-            self.scheduler = torch.optim.lr_scheduler.OneCycleLR(
-                self.optimizer, learning_rate, total_steps=steps
-            )
-        self.averaged: AveragedModel | None = None
-        if average is not None:
-            self.averaged = AveragedModel(network, multi_avg_fn=self._move, use_buffers=True)
+            self.scheduler = OneCycleLR(self.optimizer, learning_rate, total_steps=steps)
+        self.averaged = None if average is None else averaged(network, average)
+        # What encodes samples: the average, if one is kept.
+        self.encoding: Any = network if self.averaged is None else self.averaged.module
         self.epochs_done = 0
-        self.totals = torch.zeros(3, dtype=torch.float64)
 
-    @property
-    def encoding(self) -> DeepNetwork:
-        """The network to encode samples by: the averaged one, if an average is kept."""
-        found = self.network if self.averaged is None else self.averaged.module
-        assert isinstance(found, DeepNetwork)
-        return found
+    def latents(self) -> Blocks:
+        """The latents of the samples of this process by the network as it is now."""
+        return Blocks(encode(self.batches, self.encoding), torch.float32, self.run.device)
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """The mini-batches of an epoch; every one of them is to be followed by a `step`."""
         run, batches = self.run, self.batches
-        self.totals = torch.zeros(3, dtype=torch.float64, device=run.device)
+        (_, n), usual = place(batches.source), batches.batch_size * run.group.size
+        zero = torch.zeros((), dtype=torch.float64, device=run.device)
+        self._totals: dict[str, Tensor] = defaultdict(zero.clone)
+        self._samples = 0
         self.wrapped.train()
         order = generator(run.seed, "order", self.stage, epoch)
         layers = generator(run.seed, "layers", self.stage, epoch).initial_seed()
-        last = batches.per_epoch - 1
         with kept_memory(run.device), seeded(layers % 2**63, run.device):
             for step, (rows, clean) in enumerate(batches.shuffled(order)):
                 drawn = generator(run.seed, "augment", self.stage, epoch, step, run.group.rank)
-                samples = float(len(clean) * run.group.size)
-                if step == last:  # the only one of which processes may have unlike parts
-                    (samples,) = run.group.add(len(clean))
                 seen = clean if self.augment is None else self.augment(clean, drawn)
+                samples = usual if step + 1 < batches.per_epoch else n - step * usual
                 yield Batch(rows, clean, seen, samples)
         # Running statistics, which everyone but the first process has of its own batches.
-        send_module(run.group, filter(None, [self.network, self.averaged]))
+        send_module(run.group, [self.network, self.encoding])
         self.epochs_done = epoch + 1
 
-    def step(self, batch: Batch, reconstruction: Tensor, subspace: Tensor, weight: float) -> None:
-        """Lower `reconstruction + weight * subspace`, of which the processes have a share each."""
+    def step(self, batch: Batch, loss: Tensor, **parts: Tensor) -> None:
+        """Lower a loss, of which the processes have a share each; its `parts` are recorded."""
         self.optimizer.zero_grad(set_to_none=True)
-        total = reconstruction + weight * subspace
         # Losses are shares that add up over processes; gradients become their mean.
-        (self.run.group.size * total).backward()
+        (self.run.group.size * loss).backward()
         self.optimizer.step()
-        if self.scheduler is not None:
-            self.scheduler.step()
+        self.scheduler.step()
         if self.averaged is not None:
             self.averaged.update_parameters(self.network)
-        samples = reconstruction.new_full((), batch.samples)
-        self.totals += torch.stack(
-            [
-                reconstruction.detach() * samples,
-                subspace.detach() * samples,
-                samples / self.run.group.size,
-            ]
-        )
+        self._samples += batch.samples
+        for name, value in parts.items():
+            self._totals[name] += value.detach() * batch.samples
 
-    def losses(self) -> tuple[float, float]:
-        """Means of the two losses over the samples of the epoch; refused if they are no numbers."""
-        reconstruction, subspace, samples = self.run.group.sum(self.totals).tolist()
-        if not math.isfinite(reconstruction + subspace):
+    def losses(self) -> dict[str, float]:
+        """Means of the parts of the loss over the samples of the epoch; refused if not finite."""
+        totals = self.run.group.sum(torch.stack(list(self._totals.values()))).tolist()
+        if not math.isfinite(sum(totals)):
             raise TrainingError(
                 f"the loss is no number in epoch {self.epochs_done} of {self.stage}; lower "
                 "learning_rate (or weight) and fit again."
             )
-        return reconstruction / samples, subspace / samples
-
-    def _move(self, averaged: Any, current: Any, _: Any) -> None:
-        """Step of a moving average that forgets the first steps sooner: they were far away."""
-        assert self.averaged is not None and self.average is not None
-        if averaged[0].is_floating_point():  # counters among the buffers have no average
-            # Not the argument, which is on the device.
-            passed = float(self.averaged.n_averaged)
-            kept = min(self.average, (1 + passed) / (10 + passed))
-            get_ema_multi_avg_fn(kept)(averaged, current, _)
+        names = list(self._totals)
+        return {name: total / self._samples for name, total in zip(names, totals, strict=True)}
 
     # States -------------------------------------------------------------------------------------
 
@@ -169,15 +151,24 @@ class Trainer:
         for number, parameter in enumerate(self.network.parameters()):
             for name, value in part(state, f"adam.{number}").items():
                 # In the layout of the weights, which the fused kernel takes for granted.
-                like = value if value.ndim == 0 else parameter
-                held = torch.empty_like(like, dtype=value.dtype, device=parameter.device)
-                self.optimizer.state[parameter][name] = held.copy_(value)
-        if self.scheduler is not None and self.epochs_done:
-            # The rate is a function of the steps taken, of which an epoch has other numbers where
-            # another number of processes goes on.
-            self.scheduler.last_epoch = self.epochs_done * self.batches.per_epoch - 1
-            self.optimizer._opt_called = True  # type: ignore[attr-defined]
-            if self.scheduler.last_epoch + 1 < self.scheduler.total_steps:
-                self.scheduler.step()
+                held = torch.empty_like(parameter).copy_(value) if value.ndim else value
+                self.optimizer.state[parameter][name] = held.to(parameter.device)
+        # The rate is a function of the steps taken, of which an epoch has other numbers where
+        # another number of processes goes on.
+        self.scheduler.last_epoch = self.epochs_done * self.batches.per_epoch - 1
+        self.optimizer._opt_called = True  # type: ignore[attr-defined]
+        self.scheduler.step()
         if self.averaged is not None:
             self.averaged.load_state_dict(part(state, "averaged"))
+
+
+def averaged(network: DeepNetwork, share: float) -> AveragedModel:
+    """A moving average of weights that forgets the first steps sooner: they were far away."""
+
+    def move(mean: Any, now: Any, passed: Any) -> None:
+        if mean[0].is_floating_point():  # counters among the buffers have no average
+            steps = float(found.n_averaged)  # not `passed`, which is on the device
+            get_ema_multi_avg_fn(min(share, (1 + steps) / (10 + steps)))(mean, now, passed)
+
+    found = AveragedModel(network, multi_avg_fn=move, use_buffers=True)
+    return found

@@ -28,7 +28,7 @@ from kscn.runtime.blocks import Blocks
 from kscn.subspaces import ScatterSums
 from kscn.subspaces.bases import rows_times
 from kscn.training.driver import Run
-from kscn.training.pretrain import squared_error
+from kscn.training.losses import squared_error
 from kscn.training.trainer import Trainer
 from kscn_paper.rivals.autoencoder import NetworkRival, train_alone
 from kscn_paper.rivals.base import largest_first, sharpened, subsample
@@ -224,8 +224,10 @@ class EDESC(NetworkRival):
             for batch in trainer.epoch(epoch):
                 restored, z = trainer.wrapped(batch.seen)
                 error = squared_error(restored, batch.clean, batch.samples)
-                trainer.step(batch, error, loss(z, batch.rows), weight)
-            reconstruction, subspace = trainer.losses()
+                about = loss(z, batch.rows)
+                total = error + weight * about
+                trainer.step(batch, total, reconstruction=error, subspace=about)
+            losses = trainer.losses()
             shares = self._shares(source, bases)
             changed = float((shares.argmax(dim=1) != labels).double().mean())
             labels = shares.argmax(dim=1)
@@ -233,8 +235,7 @@ class EDESC(NetworkRival):
             self._record(
                 "fit",
                 epoch=epoch,
-                reconstruction=reconstruction,
-                subspace=subspace,
+                **losses,
                 overlap=bases.overlap().item(),
                 changed=changed,
             )
