@@ -26,25 +26,21 @@ __all__ = [
     "metrics",
 ]
 
-# Public name -> (module, attribute in it, or None for the module itself).
-_LAZY: dict[str, tuple[str, str | None]] = {
-    "KSCN": ("kscn.estimators.deep", "KSCN"),
-    "KSCNPlus": ("kscn.estimators.plus", "KSCNPlus"),
-    "KSubspaces": ("kscn.estimators.linear", "KSubspaces"),
-    "load_model": ("kscn.estimators", "load_model"),
-    "data": ("kscn.data", None),
-    "metrics": ("kscn.metrics", None),
+# Public name -> the module that has it. Two names are modules themselves.
+_MODULES = {
+    "KSCN": "kscn.estimators.deep",
+    "KSCNPlus": "kscn.estimators.plus",
+    "KSubspaces": "kscn.estimators.linear",
+    "load_model": "kscn.estimators",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _LAZY:
+    if name in ("data", "metrics"):
+        return import_module(f"kscn.{name}")
+    if name not in _MODULES:
         raise AttributeError(f"module 'kscn' has no attribute {name!r}")
-    module_name, attribute = _LAZY[name]
-    module = import_module(module_name)
-    value = module if attribute is None else getattr(module, attribute)
-    globals()[name] = value  # the next access is a plain lookup
-    return value
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

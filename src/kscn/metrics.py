@@ -11,6 +11,7 @@ Labels may be integers or strings (where the marks read "-1").
 """
 
 import itertools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,7 +75,7 @@ def clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     """
     pair = _LabelPair(y_true, y_pred)
     rows, columns = pair.matching()
-    return float(pair.contingency()[rows, columns].sum() / pair.n_scored)
+    return float(pair.counts[rows, columns].sum() / pair.counts.sum())
 
 
 def normalized_mutual_info(y_true: ArrayLike, y_pred: ArrayLike) -> float:
@@ -197,9 +198,7 @@ def confusion_matrix(y_true: ArrayLike, y_pred: ArrayLike) -> ConfusionMatrix:
     unmatched = np.setdiff1d(np.flatnonzero(~pair.noise), columns)
     order = np.concatenate([columns, unmatched, np.flatnonzero(pair.noise)])
     matches = tuple(rows.tolist()) + (NOISE,) * (len(order) - len(rows))
-    return ConfusionMatrix(
-        pair.contingency()[:, order], pair.classes, pair.clusters[order], matches
-    )
+    return ConfusionMatrix(pair.counts[:, order], pair.classes, pair.clusters[order], matches)
 
 
 class _LabelPair:
@@ -217,30 +216,27 @@ class _LabelPair:
             raise InputError(
                 "every label in y_true is -1 (unlabelled), so there is nothing to score."
             )
-        self.n_scored = int(scored.sum())
         self.classes, self.true_codes = np.unique(true[scored], return_inverse=True)
         # Clusters keep the codes of all samples, because align_labels renames all of them.
         self.clusters, self.pred_codes = np.unique(pred, return_inverse=True)
         self.scored_codes = self.pred_codes[scored]
         self.noise = _marks(self.clusters)  # (n_clusters,)
-
-    def contingency(self) -> NDArray[np.int64]:
-        """Samples of each class (row) in each cluster (column), noise included."""
         shape = (len(self.classes), len(self.clusters))
-        if shape[0] * shape[1] > _MAX_CELLS:
+        if math.prod(shape) > _MAX_CELLS:
             raise InputError(
                 f"y_true has {shape[0]} and y_pred has {shape[1]} distinct values; "
                 "labels are expected here, not measurements."
             )
-        flat = self.true_codes * shape[1] + self.scored_codes
-        return np.bincount(flat, minlength=shape[0] * shape[1]).reshape(shape)
+        cells = self.true_codes * shape[1] + self.scored_codes
+        # Samples of each class (row) in each cluster (column), noise included.
+        self.counts = np.bincount(cells, minlength=math.prod(shape)).reshape(shape)
 
     def matching(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Rows and columns of the best one-to-one matching.
 
         Noise matches nothing, and a cluster does not match a class that it shares no sample with.
         """
-        counts = np.where(self.noise, 0, self.contingency())
+        counts = np.where(self.noise, 0, self.counts)
         rows, columns = linear_sum_assignment(counts, maximize=True)
         shared = counts[rows, columns] > 0
         return rows[shared], columns[shared]

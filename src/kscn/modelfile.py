@@ -26,16 +26,28 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
 
 from kscn.atomicfile import hidden_sibling, replace_directory, sync_directory
-from kscn.constraints import TEXT, Integer, check_table
+from kscn.constraints import TEXT, Integer, Test, check_table
 from kscn.errors import InputError, ModelFileError, reason
 
 FORMAT = "kscn-model"
 FORMAT_VERSION = 1
 # A manifest has some kilobytes; names of features may take more.
 _MANIFEST_BYTES = 16 * 2**20
-_MANIFEST = {"kind": TEXT, "params": {}, "tensors_bytes": Integer(0), "tensors_sha256": TEXT}
+_MANIFEST = {
+    "format": Test(repr(FORMAT), lambda value: value == FORMAT),
+    "format_version": Integer(1),
+    "kind": Test(
+        "the name of a class",
+        lambda kind: isinstance(kind, str) and kind.isidentifier() and len(kind) < 100,
+    ),
+    "params": {},
+    "tensors_bytes": Integer(0),
+    "tensors_sha256": TEXT,
+}
 TENSORS_NAME = "model.safetensors"
 MANIFEST_NAME = "manifest.json"
 
@@ -71,8 +83,6 @@ def write_model(
     nothing but a model. `kind` is the name of the estimator class, `params` is anything that JSON
     can hold, and `tensors` are numeric arrays or torch tensors.
     """
-    from safetensors.numpy import save
-
     path = Path(path)
     _refuse_to_replace_other_things(path)
     # Not save_file: the bytes are needed for the checksum, and a model is small beside its data.
@@ -166,22 +176,17 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(content)
         json.dumps(manifest, allow_nan=False)  # NaN, and 1e999, which is infinite to Python
-    except (ValueError, RecursionError):
-        raise ModelFileError(
-            f"{place} is damaged: it is not JSON; copy it again or save the model again."
-        ) from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ModelFileError(f"{place} was not written by kscn; give a kscn model.")
-    if manifest.get("format_version") != FORMAT_VERSION:
-        found = repr(manifest.get("format_version"))[:20]
-        raise ModelFileError(
-            f"{place} has format version {found} and this kscn reads version {FORMAT_VERSION}; "
-            "install the kscn that wrote it."
-        )
-    try:
         check_table(manifest, _MANIFEST)
-    except ValueError as error:
-        raise ModelFileError(f"{place} is damaged: {error}; save the model again.") from None
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(
+            f"{place} is damaged or not of kscn ({reason(error)}); copy it again or save the model "
+            "again."
+        ) from None
+    if manifest["format_version"] != FORMAT_VERSION:
+        raise ModelFileError(
+            f"{place} has format version {manifest['format_version']} and this kscn reads version "
+            f"{FORMAT_VERSION}; install the kscn that wrote it."
+        )
     return manifest
 
 
@@ -205,16 +210,12 @@ def _why_no_model(path: Path) -> str:
 
 def _read_tensors(path: Path, manifest: Mapping[str, Any]) -> dict[str, NDArray]:
     """The arrays of a model, after checking their file against the manifest."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
     if not path.is_file():
         raise ModelFileError(f"{path} is missing; save the model again or copy it whole.")
     size, expected = path.stat().st_size, manifest["tensors_bytes"]
     if size != expected:
-        fault = "cut off" if size < expected else "not the file that was saved"
         raise ModelFileError(
-            f"{path} is {fault}: it has {size} bytes and should have {expected}; "
+            f"{path} is cut off or another file: it has {size} bytes and should have {expected}; "
             "copy it again or save the model again."
         )
     if size > max_bytes():

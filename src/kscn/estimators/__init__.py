@@ -50,7 +50,7 @@ def load_model(path: str | os.PathLike[str], **parts: Any) -> Any:
     model = read_model(path)
     if model.kind not in _MODULES:
         raise ModelFileError(
-            f"{path} holds a {model.kind[:80]!r}, which this version of kscn does not know; "
+            f"{path} holds a {model.kind!r}, which this version of kscn does not know; "
             f"it knows {', '.join(_MODULES)}."
         )
     from kscn.estimators import saving  # and torch with it
