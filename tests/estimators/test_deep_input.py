@@ -51,10 +51,10 @@ def refused(model, X, error=InputError):
         ({"pretrain_epochs": -1}, "pretrain_epochs=-1 must be 'auto' or an integer of at least 0"),
         ({"epochs": 1.5}, "epochs=1.5 must be 'auto' or an integer"),
         ({"latent_dim": 1}, "latent_dim=1 must be 'auto' or an integer of at least 2"),
-        ({"autoencoder": "vae"}, "autoencoder='vae' is not known; use 'auto', 'cae', 'sae' or a"),
+        ({"autoencoder": "vae"}, "autoencoder='vae' must be 'auto', 'cae', 'sae' or a torch"),
         ({"autoencoder_params": {"width": 3}}, "do not fit 'cae': .*unexpected keyword"),
         ({"autoencoder_params": {"kernels": [4, 4], "channels": [3, 3]}}, "odd"),
-        ({"augment": "cutout"}, "augment='cutout' is not known; use None, 'affine', 'elastic'"),
+        ({"augment": "cutout"}, "augment='cutout' must be None, 'affine', 'elastic'"),
         ({"augment": {"kind": "affine", "speed": 1}}, "does not fit: .*unexpected keyword"),
         ({"subspace_dim": 16}, "between 1 and 15.* of 16 dimensions"),
         ({"init_dim": 16}, r"init_dim=16 must be between 1 and 15"),
@@ -139,18 +139,20 @@ class Broken(DenseAutoencoder):
 @pytest.mark.parametrize(
     ("methods", "words"),
     [
-        ({"encode": None}, "has no method encode"),
-        ({"decode": None}, "has no method decode"),
-        ({"encode": lambda x: (x, x)}, "encode of Broken must return (n, d), but gave a tuple"),
-        ({"decode": lambda z: z}, "decode of Broken returns (2, 4) for samples of (2, 64)"),
-        ({"encode": lambda x: x @ torch.ones(3, 3)}, "Broken cannot take samples of (64,)"),
+        ({"encode": None}, "'NoneType' object is not callable"),
+        ({"decode": None}, "'NoneType' object is not callable"),
+        ({"encode": lambda x: (x, x)}, "'tuple' object has no attribute 'ndim'"),
+        ({"decode": lambda z: z}, "encode gives (2, 4) and decode (2, 4)"),
+        ({"encode": lambda x: x @ torch.ones(3, 3)}, "for samples of (2, 64): mat1 and mat2"),
     ],
 )
 def test_a_module_that_is_no_autoencoder_is_refused(methods, words):
     if methods.get("encode", 1) is not None and "encode" in methods and "decode" not in methods:
         methods = methods | {"decode": lambda z: z}
     model = quick(autoencoder=Broken(**methods), autoencoder_params=None)
-    assert words in refused(model, digits().reshape(N, 64))
+    told = refused(model, digits().reshape(N, 64))
+    assert "autoencoder=Broken needs encode(samples) -> (n, d) and decode" in told
+    assert words in told
 
 
 def test_a_module_with_nothing_to_train_is_refused():

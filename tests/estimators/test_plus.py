@@ -167,7 +167,7 @@ def test_a_callback_ends_the_refinement():
     [
         ({"starts": 0}, "starts=0 must be an integer of at least 1"),
         ({"refine": "yes"}, "refine='yes' must be True or False or 'auto'"),
-        ({"augment": "noise-free"}, "augment='noise-free' is not known"),
+        ({"augment": "noise-free"}, "augment='noise-free' must be"),
     ],
 )
 def test_impossible_settings_are_refused_in_words(params, words):

@@ -22,7 +22,7 @@ def test_its_configuration_builds_it_again():
     again = ConvEncoder(**encoder.config())
     again.load_state_dict(encoder.state_dict())
     x = torch.rand(3, 1, 28, 28)
-    torch.testing.assert_close(encoder.eval()(x), again.eval()(x))
+    torch.testing.assert_close(encoder.eval().encode(x), again.eval().encode(x))
 
 
 @pytest.mark.parametrize(

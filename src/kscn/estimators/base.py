@@ -92,8 +92,7 @@ class SubspaceClusterer(
             states = States(self.checkpoint_dir, identity(params, source, place(source)[1]))
 
         def on_record(record: dict[str, Any]) -> bool:
-            answers = [callback(self, record) for callback in self.callbacks]
-            return any(answer is True for answer in answers)
+            return True in [callback(self, record) is True for callback in self.callbacks]
 
         seed, device = check.seed(self.random_state), check.device(self.device)
         return Run(seed, device, group, states, on_record)
@@ -112,16 +111,13 @@ class SubspaceClusterer(
         warn_of_empty(labels, self.n_clusters, stacklevel=3)
         for name in [name for name in vars(self) if name.endswith("_")]:
             del self.__dict__[name]
-        # Not the parameters, which may be set to others after a fit.
-        self._params_of_fit = saving.params_of_fit(self)
         self.model_, self.labels_, self.inertia_ = model, labels, inertia
-        self.noise_variance_, self.history_, self.random_state_ = (
-            noise_variance,
-            run.history,
-            run.seed,
-        )
+        self.noise_variance_ = noise_variance
+        self.history_, self.random_state_ = run.history, run.seed
         self.n_iter_ = sum(record["stage"] == "fit" for record in run.history)
         self.__dict__.update(about, **more)
+        # Not the parameters, which may be set to others after a fit.
+        self._params_of_fit = saving.params_of_fit(self)
         return self
 
     # Using the fitted model ---------------------------------------------------------------------
@@ -129,17 +125,17 @@ class SubspaceClusterer(
     def predict(self, X: Any) -> NDArray:
         """The nearest subspace of every sample, shape (n,)."""
         model, source = self._opened(X)
-        return model.assign(source, self._rows).labels.cpu().numpy()
+        return model.assign(source).labels.cpu().numpy()
 
     def residuals(self, X: Any) -> NDArray:
         """Squared distance of every sample to every subspace, in the latent space, (n, k)."""
         model, source = self._opened(X)
-        return model.residuals(source, self._rows)
+        return model.residuals(source)
 
     def transform(self, X: Any) -> NDArray:
         """Latents in which the subspaces are, shape (n, d)."""
         model, source = self._opened(X)
-        return np.concatenate([z.cpu().numpy() for _, z in model.blocks(source, self._rows)])
+        return np.concatenate([z.cpu().numpy() for _, z in model.blocks(source)])
 
     def predict_proba(self, X: Any) -> NDArray:
         """Posterior of every cluster, shape (n, k); the largest is at `predict(X)`.
@@ -147,24 +143,19 @@ class SubspaceClusterer(
         Proportional to exp(-residual / t): t is `temperature` where a network was trained with the
         separation loss, and twice the noise variance around the subspaces otherwise.
         """
-        residuals = self.residuals(X)
+        residuals = self.residuals(X)  # refuses an estimator that is not fitted
         return self.model_.probabilities(residuals)
 
     def score_samples(self, X: Any) -> NDArray:
         """Minus the squared distance to the nearest subspace, shape (n,): low means outlier."""
         model, source = self._opened(X)
-        return -model.assign(source, self._rows).distance.cpu().numpy()
+        return -model.assign(source).distance.cpu().numpy()
 
     def score(self, X: Any, y: object = None, sample_weight: Any = None) -> float:
         """Minus the sum of squared distances to the nearest subspace."""
         near = self.score_samples(X).astype(np.float64)
         weights = check.sample_weights(sample_weight, len(near))
         return float((near if weights is None else near * weights.numpy()).sum())
-
-    @property
-    def _rows(self) -> int | None:
-        """Samples held at a time, where the estimator says so."""
-        return None
 
     def _opened(self, X: Any) -> tuple[FittedModel, Source]:
         """The model, on the device that is wanted now, and new samples for it, after all checks."""

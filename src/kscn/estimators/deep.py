@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from kscn.checks import given_labels
 from kscn.constraints import POSITIVE, Integer, Number, array_of, check_value, parameter, plain
 from kscn.data import Source
-from kscn.errors import InputError
 from kscn.estimators import checks as check
 from kscn.estimators import presets
 from kscn.estimators.base import SubspaceClusterer, noise_variance
@@ -314,12 +313,8 @@ class KSCN(SubspaceClusterer):
         return Minibatches(source, self.scaling_, model.shape, 1, model.device)
 
     def _check_params(self, n_samples: int, n_features: int) -> None:
-        super()._check_params(n_samples, n_features)
+        check.parameters(self, n_samples, least=2)
         check_value("loss", self.loss, [AUTO, *LOSSES])  # to which some may have been added
-        if n_samples < 2:
-            raise InputError(
-                f"n_samples={n_samples}: a network needs at least 2 samples to learn from."
-            )
         if not isinstance(self.init, str) and not callable(self.init):
             given_labels(self.init, n_samples, self.n_clusters)
 

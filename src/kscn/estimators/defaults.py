@@ -17,7 +17,6 @@ from kscn.estimators import presets
 from kscn.nn import DenseAutoencoder, network
 
 AUTO = "auto"
-
 # What holds of every setting where a preset sets nothing.
 OPEN: dict[str, Any] = {
     "subspace_dim": 7, "weight": 0.08, "trim": 0.1,
@@ -28,40 +27,18 @@ OPEN: dict[str, Any] = {
     "pretrain_epochs": 50, "epochs": 50, "tol": 1e-3,
     "batch_size": 256, "learning_rate": 1e-3, "schedule": "constant",
 }  # fmt: skip
-
 # Of subspaces, of those that the start is searched with, and of the whitened latent, where
 # there are ten clusters and enough samples: 10 * 3 = 30.
-DIM = 3
-INIT_DIM = 12
-LATENT_DIM = 30
-# Of subspaces in the code itself: the paper's.
-IDENTITY_DIM = 7
+DIM, INIT_DIM, LATENT_DIM = 3, 12, 30
 # Members that a cluster of mean size should have for each dimension of its subspace.
 SAMPLES_PER_DIM = 2
-# Layers are added until the longer side of the code is no more than this.
-CODE_SIDE = 8
 # Images with a shorter side are vectors: two layers would leave one pixel of them.
 DENSE_SIDE = 4
-# Widths of the dense network's code and hidden layers, for many samples and for few: 1,797
-# digits as vectors had 90 % with either, in a fraction of the time.
-DENSE_CODE = 40
-WIDE = (500, 500, 2000)
-NARROW = (128, 128, 256)
-# Of the separation loss, for each number of an image, of which reconstruction is a sum: 50 at
-# 28 x 28, 4 at 8 x 8; the same on vectors, whatever their length; of any other: the paper's.
-WEIGHT_PER_VALUE = 50 / 784
-VECTOR_WEIGHT = 5.0
-RESIDUAL_WEIGHT = 0.08
 # Samples below which there are few: narrow networks, small batches.
 FEW = 20_000
-# Samples per step, and the same where there are too few of them for enough steps.
-LARGE_BATCH = 256
-SMALL_BATCH = 64
 # Steps of each stage, about those of 8 and 6 epochs of 70,000 images; and the epochs that they
 # have at least and at most, however many samples there are, and however few.
-STEPS = (1200, 700)
-LEAST = (12, 8)
-MOST = (60, 40)
+STAGES = {"pretrain_epochs": (1200, 12, 60), "epochs": (700, 8, 40)}
 
 
 def kscn_settings(
@@ -80,72 +57,73 @@ def kscn_settings(
     """
     kind = given.get("autoencoder", AUTO)
     image = network.image_shape(tuple(shape))
-    dense = kind == "sae" or isinstance(kind, DenseAutoencoder)
-    if image is None or dense or (_is_auto(kind) and min(image[1:]) < DENSE_SIDE):
+    too_small = image is not None and kind == AUTO and min(image[1:]) < DENSE_SIDE
+    if kind == "sae" or isinstance(kind, DenseAutoencoder) or too_small:
         image = None  # but a vector, which all samples are to a dense network
     shape = image or (math.prod(shape),)
     preset = given.get("preset", presets.DEFAULT)
     use = OPEN | presets.parameters(preset, given.get("update", "svd"), shape)
     use |= {name: given[name] for name in OPEN if not _is_auto(given.get(name, AUTO))}
     use = {name: value for name, value in use.items() if not _is_auto(value)}
-    many = n_samples >= FEW
     use.setdefault("autoencoder", "cae" if image else "sae")
-    use.setdefault("autoencoder_params", _network(use["autoencoder"], shape, many))
+    use.setdefault("autoencoder_params", _layers(use["autoencoder"], shape, n_samples))
     # Two samples differ in one direction, and there is no subspace in that.
     use.setdefault("latent", "whitened" if n_samples > 2 else "identity")
-    whitened = use["latent"] == "whitened"
-    use.setdefault("loss", "separation" if whitened else "residual")
+    use.setdefault("loss", "separation" if use["latent"] == "whitened" else "residual")
     use.setdefault("weight", _weight(use["loss"], shape))
     _dimensions(use, shape, n_samples, n_clusters)
-    use.setdefault("batch_size", LARGE_BATCH if many else SMALL_BATCH)
-    for stage, name in enumerate(("pretrain_epochs", "epochs")):
-        # So many that a stage has about as many steps, whatever the number of samples.
-        enough = math.ceil(STEPS[stage] / math.ceil(n_samples / use["batch_size"]))
-        use.setdefault(name, max(LEAST[stage], min(enough, MOST[stage])))
+    use.setdefault("batch_size", 256 if n_samples >= FEW else 64)
+    per_epoch = math.ceil(n_samples / use["batch_size"])
+    for name, (steps, least, most) in STAGES.items():
+        use.setdefault(name, max(least, min(math.ceil(steps / per_epoch), most)))
     return use
 
 
-def _network(kind: Any, shape: Sequence[int], many: bool) -> dict[str, Any] | None:
+def _layers(kind: Any, shape: Sequence[int], n_samples: int) -> dict[str, Any] | None:
     """Layers until little is left of an image; widths that vectors of this length need."""
     if kind == "sae":
-        hidden = WIDE if many else NARROW
-        return {"hidden": list(hidden), "latent_dim": max(2, min(DENSE_CODE, math.prod(shape)))}
+        # 1,797 digits as vectors had 90 % with either, in a fraction of the time.
+        hidden = [500, 500, 2000] if n_samples >= FEW else [128, 128, 256]
+        return {"hidden": hidden, "latent_dim": max(2, min(40, math.prod(shape)))}
     if kind != "cae" or len(shape) == 1:
         return None  # a network of the user's own, or what will be refused
     short, long = sorted(shape[-2:])
-    possible = max(1, int(math.log2(max(1, short))))
+    possible = max(1, int(math.log2(short)))
     if short < presets.SMALL:  # a third layer would leave too little
         depth = min(2, possible)
         return {"channels": [16] * depth, "kernels": [3] * depth, "batch_norm": True}
-    depth = min(max(3, math.ceil(math.log2(long / CODE_SIDE))), possible)
+    # Until the longer side of the code is no more than 8.
+    depth = min(max(3, math.ceil(math.log2(long / 8))), possible)
     channels = [16, *[32] * (depth - 2), 8]
     return {"channels": channels, "kernels": [5, *[3] * (depth - 1)], "batch_norm": True}
 
 
 def _weight(loss: str, shape: Sequence[int]) -> float:
-    """Of the subspaces against reconstruction, whose error is a sum over pixels."""
+    """Of the subspaces against reconstruction, whose error is a sum over pixels.
+
+    Of the separation loss, 50 at 28 x 28 and 4 at 8 x 8, and the same on vectors of any length; of
+    any other the paper's.
+    """
     if loss != "separation":
-        return RESIDUAL_WEIGHT
-    if len(shape) == 1:
-        return VECTOR_WEIGHT
-    return float(f"{WEIGHT_PER_VALUE * math.prod(shape):.3g}")
+        return 0.08
+    return 5.0 if len(shape) == 1 else float(f"{50 / 784 * math.prod(shape):.3g}")
 
 
 def _dimensions(use: dict[str, Any], shape: tuple[int, ...], n: int, k: int) -> None:
     """Set those of the latent and of the subspaces in it, before training and after."""
-    code_dim = network.code_dim(use["autoencoder"], use["autoencoder_params"], shape)
+    code = network.code_dim(use["autoencoder"], use["autoencoder_params"], shape)
     given = [_largest(use.get(name)) for name in ("subspace_dim", "init_dim")]
     # Room for all subspaces, as far as the code and the samples have so many directions.
     room = max(LATENT_DIM, k * (given[0] or DIM))
     carried = max(2, n // SAMPLES_PER_DIM, *(dim + 1 for dim in given))
-    use.setdefault("latent_dim", max(2, min(room, carried, code_dim)))
+    use.setdefault("latent_dim", max(2, min(room, carried, code)))
     # So that the cluster of a subspace holds more samples than that has dimensions.
     most = max(1, n // (SAMPLES_PER_DIM * k))
     if use["latent"] != "whitened":
-        use.setdefault("subspace_dim", max(1, min(IDENTITY_DIM, code_dim - 1, most)))
+        use.setdefault("subspace_dim", max(1, min(OPEN["subspace_dim"], code - 1, most)))
         use.setdefault("init_dim", None)
         return
-    d = min(use["latent_dim"], code_dim)
+    d = min(use["latent_dim"], code)
     use.setdefault("subspace_dim", max(1, min(DIM, d // k, d - 1, most)))
     # More than after training: clusters are wider before it.
     wider = min(INIT_DIM, int(INIT_DIM / LATENT_DIM * d), most)

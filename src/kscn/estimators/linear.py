@@ -187,10 +187,6 @@ class KSubspaces(SubspaceClusterer):
         """Distance of every sample to every subspace, shape (n, k)."""
         return np.sqrt(self.residuals(X))
 
-    @property
-    def _rows(self) -> int:
-        return self.batch_size
-
     def _check_params(self, n_samples: int, n_features: int) -> None:
         super()._check_params(n_samples, n_features)
         if n_features < 2:
@@ -207,12 +203,10 @@ class KSubspaces(SubspaceClusterer):
 
     @classmethod
     def _from_facts(cls, model: ModelFile, built: FittedModel) -> dict[str, Any]:
-        spectra, own = model.tensors["spectra"], built.assignment
-        require(spectra.shape == own.bases.shape[:2], "its spectra are not of its subspaces")
-        require(spectra.dtype.kind == "f", "its spectra are of another type")
-        require(bool(np.isfinite(spectra).all()), "its spectra contain NaN or infinity")
-        affine = model.params["params"].get("affine", False)
-        require(affine == (own.offsets is not None), "affine is not what its subspaces are")
+        spectra = model.tensors["spectra"]
+        numbers = spectra.dtype.kind == "f" and bool(np.isfinite(spectra).all())
+        fits = numbers and spectra.shape == built.assignment.bases.shape[:2]
+        require(fits, "its spectra are not those of its subspaces")
         return {"spectra_": spectra}
 
     def __sklearn_tags__(self) -> Tags:

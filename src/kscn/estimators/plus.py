@@ -292,6 +292,8 @@ class KSCNPlus(SubspaceClusterer):
 
     def _check_params(self, n_samples: int, n_features: int) -> None:
         check.parameters(self, n_samples, least=2)
+        if self._refines and self.encoder is not None:
+            raise InputError("refine=True cannot be used with an encoder; leave it at 'auto'.")
         if self.n_clusters > CHOICE.most // LEAST_MEMBERS:
             raise InputError(
                 f"n_clusters={self.n_clusters} is too many: clusters are chosen on a sample of at "

@@ -18,7 +18,6 @@ from torch import nn
 from kscn.constraints import NUMBER, TEXT, Integer, check_table, plain, require
 from kscn.errors import ModelFileError, reason
 from kscn.estimators import checks
-from kscn.estimators.embedding import plain_encoder
 from kscn.model import FittedModel
 from kscn.modelfile import ModelFile
 from kscn.nn import network
@@ -57,7 +56,8 @@ def params_of_fit(estimator: Any) -> dict[str, Any]:
     params = without_run(estimator.get_params(deep=False))
     for name, value in params.items():
         if name == "encoder":
-            value = plain_encoder(value)
+            own = estimator.image_encoder_  # None, or a module of the caller's, or found by name
+            value = own.name if own is not None and own.network.findable else None
         elif callable(value) or (name == "init" and not isinstance(value, str)):
             value = defaults[name]
         params[name] = plain(value)

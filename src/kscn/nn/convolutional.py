@@ -6,6 +6,7 @@ on CPUs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,49 +51,39 @@ class ConvAutoencoder(nn.Module):
         self.shape = _image_shape(shape)
         _check_layers(self.shape, channels, kernels)
         self.channels, self.kernels, self.batch_norm = tuple(channels), tuple(kernels), batch_norm
-        depth = len(channels)
         widths = [self.shape[0], *channels]
-        sides = [self.shape[1:]]
-        for _ in channels:
-            sides.append(tuple(-(-side // 2) for side in sides[-1]))
+        sides = [[-(-side // 2**i) for side in self.shape[1:]] for i in range(len(widths))]
         self.code_shape = (widths[-1], *sides[-1])
-        self.latent_dim = widths[-1] * sides[-1][0] * sides[-1][1]
+        self.latent_dim = math.prod(self.code_shape)
+
+        def activation(width: int) -> list[nn.Module]:
+            return [nn.BatchNorm2d(width), nn.ReLU()] if batch_norm else [nn.ReLU()]
 
         down: list[nn.Module] = []
         for i, kernel in enumerate(kernels):
             down.append(nn.Conv2d(widths[i], widths[i + 1], kernel, 2, kernel // 2))
-            if batch_norm and i < depth - 1:
-                down.append(nn.BatchNorm2d(widths[i + 1]))
-            if not batch_norm or i < depth - 1:
-                down.append(nn.ReLU())
+            down += activation(widths[i + 1])
         up: list[nn.Module] = []
-        for i in reversed(range(depth)):
+        for i, kernel in reversed(list(enumerate(kernels))):
             # What the stride rounded away comes back as padding of the output.
-            high, wide = (sides[i][axis] - (2 * sides[i + 1][axis] - 1) for axis in (0, 1))
-            kernel = kernels[i]
-            up.append(
-                nn.ConvTranspose2d(
-                    widths[i + 1], widths[i], kernel, 2, kernel // 2, output_padding=(high, wide)
-                )
+            high, wide = (side - 2 * half + 1 for side, half in zip(*sides[i : i + 2], strict=True))
+            layer = nn.ConvTranspose2d(
+                widths[i + 1], widths[i], kernel, 2, kernel // 2, output_padding=(high, wide)
             )
-            if batch_norm and i:
-                up.append(nn.BatchNorm2d(widths[i]))
-            if i:
-                up.append(nn.ReLU())
-        self.encoder = nn.Sequential(*down)
-        self.decoder = nn.Sequential(*up)
-        self._detour_in = stride2.suits(down[0], sides[0])  # type: ignore[arg-type]
-        self._detour_out = stride2.suits(up[-1], sides[0])  # type: ignore[arg-type]
+            up += [layer, *activation(widths[i])]
+        self.encoder = nn.Sequential(*(down[:-2] if batch_norm else down))
+        self.decoder = nn.Sequential(*(up[:-2] if batch_norm else up[:-1]))
+        self._detour_in = stride2.suits(self.encoder[0], self.shape[1:])  # type: ignore[arg-type]
+        self._detour_out = stride2.suits(self.decoder[-1], self.shape[1:])  # type: ignore[arg-type]
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def encode(self, images: Tensor) -> Tensor:
         """Latents (n, d) of images (n, c, h, w)."""
-        on_cpu = images.device.type == "cpu"
-        if on_cpu and self._detour_in and torch.is_grad_enabled():  # else only the gradient is slow
-            code = self.encoder[1:](stride2.conv(self.encoder[0], images))  # type: ignore[arg-type]
-        else:
-            code = self.encoder(in_fast_order(images))
-        return code.flatten(1)
+        # Without a gradient the first layer is fast as it is.
+        if self._detour_in and images.device.type == "cpu" and torch.is_grad_enabled():
+            maps = stride2.conv(self.encoder[0], images)  # type: ignore[arg-type]
+            return self.encoder[1:](maps).flatten(1)
+        return self.encoder(in_fast_order(images)).flatten(1)
 
     def decode(self, latent: Tensor) -> Tensor:
         """Images (n, c, h, w) of latents (n, d)."""
@@ -100,10 +91,6 @@ class ConvAutoencoder(nn.Module):
         if self._detour_out and code.device.type == "cpu":
             return stride2.conv_transpose(self.decoder[-1], self.decoder[:-1](code))  # type: ignore[arg-type]
         return self.decoder(code)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Reconstruction of the images."""
-        return self.decode(self.encode(images))
 
     def config(self) -> dict[str, Any]:
         """The arguments that build this network again."""
@@ -161,10 +148,6 @@ class ConvEncoder(nn.Module):
         """Latents (n, latent_dim) of images (n, c, h, w)."""
         maps = self.maps(in_fast_order(images))
         return self.linear(maps.flatten(1))
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Latents of images, as `encode`."""
-        return self.encode(images)
 
     def config(self) -> dict[str, Any]:
         """The arguments that build this network again."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from kscn.constraints import Test, check_value
 from kscn.data import Source
 from kscn.errors import InputError, ModelFileError
 from kscn.nn.augment import RandomAffine, RandomNoise
@@ -23,6 +24,9 @@ AUGMENTATIONS: dict[str, Callable[..., Any]] = {
     "elastic": partial(RandomAffine, bend=0.03),  # strokes vary as they do between writers
     "noise": RandomNoise,
 }
+# What else arguments may be, for messages: both are looked at before words are.
+MODULE = Test("a torch module with encode and decode", lambda value: isinstance(value, nn.Module))
+OWN_AUGMENTATION = Test("a function (batch, generator) -> batch", callable)
 _COLOURS = (1, 3, 4)
 
 
@@ -47,12 +51,6 @@ def build(kind: Any, params: Mapping[str, Any] | None, shape: tuple[int, ...]) -
     fit rely on.
     """
     if isinstance(kind, nn.Module):
-        for method in ("encode", "decode"):
-            if not callable(getattr(kind, method, None)):
-                raise InputError(
-                    f"autoencoder={type(kind).__name__} has no method {method}; a module needs "
-                    "encode(samples) -> (n, d) and decode(latents) -> samples."
-                )
         if not any(parameter.requires_grad for parameter in kind.parameters()):
             raise InputError(
                 f"autoencoder={type(kind).__name__} has no parameters that can be trained; use "
@@ -62,17 +60,13 @@ def build(kind: Any, params: Mapping[str, Any] | None, shape: tuple[int, ...]) -
     image = image_shape(shape)
     if kind == "auto":
         kind = "sae" if image is None else "cae"
-    if not isinstance(kind, str) or kind not in AUTOENCODERS:
-        raise InputError(
-            f"autoencoder={kind!r} is not known; use 'auto', 'cae', 'sae' or a torch module with "
-            "encode and decode."
-        )
+    check_value("autoencoder", kind, ["auto", *AUTOENCODERS, MODULE])
     if kind == "cae" and image is None:
         raise InputError(
             f"autoencoder='cae' needs images, (n, h, w) or (n, c, h, w), but the samples have "
             f"shape {shape}; use 'sae' for vectors."
         )
-    size = image if kind == "cae" else int(np.prod(shape))
+    size = image if kind == "cae" else math.prod(shape)
     try:
         return AUTOENCODERS[kind](size, **dict(params or {}))
     except InputError:
@@ -92,36 +86,27 @@ def code_dim(kind: Any, params: Mapping[str, Any] | None, shape: tuple[int, ...]
 
 def input_shape(autoencoder: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of one sample as the network takes it."""
-    image = image_shape(shape)
-    if isinstance(autoencoder, DenseAutoencoder) or image is None:
-        return (int(np.prod(shape)),)
-    return image
+    image = None if isinstance(autoencoder, DenseAutoencoder) else image_shape(shape)
+    return image or (math.prod(shape),)
 
 
-def checked_run(autoencoder: nn.Module, sample: Tensor) -> int:
-    """Try the network on one sample; return the length of its latent."""
-    name, size = type(autoencoder).__name__, tuple(sample.shape)
+def checked_run(autoencoder: nn.Module, samples: Tensor) -> int:
+    """Try the network on a few samples; return the length of its code."""
     autoencoder.eval()
     try:
         with torch.no_grad():
-            latent = autoencoder.encode(sample)  # type: ignore[operator]
-            restored = autoencoder.decode(latent)  # type: ignore[operator]
-    except RuntimeError as error:
-        raise InputError(f"{name} cannot take samples of {size[1:]}: {error}") from error
-    if not isinstance(latent, Tensor) or latent.ndim != 2 or len(latent) != len(sample):
+            code = autoencoder.encode(samples)  # type: ignore[operator]
+            restored = autoencoder.decode(code)  # type: ignore[operator]
+        fits = code.ndim == 2 and len(code) == len(samples) and restored.shape == samples.shape
+        told = f"encode gives {tuple(code.shape)} and decode {tuple(restored.shape)}"
+    except (AttributeError, RuntimeError, TypeError) as error:
+        fits, told = False, str(error)
+    if not fits:
         raise InputError(
-            f"encode of {name} must return (n, d), but gave {_told(latent)} for {size}."
+            f"autoencoder={type(autoencoder).__name__} needs encode(samples) -> (n, d) and "
+            f"decode(codes) -> samples, but for samples of {tuple(samples.shape)}: {told}."
         )
-    if not isinstance(restored, Tensor) or restored.shape != sample.shape:
-        raise InputError(
-            f"decode of {name} returns {_told(restored)} for samples of {size}; it must restore "
-            "their shape."
-        )
-    return int(latent.shape[1])
-
-
-def _told(result: Any) -> str:
-    return str(tuple(result.shape)) if isinstance(result, Tensor) else f"a {type(result).__name__}"
+    return int(code.shape[1])
 
 
 def augmentation(
@@ -132,12 +117,7 @@ def augmentation(
         return wanted
     settings = dict(wanted) if isinstance(wanted, Mapping) else {"kind": wanted}
     kind = settings.pop("kind", "affine")
-    if not isinstance(kind, str) or kind not in AUGMENTATIONS:
-        raise InputError(
-            f"augment={wanted!r} is not known; use None, {', '.join(map(repr, AUGMENTATIONS))}, a "
-            "table with one of them as 'kind' and its settings, or a function (batch, generator) "
-            "-> batch."
-        )
+    check_value("augment", kind, [None, *AUGMENTATIONS, OWN_AUGMENTATION])
     if kind in ("affine", "elastic") and len(shape) != 3:
         raise InputError(f"augment={kind!r} needs images; use 'noise' for vectors.")
     try:
@@ -149,10 +129,10 @@ def augmentation(
 def misfit(module: nn.Module, tensors: Mapping[str, Any]) -> str | None:
     """Say in words which tensors are not those of a module, or return None when all are."""
     wanted = module.state_dict()
-    for name in {**wanted, **tensors}:
-        if name not in wanted or name not in tensors:
-            return f"{name[:80]!r} is missing or unknown"
-        found, like = torch.as_tensor(tensors[name]), wanted[name]
+    for name in sorted(wanted.keys() ^ tensors.keys()):
+        return f"{name[:80]!r} is missing or unknown"
+    for name, like in wanted.items():
+        found = torch.as_tensor(tensors[name])
         if (found.shape, found.dtype) != (like.shape, like.dtype):
             there, here = f"{found.dtype} {tuple(found.shape)}", f"{like.dtype} {tuple(like.shape)}"
             return f"{name[:80]!r} is {there} and should be {here}"

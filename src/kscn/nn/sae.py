@@ -43,10 +43,6 @@ class DenseAutoencoder(nn.Module):
         """Samples (n, n_features) of latents (n, latent_dim)."""
         return self.decoder(latent)
 
-    def forward(self, samples: Tensor) -> Tensor:
-        """Reconstruction of the samples."""
-        return self.decode(self.encode(samples))
-
     def config(self) -> dict[str, Any]:
         """The arguments that build this network again."""
         return {

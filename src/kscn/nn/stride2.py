@@ -31,18 +31,15 @@ def suits(layer: nn.Conv2d | nn.ConvTranspose2d, sides: tuple[int, int]) -> bool
 def conv(layer: nn.Conv2d, images: Tensor) -> Tensor:
     """`layer(images)`, from (n, c, h, w) to (n, c', h / 2, w / 2)."""
     taps = _even_taps(layer.weight)  # (out, in, q, a, r, b): rows 2 q + a, columns 2 r + b
-    weight = taps.permute(0, 1, 3, 5, 2, 4).flatten(1, 3)
-    weight = weight.contiguous(memory_format=torch.channels_last)
-    halves = nn.functional.pixel_unshuffle(images, 2)
-    halves = halves.contiguous(memory_format=torch.channels_last)
+    weight = in_fast_order(taps.permute(0, 1, 3, 5, 2, 4).flatten(1, 3))
+    halves = in_fast_order(nn.functional.pixel_unshuffle(images, 2))
     return nn.functional.conv2d(halves, weight, layer.bias, padding=_margin(weight))
 
 
 def conv_transpose(layer: nn.ConvTranspose2d, images: Tensor) -> Tensor:
     """`layer(images)`, from (n, c, h, w) to (n, c', 2 h, 2 w)."""
     taps = _even_taps(layer.weight).flip(2, 4)  # (in, out, q, a, r, b)
-    weight = taps.permute(1, 3, 5, 0, 2, 4).flatten(0, 2)
-    weight = weight.contiguous(memory_format=torch.channels_last)
+    weight = in_fast_order(taps.permute(1, 3, 5, 0, 2, 4).flatten(0, 2))
     phases = nn.functional.conv2d(images, weight, None, padding=_margin(weight))
     out = nn.functional.pixel_shuffle(phases, 2)
     return out if layer.bias is None else out + layer.bias[:, None, None]
