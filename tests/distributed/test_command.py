@@ -76,7 +76,7 @@ def test_a_mistake_is_told_once(torchrun, tmp_path):
     assert ended.returncode != 0
     told = [line for line in ended.errors.splitlines() if line.startswith("kscn:")]
     assert len(told) == 1, ended.errors
-    assert "'nonsense' is neither a file nor a known data set" in told[0]
+    assert "nonsense does not exist; give a file" in told[0]
     assert not (tmp_path / "run").exists()
 
 

@@ -199,7 +199,7 @@ def test_faults_are_one_sentence(tmp_path):
     command = [sys.executable, "-m", "kscn_paper", "run", "k-means", "no-such-data"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("Error: 'no-such-data' is neither a file")
+    assert done.stderr.startswith("Error: no-such-data does not exist")
     assert done.stderr.count("\n") == 1
 
 

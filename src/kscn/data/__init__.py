@@ -101,13 +101,6 @@ def load(
 def _open(
     name_or_path: str | Path, progress: Progress | None, open_images: Callable[[Path], Dataset]
 ) -> Dataset:
-    if isinstance(name_or_path, str):
-        if name_or_path in NAMES:
-            return _load_named(name_or_path, progress)
-        bare = not any(mark in name_or_path for mark in "./\\~")
-        if bare and not Path(name_or_path).exists():
-            raise DataError(
-                f"{name_or_path!r} is neither a file nor a known data set; known ones are "
-                f"{', '.join(NAMES)}."
-            )
+    if isinstance(name_or_path, str) and name_or_path in NAMES:
+        return _load_named(name_or_path, progress)
     return open_path(name_or_path, open_images)

@@ -22,6 +22,7 @@ from kscn.data.arrayfiles import (
 from kscn.data.dataset import LABEL_NAMES, Dataset, make_dataset
 from kscn.data.images import is_image_name, open_image_folder
 from kscn.data.limits import check_regular
+from kscn.data.named import NAMES
 from kscn.data.parts import chained
 from kscn.data.tables import open_csv, open_parquet, parquet_labels, parquet_source
 from kscn.errors import DataError, InputError, reason
@@ -48,7 +49,10 @@ def open_path(
         if path.is_dir():
             return _open_folder(path, open_images)
         if not path.exists():
-            raise DataError(f"{path} does not exist; check the path.")
+            raise DataError(
+                f"{path} does not exist; give a file, a folder or a known data set: "
+                f"{', '.join(NAMES)}."
+            )
         check_regular(path)
         return open_images(path) if is_image_name(path) else _open_file(path)
     except InputError as error:

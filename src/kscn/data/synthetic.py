@@ -69,17 +69,12 @@ def make_union_of_subspaces(
     if noise:
         samples += dtype.type(noise) * rng.standard_normal(samples.shape, dtype=dtype)
     if outliers:
-        _replace(samples, labels, round(outliers * n_samples), rng)
+        out = rng.choice(n_samples, size=round(outliers * n_samples), replace=False)
+        labels[out] = -1
+        inliers = samples[labels >= 0]
+        radius = np.sqrt(np.einsum("ij,ij->", inliers, inliers, dtype=np.float64) / len(inliers))
+        samples[out] = rng.uniform(-radius, radius, size=(len(out), ambient_dim))
     return samples, labels, bases.astype(dtype)
-
-
-def _replace(samples: np.ndarray, labels: np.ndarray, count: int, rng: np.random.Generator) -> None:
-    """Put outliers into so many of the rows."""
-    out = rng.choice(len(samples), size=count, replace=False)
-    labels[out] = -1
-    inliers = samples[labels >= 0]
-    radius = np.sqrt(np.einsum("ij,ij->", inliers, inliers, dtype=np.float64) / len(inliers))
-    samples[out] = rng.uniform(-radius, radius, size=(len(out), samples.shape[1]))
 
 
 def _draw(
