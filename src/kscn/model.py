@@ -36,7 +36,7 @@ class SubspaceAssignment(nn.Module):
     bases : Tensor, shape (k, d, p)
         Orthonormal.
     offsets : Tensor, shape (k, d), or None
-        A point on each affine subspace, in the coordinates of the vectors.
+        A point on each affine subspace, less the shift.
     shift : Tensor, shape (d,), or None
         What is subtracted from vectors before distances are taken; affine subspaces only.
     """
@@ -63,16 +63,13 @@ class SubspaceAssignment(nn.Module):
         made = cls(1, 1, 1)
         made.bases = found.bases.cpu()
         if found.offsets is not None and shift is not None:
-            made.shift = shift.cpu().to(made.bases.dtype)
-            made.offsets = found.offsets.cpu().to(made.bases.dtype) + made.shift
+            made.offsets, made.shift = found.offsets.to(made.bases), shift.to(made.bases)
         return made
 
     @property
     def subspaces(self) -> Subspaces:
         """The subspaces, in the coordinates of shifted vectors."""
-        if self.offsets is None or self.shift is None:
-            return Subspaces(self.bases)
-        return Subspaces(self.bases, self.offsets - self.shift)
+        return Subspaces(self.bases, self.offsets)
 
     def config(self) -> dict[str, Any]:
         """The arguments that build this assignment again."""
@@ -83,7 +80,7 @@ class SubspaceAssignment(nn.Module):
 
     def fault(self) -> str | None:
         """Say in words why there are no such subspaces, or return None when there are."""
-        return Subspaces(self.bases, self.offsets).fault(1e-3)
+        return self.subspaces.fault(1e-3)
 
 
 # Another kind is to have `subspaces`' residuals and its own buffers; a file says which it holds.

@@ -176,8 +176,10 @@ class KSubspaces(SubspaceClusterer):
     @property
     def offsets_(self) -> NDArray | None:
         """A point on each affine subspace, shape (k, d)."""
-        offsets = self.model_.assignment.offsets
-        return None if offsets is None else offsets.cpu().numpy()
+        own = self.model_.assignment
+        if own.offsets is None or own.shift is None:
+            return None
+        return (own.offsets + own.shift).cpu().numpy()
 
     @property
     def _n_features_out(self) -> int:

@@ -307,10 +307,6 @@ def k_subspaces(
     loop.iterate(iterations, tol, report)
     found, sums, labels = loop.subspaces, loop.sums, loop.labels
     del loop  # bookkeeping per sample, before the final assignment makes its own
-    if found.offsets is not None and blocks.shift is not None:
-        # Rounded as a model rounds them, which holds them in the coordinates of the samples.
-        offsets = (found.offsets + blocks.shift) - blocks.shift
-        found = Subspaces(found.bases, offsets.to(found.bases.dtype))
     result = in_order(blocks, found, run.group, labels, weights)
     inertia = _inertia(result, search, source, own_weights)
     sums = sums[result.order]
