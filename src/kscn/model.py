@@ -18,7 +18,6 @@ from kscn.features.steps import built, described, made
 from kscn.modelfile import ModelFile, write_model
 from kscn.nn.network import part
 from kscn.runtime.blocks import Blocks, check_finite
-from kscn.runtime.device import placed
 from kscn.runtime.labels import Assignment, assign
 from kscn.runtime.lazy import Lazy
 from kscn.subspaces import Subspaces
@@ -128,8 +127,7 @@ class FittedModel(nn.Module):
 
     def at(self, device: torch.device) -> Self:
         """The same model, moved to a device."""
-        placed(self, device)
-        return self
+        return self.to(device)
 
     def space(self, source: Source) -> Source:
         """Samples as the vectors that are assigned, made in blocks whenever they are read."""
@@ -154,7 +152,7 @@ class FittedModel(nn.Module):
         out = np.empty((len(blocks), subspaces.n_clusters), dtype=dtype)
         for where, z in blocks:
             norms = z.square().sum(dim=1)
-            check_finite(norms, z, blocks.source.name, where)
+            check_finite(norms, blocks.source.name, where)
             out[where : where + len(z)] = subspaces.residuals(z, norms).cpu().numpy()
         return out
 

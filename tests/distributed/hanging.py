@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+from kscn.cli.processes import joined
 from kscn.errors import KscnError
-from kscn.runtime.group import joined
 
 try:
     with joined("go on.", patience=timedelta(seconds=4)) as group:

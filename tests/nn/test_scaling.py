@@ -89,12 +89,14 @@ def test_constant_samples_are_no_division_by_zero(image, value):
 def test_samples_that_are_no_numbers_are_refused_wherever_they_are(image, value, words):
     X = randn(20, 2, 3)
     X[13, 1, 2] = value
-    with pytest.raises(InputError, match=f"Input faces contains {words} in row"):
+    with pytest.raises(InputError, match=f"Input faces contains {words}.* in row 13"):
         scaling_of(as_source(X, name="faces"), image)
 
 
 def test_values_whose_squares_overflow_are_refused():
-    with pytest.raises(InputError, match="Input X contains values too large for their squares"):
+    with pytest.raises(
+        InputError, match="Input X contains infinity or values too large for their squares"
+    ):
         scaling_of(as_source(np.sign(randn(5, 3)) * 1e200), False)
 
 

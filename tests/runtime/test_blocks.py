@@ -78,13 +78,19 @@ def test_the_working_precision_holds_the_stored_values(stored, expected):
     ("value", "words"),
     [
         (torch.nan, "Input faces.npy contains NaN in row 2; remove"),
-        (torch.inf, "Input faces.npy contains infinity in row 2; remove"),
-        (-torch.inf, "Input faces.npy contains infinity in row 2; remove"),
-        (1e30, "Input faces.npy contains values too large for their squares"),
+        (
+            torch.inf,
+            "Input faces.npy contains infinity or values too large for their squares in row 2",
+        ),
+        (
+            -torch.inf,
+            "Input faces.npy contains infinity or values too large for their squares in row 2",
+        ),
+        (1e30, "Input faces.npy contains infinity or values too large for their squares"),
     ],
 )
 def test_values_that_are_not_numbers_are_refused_in_words(value, words):
     z = torch.ones(4, 3)
     z[2, 1] = value
     with pytest.raises(InputError, match=words):
-        check_finite(z.square().sum(dim=1), z, "faces.npy")
+        check_finite(z.square().sum(dim=1), "faces.npy")

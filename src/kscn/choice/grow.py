@@ -19,10 +19,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kscn.choice.folds import folds
 from kscn.data import Source
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.group import Group, place
-from kscn.runtime.rows import folds, sample, sample_rows
+from kscn.runtime.rows import sample, sample_rows
 from kscn.subspaces import ScatterSums, Subspaces, leading_directions
 
 

@@ -105,7 +105,7 @@ def command(resume: Path | None, **values: Any) -> None:
     Many processes share the work when torchrun starts them: torchrun --nproc-per-node 4 -m kscn
     fit ... A run that was stopped or killed goes on with --resume.
     """
-    from kscn.runtime.group import joined
+    from kscn.cli.processes import joined
 
     # What was not set is left to the preset and the estimator's own defaults.
     given = {name: v for name, v in values.items() if v is not None and v is not False}

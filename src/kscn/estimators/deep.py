@@ -24,7 +24,7 @@ from kscn.model import FittedModel, SubspaceAssignment
 from kscn.modelfile import ModelFile
 from kscn.nn import DeepNetwork, IdentityLatent, network
 from kscn.nn.scaling import Restoring
-from kscn.runtime.device import placed, seeded
+from kscn.runtime.device import seeded
 from kscn.runtime.group import current_group, own_part, place, send_module
 from kscn.runtime.labels import in_order
 from kscn.runtime.lazy import Lazy
@@ -278,7 +278,7 @@ class KSCN(SubspaceClusterer):
         # Not torch's global generator: the user's own random numbers stay as they were.
         with seeded(run.seed):
             built = network.build(use["autoencoder"], use["autoencoder_params"], source.shape)
-        placed(built, run.device)
+        built.to(run.device)
         send_module(run.group, [built])
         scaling = scaling_of(source, network.image_shape(source.shape) is not None, run.group)
         shape = network.input_shape(built, source.shape)

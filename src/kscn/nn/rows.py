@@ -4,11 +4,9 @@ Libraries choose their kernels by the shape of a batch, and some round a row by 
 a block always has the same number of samples, filled up with zeros, and rows all begin alike.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -26,10 +24,10 @@ def applied(step: nn.Module, batch: Tensor) -> Tensor:
 
 
 def through(steps: Iterable[nn.Module], batch: Tensor) -> Tensor:
-    """What steps make of samples one after the other, without gradients."""
-    steps = list(steps)
-    with evaluating(*steps), torch.no_grad():
+    """What steps make of samples one after the other, in evaluation mode and without gradients."""
+    with torch.no_grad():
         for step in steps:
+            step.eval()
             if getattr(step, "row_by_row", False):  # by itself, in blocks of any size
                 batch = applied(step, batch)
             else:
@@ -71,16 +69,3 @@ class _AlignedRows(TorchFunctionMode):
             missing = (0, -samples.shape[-1] % 16)
             args = nn.functional.pad(samples, missing), nn.functional.pad(weight, missing), *bias
         return func(*args, **(kwargs or {}))
-
-
-@contextmanager
-def evaluating(*modules: nn.Module) -> Iterator[None]:
-    """Modules in evaluation mode while the context is open."""
-    before = {module: module.training for module in modules}
-    try:
-        for module in modules:
-            module.eval()
-        yield
-    finally:
-        for module, training in before.items():
-            module.train(training)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kscn.nn import DeepNetwork, IdentityLatent, WhitenedLatent
-from kscn.nn.rows import evaluating, in_whole_blocks
+from kscn.nn.rows import in_whole_blocks
 from kscn.runtime.minibatches import encode
 from kscn.subspaces import ScatterSums, Subspaces
 
@@ -120,7 +120,8 @@ class EncodedSpace(SubspaceSpace):
         encoder = DeepNetwork(model.autoencoder_, IdentityLatent())
         codes = torch.from_numpy(np.asarray(encode(model._network_inputs(members), encoder)))
         network, latent = model.autoencoder_.to("cpu"), model.latent_.to("cpu")
-        with evaluating(network), torch.inference_mode():
+        network.eval()
+        with torch.inference_mode():
             if isinstance(latent, WhitenedLatent):
                 length = torch.linalg.vector_norm(latent.linear(codes).double(), dim=1).mean()
                 steps = length * steps @ torch.linalg.pinv(latent.linear.weight.double()).mT

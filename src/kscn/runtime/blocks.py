@@ -1,7 +1,5 @@
 """Samples as tensor blocks: a `Source` read in order, converted, flattened, moved and shifted."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 
@@ -74,7 +72,7 @@ class Blocks:
         if not math.isfinite(energy):
             first, _ = place(self.source)
             for start, z in Blocks(self.source, self.dtype, self.device):
-                check_finite(z.square().sum(dim=1), z, self.source.name, first + start)
+                check_finite(z.square().sum(dim=1), self.source.name, first + start)
 
     def _ready(self, block: Tensor) -> Tensor:
         block = block.reshape(len(block), self.dim).to(self.dtype)
@@ -100,26 +98,17 @@ def as_stored(rows: NDArray, device: torch.device) -> Tensor:
     return torch.from_numpy(rows.reshape(-1)).view(rows.shape).to(device)
 
 
-def check_numbers(rows: NDArray, name: str, numbers: int | NDArray = 0) -> None:
+def check_finite(values: NDArray | Tensor, name: str, numbers: int | NDArray = 0) -> None:
     """Refuse samples that are no numbers, in scikit-learn's words, and say which is the first.
 
-    `numbers` are those of the samples, or that of the first if they follow one another.
+    `values` are the samples (n, ...) or their squared norms (n,); `numbers` are those of the
+    samples, or that of the first if they follow one another.
     """
-    if rows.dtype.kind == "f" and not np.isfinite(rows).all():
-        what = "NaN" if np.isnan(rows).any() else "infinity"
-        _refuse(what, ~np.isfinite(rows), name, numbers)
-
-
-def check_finite(norms: Tensor, z: Tensor, name: str, numbers: int | NDArray = 0) -> None:
-    """The same of samples z and their squared norms (n,), which may also be too large."""
-    if not norms.isfinite().all():
-        check_numbers(z.cpu().numpy(), name, numbers)
-        what = "values too large for their squares to be represented"
-        _refuse(what, ~norms.isfinite().cpu().numpy(), name, numbers)
-
-
-def _refuse(what: str, bad: NDArray, name: str, numbers: int | NDArray) -> None:
-    first = int(bad.reshape(len(bad), -1).any(axis=1).argmax())
+    array = values.cpu().numpy() if isinstance(values, Tensor) else values
+    if array.dtype.kind != "f" or np.isfinite(array).all():
+        return
+    what = "NaN" if np.isnan(array).any() else "infinity or values too large for their squares"
+    first = int((~np.isfinite(array)).reshape(len(array), -1).any(axis=1).argmax())
     row = numbers + first if isinstance(numbers, int) else numbers[first]
     raise InputError(
         f"Input {name} contains {what} in row {row}; remove or replace such samples first."

@@ -5,34 +5,21 @@ the cut of a trimming, the first process's value where rounding may differ. A pr
 back what it gave, so loops are written once. Of several processes each has a contiguous part of the
 samples, and every method is a collective of torch.distributed, which all must call in the same
 order. Networks are trained by torch's DistributedDataParallel.
-
-torchrun starts the processes, ends those that are left when one has died, and says which it was. A
-process that hangs, or whose machine is gone, is noticed when a collective has waited too long.
 """
 
-from __future__ import annotations
-
-import os
-import signal
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from datetime import timedelta
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from kscn.data import Source
-from kscn.errors import InputError, KscnError
+from kscn.errors import InputError
 from kscn.subspaces import ScatterSums, Subspaces, keep_nearest
-
-# A slow process is not a dead one: it may have a slower disk, or data to fetch first.
-PATIENCE = timedelta(minutes=30)
 
 
 class Group:
@@ -99,11 +86,7 @@ class Group:
 
     def agree(self, tensor: Tensor) -> Tensor:
         """What the first process has, where rounding might make the others differ."""
-        if self.size == 1:
-            return tensor
-        held = tensor.detach().clone(memory_format=torch.contiguous_format)
-        dist.broadcast(held, 0)
-        return held
+        return self.sum(tensor if self.rank == 0 else torch.zeros_like(tensor))
 
     def agree_on(self, found: Subspaces) -> Subspaces:
         """Subspaces of the first process."""
@@ -232,42 +215,7 @@ def own_rows(source: Source, rows: np.ndarray) -> np.ndarray:
 
 def send_module(group: Group, modules: Iterable[nn.Module]) -> None:
     """Give modules the weights and buffers that they have in the first process."""
-    if group.size == 1:
-        return
     with torch.no_grad():
         for module in modules:
             for tensor in module.state_dict().values():
                 tensor.copy_(group.agree(tensor))
-
-
-@contextmanager
-def joined(advice: str, patience: timedelta = PATIENCE) -> Iterator[Group]:
-    """All processes that torchrun started while the context is open; without it this one alone.
-
-    The first process to fail says why. `advice` ends the sentence that says that another is lost;
-    `patience` is how long a collective waits for the others.
-    """
-    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
-        yield ALONE
-        return
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    try:
-        store, rank, size = next(rendezvous("env://", timeout=patience))
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
-    except (RuntimeError, ValueError, OSError) as error:
-        raise KscnError(f"cannot reach the other processes ({error}); use torchrun.") from error
-    try:
-        yield current_group()
-        dist.barrier()
-    except Exception as error:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's: the reason is said first
-        with suppress(RuntimeError):  # the store is gone if the first process is
-            if store.add("kscn/failed", 1) > 1:
-                raise SystemExit(2) from error
-        if isinstance(error, dist.DistError) or "gloo" in str(error):  # which has no type for it
-            raise KscnError(f"lost another process, torchrun says which; {advice}") from error
-        raise
-    finally:
-        dist.destroy_process_group()

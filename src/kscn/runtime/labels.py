@@ -3,8 +3,6 @@
 Samples come in blocks, so only labels and distances are ever held for all of them.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

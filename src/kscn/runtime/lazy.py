@@ -1,7 +1,5 @@
 """What steps make of samples, as a `Source`, so that everything linear works on it unchanged."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -13,7 +11,7 @@ from kscn.data import Source, as_source
 from kscn.data.shuffle import read_ahead
 from kscn.data.source import OnDevice
 from kscn.nn.rows import block_rows, through
-from kscn.runtime.blocks import as_stored, check_numbers, on_device
+from kscn.runtime.blocks import as_stored, check_finite, on_device
 from kscn.runtime.group import Group
 
 # What is made of the samples of a process is kept up to this size; more is made whenever read.
@@ -62,12 +60,12 @@ class Lazy(OnDevice):
         """What is made of the samples `start` to `stop`."""
         there, size = on_device(self._source, self.device), self._at_once
         if there is not None:
-            firsts = range(start, stop, size)
-            batches = (there.tensor(first, min(first + size, stop)) for first in firsts)
-        else:
-            blocks = read_blocks(self._source, size, start, stop)
-            batches = (self._moved(rows, first) for first, rows in blocks)
-        return self._collected(stop - start, batches)
+            low = range(start, stop, size)
+            return self._collected(
+                stop - start, (there.tensor(first, min(first + size, stop)) for first in low)
+            )
+        blocks = read_blocks(self._source, size, start, stop)
+        return self._collected(stop - start, (self._moved(rows, first) for first, rows in blocks))
 
     def tensor_of(self, rows: NDArray) -> Tensor:
         """What is made of the given samples."""
@@ -91,7 +89,7 @@ class Lazy(OnDevice):
 
     def _moved(self, rows: NDArray, numbers: int | NDArray) -> Tensor:
         # Checked here and not by what is made: a ReLU can turn infinity into zero.
-        check_numbers(rows, self._source.name, numbers)
+        check_finite(rows, self._source.name, numbers)
         return as_stored(rows, self.device)
 
     def _made(self, batch: Tensor) -> Tensor:

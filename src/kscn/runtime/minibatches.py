@@ -1,7 +1,5 @@
 """Samples as network input: a `Source` in shuffled mini-batches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, repeat
@@ -13,7 +11,7 @@ from torch import Tensor
 from kscn.data import Source
 from kscn.data.shuffle import in_one_window, shuffled_exactly, shuffled_in_windows
 from kscn.nn import DeepNetwork, InputScaling
-from kscn.runtime.blocks import as_stored, check_numbers
+from kscn.runtime.blocks import as_stored, check_finite
 from kscn.runtime.group import Part, place
 from kscn.runtime.lazy import Lazy, kept
 
@@ -69,7 +67,7 @@ class Minibatches:
     def take(self, indices: np.ndarray) -> Tensor:
         """The samples `indices`."""
         rows = self.source.take(indices)
-        check_numbers(rows, self.source.name, indices)
+        check_finite(rows, self.source.name, indices)
         return self._tensor(rows)
 
     def _tensor(self, rows: np.ndarray) -> Tensor:

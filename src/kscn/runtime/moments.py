@@ -1,9 +1,5 @@
 """Mean and covariance of all samples of a fit, and how a network's input is scaled by them."""
 
-from __future__ import annotations
-
-from typing import NamedTuple
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -11,7 +7,7 @@ from torch import Tensor
 from kscn.data import Source
 from kscn.errors import TrainingError
 from kscn.nn import InputScaling
-from kscn.runtime.blocks import Blocks, check_numbers
+from kscn.runtime.blocks import Blocks, check_finite
 from kscn.runtime.device import CPU
 from kscn.runtime.group import ALONE, Group, place
 
@@ -20,17 +16,13 @@ TINY = 1e-37  # about the smallest scale that float32 can be divided by
 ROUNDING = 1e-14  # deviations that are as small beside the values themselves
 
 
-class Moments(NamedTuple):
-    """Of the samples of all processes, in float64."""
-
-    mean: Tensor  # (d,)
-    variance: Tensor  # (d,) of each column, or the covariance (d, d)
-
-
 def moments(
     source: Source, group: Group = ALONE, device: torch.device = CPU, columns: bool = False
-) -> Moments:
-    """Mean and covariance, or the variance of each of the `columns`, in one pass."""
+) -> tuple[Tensor, Tensor]:
+    """Mean (d,) and covariance (d, d) of the samples of all processes, in float64, by one pass.
+
+    With `columns` the variance of each of them (d,) in place of the covariance.
+    """
     # Sums run relative to the first sample of all: values that are large beside their differences
     # would otherwise lose these to rounding.
     plain = Blocks(source, torch.float64, device)
@@ -43,24 +35,22 @@ def moments(
         second += z.square().sum(dim=0) if columns else z.mT @ z
     (n,) = group.add(len(source))
     mean, second = group.sum(total) / n, group.sum(second) / n
-    return Moments(pivot + mean, second - (mean.square() if columns else mean[:, None] * mean))
+    return pivot + mean, second - (mean.square() if columns else mean[:, None] * mean)
 
 
-def code_moments(codes: Source, group: Group = ALONE, device: torch.device = CPU) -> Moments:
-    """Moments of codes, which must carry something to cluster by."""
-    found = moments(codes, group, device)
-    spread = float(found.variance.trace())
-    energy = spread + float(found.mean.square().sum())
-    if not energy < float("inf"):
+def code_moments(
+    codes: Source, group: Group = ALONE, device: torch.device = CPU
+) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of codes, which must carry something to cluster by."""
+    mean, covariance = moments(codes, group, device)
+    spread = float(covariance.trace())
+    energy = spread + float(mean.square().sum())
+    if not spread > 1e-10 * max(energy, 1e-30):
         raise TrainingError(
-            "the latent is no longer finite after pretraining; lower learning_rate and fit again."
+            "the latent collapsed or is no longer finite: the autoencoder leaves nothing to "
+            "cluster by; lower learning_rate, train longer, or use another seed."
         )
-    if spread <= 1e-10 * max(energy, 1e-30):
-        raise TrainingError(
-            "the latent collapsed: the autoencoder gives all samples the same code, so there is "
-            "nothing to cluster; lower learning_rate, train longer, or use another seed."
-        )
-    return found
+    return mean, covariance
 
 
 def scaling_of(source: Source, image: bool, group: Group = ALONE) -> InputScaling:
@@ -74,13 +64,13 @@ def scaling_of(source: Source, image: bool, group: Group = ALONE) -> InputScalin
     if image:
         largest = 0.0
         for first, rows in source.batches(max(1, NUMBERS // max(1, source.row_bytes))):
-            check_numbers(rows, source.name, place(source)[0] + first)
+            check_finite(rows, source.name, place(source)[0] + first)
             largest = max(largest, float(rows.max()), -float(rows.min()))
         largest = float(group.gather(torch.tensor([largest], dtype=torch.float64)).max())
         return InputScaling.by(torch.zeros(()), 1 / largest if largest > TINY else 1.0)
-    found = moments(source, group, columns=True)
-    variance = float(found.variance.mean())
+    mean, variances = moments(source, group, columns=True)
+    variance = float(variances.mean())
     Blocks(source, torch.float64, CPU).check(variance)
     spread = max(variance, 0.0) ** 0.5
-    least = max(ROUNDING * float(found.mean.abs().max()), TINY)
-    return InputScaling.by(found.mean, 1 / spread if spread > least else 1.0)
+    least = max(ROUNDING * float(mean.abs().max()), TINY)
+    return InputScaling.by(mean, 1 / spread if spread > least else 1.0)

@@ -36,6 +36,7 @@ from kscn.data import Source
 from kscn.errors import ModelFileError
 from kscn.modelfile import read_model, write_model
 from kscn.nn.network import part
+from kscn.runtime.device import keep_memory
 from kscn.runtime.group import ALONE, Group
 
 # States on disk: one that is damaged later is no loss.
@@ -116,6 +117,7 @@ class Run:
         on_record: Callable[[dict[str, Any]], object] = lambda _: None,
     ) -> None:
         self.device, self.group, self.on_record, self._states = device, group, on_record, states
+        keep_memory()
         saved = group.shared(states.newest() if states and group.rank == 0 else None)
         # Until the stage that it was written in; what is known before the first one without it.
         self._saved: Result | None = saved

@@ -87,7 +87,7 @@ class StartSearch:
         z = sample(blocks.source, rows, blocks.device, self.run.group)
         if not z.square().sum(dim=1).median().isfinite():
             z = z.double()  # all samples are that large, not one that is amiss
-        check_finite(z.square().sum(dim=1), z, name, rows)
+        check_finite(z.square().sum(dim=1), name, rows)
         if (z == z[0]).all() and not self.run.group.any(
             any(bool((block != z[0]).any()) for _, block in blocks)
         ):
@@ -213,7 +213,7 @@ class StartSearch:
             given = given.long()
             sums = ScatterSums(k, d, self.affine, blocks.device)
             for where, z in blocks:
-                check_finite(z.square().sum(dim=1), z, blocks.source.name, first + where)
+                check_finite(z.square().sum(dim=1), blocks.source.name, first + where)
                 part = slice(first + where, first + where + len(z))
                 sums.add(z.double(), given[part], None if weights is None else weights[part])
             return self.run.group.whole(sums, sums).subspaces(dims)

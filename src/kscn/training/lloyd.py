@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from kscn.runtime.blocks import Blocks
-from kscn.runtime.device import kept_memory
 from kscn.runtime.group import place
 from kscn.runtime.rows import generator
 from kscn.subspaces import ScatterSums, Subspaces
@@ -94,21 +93,20 @@ class Lloyd:
         `report` is called with the number of each iteration, from 1, and what it did, and may
         return True to stop.
         """
-        with kept_memory(self.blocks.device):
-            for number in iterations:
-                done = self._iteration()
-                stop, still = report(number + 1, done), False
-                if not done.rescued:
-                    fallen = self.previous - done.objective
-                    still = bool(np.isfinite(self.previous)) and fallen < tol * self.previous
-                    still |= done.changed == 0
-                if self.run.group.any(stop or (still and self.exact)):
-                    break
-                self.exact = self.run.group.any(self.exact or still)
-                self.previous = np.inf if done.rescued else done.objective
-            if not self.exact:
-                self.exact = True
-                self._update()
+        for number in iterations:
+            done = self._iteration()
+            stop, still = report(number + 1, done), False
+            if not done.rescued:
+                fallen = self.previous - done.objective
+                still = bool(np.isfinite(self.previous)) and fallen < tol * self.previous
+                still |= done.changed == 0
+            if self.run.group.any(stop or (still and self.exact)):
+                break
+            self.exact = self.run.group.any(self.exact or still)
+            self.previous = np.inf if done.rescued else done.objective
+        if not self.exact:
+            self.exact = True
+            self._update()
 
     def _iteration(self) -> Iteration:
         moved = self._assign()

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from kscn.nn import ConvEncoder, DeepNetwork, UnitLatent
 from kscn.runtime.blocks import Blocks
-from kscn.runtime.device import placed, seeded
+from kscn.runtime.device import seeded
 from kscn.runtime.labels import assign
 from kscn.runtime.minibatches import Minibatches
 from kscn.subspaces import Subspaces, keep_nearest
@@ -122,7 +122,7 @@ def refining(
     # Not torch's global generator: the user's own random numbers stay as they were.
     with seeded(run.seed):
         encoder = ConvEncoder(batches.shape, k * p)
-    placed(encoder, run.device)
+    encoder.to(run.device)
     trainer = Trainer(
         DeepNetwork(encoder, UnitLatent(), decodes=False),
         batches,

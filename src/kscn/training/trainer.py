@@ -16,7 +16,7 @@ from kscn.errors import TrainingError
 from kscn.nn import DeepNetwork
 from kscn.nn.network import part
 from kscn.runtime.blocks import Blocks
-from kscn.runtime.device import kept_memory, seeded
+from kscn.runtime.device import seeded
 from kscn.runtime.group import place, send_module
 from kscn.runtime.minibatches import Minibatches, encode
 from kscn.runtime.rows import generator
@@ -100,7 +100,7 @@ class Trainer:
         self.wrapped.train()
         order = generator(run.seed, "order", self.stage, epoch)
         layers = generator(run.seed, "layers", self.stage, epoch).initial_seed()
-        with kept_memory(run.device), seeded(layers % 2**63, run.device):
+        with seeded(layers % 2**63, run.device):
             for step, (rows, clean) in enumerate(batches.shuffled(order)):
                 drawn = generator(run.seed, "augment", self.stage, epoch, step, run.group.rank)
                 seen = clean if self.augment is None else self.augment(clean, drawn)

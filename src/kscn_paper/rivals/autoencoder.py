@@ -33,7 +33,7 @@ from kscn.estimators import checks as check
 from kscn.modelfile import read_model, write_model
 from kscn.nn import DeepNetwork, DenseAutoencoder, IdentityLatent, InputScaling
 from kscn.nn import network as networks
-from kscn.runtime.device import placed, seeded
+from kscn.runtime.device import seeded
 from kscn.runtime.minibatches import Minibatches, encode
 from kscn.runtime.moments import code_moments, scaling_of
 from kscn.training.driver import Run
@@ -97,7 +97,7 @@ class NetworkRival(Rival):
     ) -> None:
         """Use a network that takes samples of a shape, scaled."""
         device = check.device(self.device)
-        self.autoencoder_: Any = placed(network, device)
+        self.autoencoder_: Any = network.to(device)
         self.scaling_ = scaling.to(device)
         self._sample_shape = shape
 

@@ -136,7 +136,7 @@ def all_samples(source: Source, device: torch.device) -> Tensor:
     blocks = Blocks(source, working_dtype(source.dtype), device)
     out = torch.empty(len(blocks), blocks.dim, dtype=blocks.dtype, device=device)
     for start, z in blocks:
-        check_finite(z.square().sum(dim=1), z, source.name, start)
+        check_finite(z.square().sum(dim=1), source.name, start)
         out[start : start + len(z)] = z
     return out
 

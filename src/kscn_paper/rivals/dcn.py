@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from kscn.constraints import Integer, Number, parameter
 from kscn.errors import TrainingError
-from kscn.runtime.device import kept_memory
+from kscn.runtime.device import keep_memory
 from kscn.runtime.minibatches import Minibatches
 from kscn_paper.rivals.autoencoder import AutoencoderKMeans
 
@@ -44,8 +44,8 @@ class DCN(AutoencoderKMeans):
     epochs: int = parameter(50, Integer(0))
     learning_rate: float = parameter(1e-4, Number(0))
 
-    @kept_memory()
     def _train(self, batches: Minibatches, centres: Tensor) -> Tensor:
+        keep_memory()
         network = self.autoencoder_
         centres = centres.to(batches.device, torch.float32)
         counts = torch.full((len(centres),), float(START_COUNT), device=batches.device)

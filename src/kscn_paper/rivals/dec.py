@@ -17,7 +17,7 @@ from kscn.data import Source
 from kscn.errors import TrainingError
 from kscn.nn import DeepNetwork, IdentityLatent
 from kscn.runtime.blocks import Blocks
-from kscn.runtime.device import kept_memory, seeded
+from kscn.runtime.device import keep_memory, seeded
 from kscn.runtime.minibatches import Minibatches, encode
 from kscn_paper.rivals.autoencoder import AutoencoderKMeans
 from kscn_paper.rivals.base import sharpened
@@ -60,7 +60,8 @@ class TargetRival(AutoencoderKMeans):
 
     def _train(self, batches: Minibatches, centres: Tensor) -> Tensor:
         # Dropout and the like draw from torch's global generator: seeded, and then as it was.
-        with kept_memory(), seeded(self.random_state_, batches.device):
+        keep_memory()
+        with seeded(self.random_state_, batches.device):
             return self._follow_targets(batches, centres)
 
     def _follow_targets(self, batches: Minibatches, centres: Tensor) -> Tensor:

@@ -81,7 +81,7 @@ def nearest_centre(features: Source, centres: NDArray) -> tuple[NDArray, NDArray
     labels = np.empty(len(features), dtype=np.int32)
     distance = np.empty(len(features))
     for start, z in Blocks(features, torch.float64, device, batch_size=4096):
-        check_finite(z.square().sum(dim=1), z, features.name, start)
+        check_finite(z.square().sum(dim=1), features.name, start)
         apart = torch.cdist(z, k_centres, compute_mode="donot_use_mm_for_euclid_dist")
         nearest, label = apart.min(dim=1)
         labels[start : start + len(z)] = label.cpu().numpy()
