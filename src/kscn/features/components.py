@@ -1,7 +1,5 @@
 """Principal components of a sample, and the step that computes them."""
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 import torch
@@ -70,8 +68,10 @@ class Components(nn.Module):
         mean = z.mean(dim=0, dtype=torch.float64) if centre else z.new_zeros(d).double()
         # In two steps: a mean that is large beside the differences would drown them in rounding.
         z = z - mean.to(z.dtype)
-        energy, vectors = _iterated(z, n_components) if d > _MANY else _spectrum(z)
-        directions = vectors.mT.flip(0)[:n_components]
+        space = _leading_space(z, n_components) if d > _MANY else torch.eye(d).to(z)
+        inside = (z @ space).double()
+        energy, turn = eigh(inside.mT @ inside)
+        directions = (space @ turn.to(space)).mT.flip(0)[:n_components]
         # The sign is free: let the largest entry be positive, so that it does not vary.
         peak = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True))
         made = cls(d, n_components, **settings)
@@ -122,16 +122,10 @@ class Components(nn.Module):
         }
 
 
-def _spectrum(z: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues of z^T z, rising, and eigenvectors (d, d), for rows z (n, d)."""
-    return eigh(z.double().mT @ z.double())
-
-
-def _iterated(z: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Somewhat more than the last `count` of them, and their vectors (d, q)."""
+def _leading_space(z: Tensor, count: int) -> Tensor:
+    """Orthonormal directions (d, q) along which rows z (n, d) vary most, more than `count`."""
     q = min(round((1 + _MORE) * count), *z.shape)
     space = torch.randn(z.shape[1], q, generator=torch.Generator().manual_seed(0)).to(z)
     for _ in range(_ROUNDS):
         space = orthonormal(z.mT @ (z @ space))
-    energy, turn = _spectrum(z @ space)
-    return energy, space @ turn.to(space)
+    return space

@@ -3,8 +3,8 @@
 Morlet wavelets and the Gaussian low-pass are kymatio's, constants included, so that features agree
 with those of the field.
 
-A map on a periodic grid is described by its coefficients in a real trigonometric basis (Hartley's,
-cos + sin along each axis), not by complex Fourier coefficients. Real maps then stay real, and a
+A map on a periodic grid is described by its coefficients in the real trigonometric basis (cosines
+and sines along each axis), not by complex Fourier coefficients. Real maps then stay real, and a
 transform along an axis of at most a hundred points is a product with one small dense matrix, which
 processors do at nearly their full speed, while FFTs of that size mostly wait for memory.
 
@@ -12,8 +12,6 @@ A filter multiplies Fourier coefficients, and keeping every m-th pixel adds up t
 coarse grid cannot tell apart. Both together are a matrix with few entries per row, fewer still
 because a wavelet is negligible at most frequencies.
 """
-
-from __future__ import annotations
 
 from functools import lru_cache
 
@@ -85,9 +83,10 @@ def _gabor(
 
 
 def trigonometric_basis(size: int) -> NDArray:
-    """Orthonormal waves cos + sin as columns, those of Hartley; shape (size, size)."""
-    turns = 2 * np.pi * np.outer(np.arange(size), np.arange(size)) / size
-    return (np.cos(turns) + np.sin(turns)) / np.sqrt(size)
+    """Orthonormal cosines, up to frequency size / 2, and sines as columns; shape (size, size)."""
+    k = np.arange(size)
+    waves = np.cos(2 * np.pi * np.outer(k, k) / size - np.pi / 2 * (2 * k > size))
+    return waves / np.linalg.norm(waves, axis=0)
 
 
 def filter_matrix(spectrum: NDArray, factor: int) -> sparse.csr_array:
@@ -125,13 +124,9 @@ def _grid_to_fourier(height: int, width: int) -> sparse.csr_array:
 
 
 def _to_fourier(size: int) -> sparse.csr_array:
-    """From Hartley's waves to Fourier coefficients, unitary; shape (size, size).
-
-    cos + sin of a frequency is (1 - i) / 2 of its wave exp(i.) and (1 + i) / 2 of that of -k.
-    """
-    k = np.arange(size)
-    opposite = sparse.csr_array((np.ones(size), (k, -k % size)), shape=(size, size))
-    return (0.5 - 0.5j) * sparse.eye_array(size, format="csr") + (0.5 + 0.5j) * opposite
+    """From trigonometric to Fourier coefficients, unitary; shape (size, size)."""
+    matrix = fft(trigonometric_basis(size), axis=0, norm="ortho")
+    return sparse.csr_array(np.where(np.abs(matrix) > 0.5, matrix, 0))  # 0, or of 1 or sqrt(1/2)
 
 
 def _aliases(height: int, width: int, factor: int) -> sparse.csr_array:

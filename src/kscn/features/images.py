@@ -1,10 +1,8 @@
 """Steps of images: means over blocks of pixels, and scattering maps."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -92,12 +90,12 @@ class ScatteringMaps(nn.Module):
         self.scattering: Scattering2D | None = None
 
     @classmethod
-    def of_shape(cls, shape: Sequence[int]) -> ScatteringMaps:
+    def of_shape(cls, shape: Sequence[int]) -> Self:
         """With as many scales as suit images of a shape: maps then have about 4 x 4 pixels.
 
         That are 3 for images of 28 x 28 or 32 x 32; but 2 for smaller ones, so that there is a
-        second order, and more where there would be more than 16,384 features: 5 for
-        colours of 64 x 64.
+        second order, and more where there would be more than 16,384 features: 5 for colours of
+        64 x 64.
         """
         side = min(shape[-2:])
         J = max(2 if side >= 8 else 1, round(math.log2(side / 4)))
@@ -130,9 +128,8 @@ def scattering_steps(shape: tuple[int, ...]) -> nn.ModuleList:
             "shape (n, height, width) or (n, channels, height, width)."
         )
     smaller = block_means(shape, LARGEST_SIDE)
-    return nn.ModuleList(
-        [*smaller, ScatteringMaps.of_shape(smaller[0].out_shape if smaller else shape)]
-    )
+    maps = ScatteringMaps.of_shape(smaller[0].out_shape if smaller else shape)
+    return nn.ModuleList([*smaller, maps])
 
 
 def block_means(shape: tuple[int, ...], largest_side: int) -> list[BlockMeans]:

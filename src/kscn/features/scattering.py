@@ -5,10 +5,6 @@ wavelets of J scales and L angles, psi2 is coarser than psi1, and phi averages o
 The mathematics is kymatio's; what differs is how it is computed, see `kscn.features.filters`.
 """
 
-from __future__ import annotations
-
-from itertools import chain
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -77,16 +73,10 @@ class Scattering2D(nn.Module):
         Images in a piece.
     """
 
-    average_y: Tensor
-    average_x: Tensor
-    analyse_y: Tensor
-    analyse_x: Tensor
-
     def __init__(self, shape: tuple[int, int], J: int = 3, L: int = 8) -> None:
         super().__init__()
         self.n_maps, self.map_shape = maps_of(shape, J, L)
         self.shape, self.J, self.L = (int(shape[0]), int(shape[1])), J, L
-        unit = 2**J
         height, width = _padded(self.shape, J)
         room = max(1, min(_MOST_IMAGES, _PIECE // (height * width * L)))
         self.images_at_once = 2 ** (room.bit_length() - 1)
@@ -94,20 +84,25 @@ class Scattering2D(nn.Module):
         pad_y, pad_x = _reflection(self.shape[0], height), _reflection(self.shape[1], width)
         phi_y, phi_x = filters.low_pass(height, J), filters.low_pass(width, J)
         psi = [filters.wavelets((height, width), j, L) for j in range(J)]
-        _keep(self, "average_y", filters.sampling_matrix(phi_y, unit) @ pad_y)
-        _keep(self, "average_x", filters.sampling_matrix(phi_x, unit) @ pad_x)
-        _keep(self, "analyse_y", filters.trigonometric_basis(height).T @ pad_y)
-        _keep(self, "analyse_x", filters.trigonometric_basis(width).T @ pad_x)
+        self.average = _Separable(
+            filters.sampling_matrix(phi_y, 2**J) @ pad_y,
+            filters.sampling_matrix(phi_x, 2**J) @ pad_x,
+        )
+        self.analyse = _Separable(
+            filters.trigonometric_basis(height).T @ pad_y,
+            filters.trigonometric_basis(width).T @ pad_x,
+        )
         grids = [_Grid(phi_y, phi_x, j, J) for j in range(J)]
         b = self.images_at_once
         self.first = [_grouped(psi[j], 2**j, grids[j], b) for j in range(J)]
         self.second = [self._coarser(psi, grids, j) for j in range(J)]
         # So that torch knows of them, for .to() and .double().
-        self.parts = nn.ModuleList(chain.from_iterable(self.first + self.second))
+        groups = [group for scale in self.first + self.second for group in scale]
+        self.parts = nn.ModuleList(groups)
 
-    def _coarser(self, psi: list[NDArray], grids: list[_Grid], j1: int) -> list[_Wavelets]:
+    def _coarser(self, psi: list[NDArray], grids: "list[_Grid]", j1: int) -> "list[_Wavelets]":
         """The wavelets of the second order behind scale j1, in groups of angles."""
-        groups = []
+        groups: list[_Wavelets] = []
         for j2 in range(j1 + 1, self.J):
             spectra = filters.lower_resolution(psi[j2], j1, axes=2)
             groups += _grouped(spectra, 2 ** (j2 - j1), grids[j2], self.L * self.images_at_once)
@@ -124,29 +119,28 @@ class Scattering2D(nn.Module):
         pieces = images.reshape(-1, *self.shape).split(self.images_at_once)
         # One thread for each, also where there is only one piece: how many share a product may
         # change its rounding, and an image must not depend on how many others came with it.
-        maps = side_by_side(self._scatter, pieces, self.average_y.device, each=1)
+        maps = side_by_side(self._scatter, pieces, self.average.y.device, each=1)
         return torch.cat(list(maps)).reshape(*images.shape[:-2], self.n_maps, *self.map_shape)
 
     @torch.no_grad()
     def _scatter(self, images: Tensor) -> Tensor:
         """Maps of a piece; always computed for a whole one, so that rounding is the same too."""
         n, b, (h, w) = len(images), self.images_at_once, self.shape
-        x = images.to(self.average_y.dtype).permute(1, 2, 0)  # the images innermost, here and below
+        x = images.to(self.average.y.dtype).permute(1, 2, 0)  # the images innermost, here and below
         x = nn.functional.pad(x, (0, b - n)).reshape(h, w, b)
-        coefficients = _transform(x, self.analyse_y, self.analyse_x)
-        mean = _transform(x, self.average_y, self.average_x)
+        coefficients, mean = self.analyse(x), self.average(x)
         lower, second = [mean.flatten(0, 1).T.unsqueeze(1)], []  # each (b, maps, pixels)
         for wavelets, coarser in zip(self.first, self.second, strict=True):
             analysed = []
             for group in wavelets:
                 maps = group(coefficients)  # (h, w, angles1 b)
-                mean = group.grid.average(maps)
+                mean = group.grid.average(maps).flatten(0, 1)
                 lower.append(mean.view(len(mean), -1, b).permute(2, 1, 0))
                 if coarser:
                     analysed.append(group.grid.analyse(maps))
             if coarser:
                 inner = torch.cat(analysed, dim=2)
-                means = [group.grid.average(group(inner)) for group in coarser]
+                means = [group.grid.average(group(inner)).flatten(0, 1) for group in coarser]
                 # (pixels, angles2, angles1, b), for all coarser scales
                 joined = torch.cat([m.view(len(m), -1, self.L, b) for m in means], dim=1)
                 second.append(joined.permute(3, 2, 1, 0).flatten(1, 2))
@@ -160,7 +154,7 @@ class _Wavelets(nn.Module):
     offsets: Tensor
     weights: Tensor
 
-    def __init__(self, spectra: NDArray, factor: int, grid: _Grid) -> None:
+    def __init__(self, spectra: NDArray, factor: int, grid: "_Grid") -> None:
         super().__init__()
         self.grid = grid
         self.small = [size // factor for size in spectra.shape[1:]]
@@ -170,7 +164,7 @@ class _Wavelets(nn.Module):
         matrix = sparse.vstack(matrices, format="csr")[rows]
         for name, values in {"indices": matrix.indices, "offsets": matrix.indptr[:-1]}.items():
             self.register_buffer(name, torch.from_numpy(values).long(), persistent=False)
-        _keep(self, "weights", matrix.data)
+        self.register_buffer("weights", torch.from_numpy(matrix.data).float(), persistent=False)
 
     def forward(self, coefficients: Tensor) -> Tensor:
         """|x * psi| (h, w, angles c), at the resolution of the scale, of x (H, W, c)."""
@@ -182,7 +176,7 @@ class _Wavelets(nn.Module):
         return self.grid.modulus(product.view(2, *self.small, -1))
 
 
-def _grouped(spectra: NDArray, factor: int, grid: _Grid, columns: int) -> list[_Wavelets]:
+def _grouped(spectra: NDArray, factor: int, grid: "_Grid", columns: int) -> list[_Wavelets]:
     """Wavelets of many angles in groups, each of which writes few enough numbers at once."""
     numbers = 2 * spectra[0].size // factor**2 * columns
     size = max(1, _GROUP // numbers)
@@ -192,40 +186,42 @@ def _grouped(spectra: NDArray, factor: int, grid: _Grid, columns: int) -> list[_
 
 
 class _Grid(nn.Module):
-    """The pixels on which maps of one scale live: from coefficients, and back to them."""
-
-    synthesise_y: Tensor
-    synthesise_x: Tensor
-    average_y: Tensor
-    average_x: Tensor
+    """The pixels on which maps of one scale live: from coefficients, back to them, and means."""
 
     def __init__(self, phi_y: NDArray, phi_x: NDArray, j: int, J: int) -> None:
         super().__init__()
-        for axis, phi in {"y": phi_y, "x": phi_x}.items():
-            _keep(self, f"synthesise_{axis}", filters.trigonometric_basis(len(phi) // 2**j))
-            low = filters.lower_resolution(phi, j)
-            _keep(self, f"average_{axis}", filters.sampling_matrix(low, 2 ** (J - j)))
+        bases, means = [], []
+        for phi in (phi_y, phi_x):
+            bases.append(filters.trigonometric_basis(len(phi) // 2**j))
+            means.append(filters.sampling_matrix(filters.lower_resolution(phi, j), 2 ** (J - j)))
+        self.synthesise = _Separable(*bases)
+        self.analyse = _Separable(*(basis.T for basis in bases))
+        self.average = _Separable(*means)  # around every 2**J-th pixel
 
     def modulus(self, coefficients: Tensor) -> Tensor:
         """Absolute values (h, w, c) of the complex map with coefficients (2, h, w, c)."""
-        re, im = _transform(coefficients, self.synthesise_y, self.synthesise_x)
+        re, im = self.synthesise(coefficients)
         return re.mul_(re).addcmul_(im, im).sqrt_()
 
-    def analyse(self, maps: Tensor) -> Tensor:
-        """Coefficients (h, w, c) of maps (h, w, c)."""
-        return _transform(maps, self.synthesise_y.T, self.synthesise_x.T)
 
-    def average(self, maps: Tensor) -> Tensor:
-        """Means (h' w', c) around every 2**J-th pixel."""
-        return _transform(maps, self.average_y, self.average_x).flatten(0, 1)
+class _Separable(nn.Module):
+    """A matrix applied along the height and one along the width of maps (..., h, w, c)."""
 
+    y: Tensor
+    x: Tensor
 
-def _transform(maps: Tensor, along_y: Tensor, along_x: Tensor) -> Tensor:
-    """(..., h, w, c) with a matrix applied along the height and one along the width."""
-    *lead, h, w, c = maps.shape
-    maps = along_y @ maps.reshape(*lead, h, w * c)
-    maps = along_x @ maps.view(-1, w, c)
-    return maps.view(*lead, along_y.shape[0], along_x.shape[0], c)
+    def __init__(self, y: NDArray, x: NDArray) -> None:
+        super().__init__()
+        for name, matrix in {"y": y, "x": x}.items():  # made of the settings, so not saved
+            tensor = torch.from_numpy(np.ascontiguousarray(matrix)).float()
+            self.register_buffer(name, tensor, persistent=False)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """The maps on another grid."""
+        *lead, h, w, c = maps.shape
+        maps = self.y @ maps.reshape(*lead, h, w * c)
+        maps = self.x @ maps.view(-1, w, c)
+        return maps.view(*lead, len(self.y), len(self.x), c)
 
 
 def _reflection(size: int, padded: int) -> NDArray:
@@ -233,12 +229,6 @@ def _reflection(size: int, padded: int) -> NDArray:
     before = (padded - size) // 2
     pixels = np.pad(np.arange(size), (before, padded - size - before), mode="reflect")
     return np.eye(size)[pixels]
-
-
-def _keep(module: nn.Module, name: str, values: NDArray) -> None:
-    """A buffer that is computed from the settings, so it is not saved with them."""
-    tensor = torch.from_numpy(np.ascontiguousarray(values)).float()
-    module.register_buffer(name, tensor, persistent=False)
 
 
 def _padded(shape: tuple[int, int], J: int) -> tuple[int, int]:

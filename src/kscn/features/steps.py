@@ -4,8 +4,6 @@ A description may come from anywhere. So a step is made without memory first, an
 tensors that a file holds for it: one that a file only pretends to hold is never allocated.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -117,11 +115,9 @@ def made(cls: type[nn.Module], config: Mapping[str, Any], weights: Mapping[str, 
     with torch.device("meta"):
         module = cls(**config)
     misfit = network.misfit(module, weights)
-    if misfit is not None:
-        raise ValueError(f"of its {cls.__name__} {misfit}")
+    require(misfit is None, f"of its {cls.__name__} {misfit}")
     module.to_empty(device="cpu")
     module.load_state_dict({name: torch.as_tensor(value) for name, value in weights.items()})
     fault: Any = getattr(module, "fault", lambda: None)()
-    if fault is not None:
-        raise ValueError(fault)
+    require(fault is None, fault)
     return module

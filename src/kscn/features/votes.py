@@ -1,8 +1,6 @@
 """Votes of a vector's nearest in a sample of known clusters."""
 
-from __future__ import annotations
-
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +29,7 @@ class Votes(nn.Module):
         self.register_buffer("labels", torch.zeros(n_samples, dtype=torch.int64))
 
     @classmethod
-    def of(cls, samples: Tensor, labels: Tensor, n_clusters: int, count: int) -> Votes:
+    def of(cls, samples: Tensor, labels: Tensor, n_clusters: int, count: int) -> Self:
         """The votes of the `count` nearest among samples (m, d) of known clusters (m,)."""
         m, d = samples.shape
         made = cls(m, d, n_clusters, min(count, m))
@@ -55,8 +53,12 @@ class Votes(nn.Module):
     def config(self) -> dict[str, Any]:
         """The arguments that build this step again."""
         m, d = self.samples.shape
-        k, count = self.n_clusters, self.count
-        return {"n_samples": m, "n_features": d, "n_clusters": k, "count": count}
+        return {
+            "n_samples": m,
+            "n_features": d,
+            "n_clusters": self.n_clusters,
+            "count": self.count,
+        }
 
     def fault(self) -> str | None:
         """Say in words why these are no votes, or return None when they are."""
