@@ -152,8 +152,10 @@ class ImageSource(Source):
         return pixels
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
-        samples = [self.pixels(self._names[row]) for row in rows.tolist()]
-        return np.array(samples, dtype=self.dtype).reshape(-1, *self.shape)
+        out = np.empty((len(rows), *self.shape), dtype=self.dtype)
+        for place, row in enumerate(rows.tolist()):
+            out[place] = self.pixels(self._names[row])
+        return out
 
 
 def open_image_folder(
@@ -185,11 +187,12 @@ def open_image_folder(
     if broken and (not skip_broken or len(broken) == len(wanted)):
         if len(broken) == 1 and names is None:
             raise DataError(next(iter(broken.values())))
+        advice = f"repair or remove them, or leave them out by {_SKIP}"
+        if names is not None:
+            advice = "give the folder that holds those that were fitted with --data"
         listed = ", ".join(sorted(broken)[:_NAMED])
-        raise DataError(
-            f"{len(broken)} of {len(wanted)} images in {folder} cannot be read ({listed}); repair "
-            f"or remove them or leave them out by {_SKIP}, and give those of a run with --data."
-        )
+        several = f"{len(broken)} of {len(wanted)} images in {folder} cannot be read ({listed})"
+        raise DataError(f"{several}; {advice}.")
     kept = [name for name in looks if name not in broken]
     source.leave_out(kept, broken)
     return make_dataset(source, _classes(kept, folder), title)
