@@ -197,9 +197,11 @@ def test_the_start_has_the_numbers_of_the_result(fitted):
     assert (shared.argmax(axis=1) == np.arange(K)).all()
 
 
-@pytest.mark.parametrize("answer", [True, False])
-def test_numpys_answers_are_answers(answer):
-    assert quick(refine=np.bool_(answer))._refines is answer
+def test_numpys_answers_are_answers():
+    vectors = digits()[0].reshape(-1, 64)
+    with pytest.raises(InputError, match="refine=True needs images"):
+        quick(refine=np.True_).fit(vectors)
+    assert quick(refine=np.False_).fit(vectors[:100]).encoder_ is None
 
 
 def test_more_clusters_than_can_be_chosen_are_refused_at_once():

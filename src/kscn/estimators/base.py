@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
@@ -19,16 +19,15 @@ from sklearn.base import (
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
+from torch import Tensor, nn
 
 from kscn.constraints import FUNCTIONS, PATH, Integer, parameter
 from kscn.data import Source
 from kscn.estimators import checks as check
 from kscn.estimators import saving
-from kscn.model import FittedModel
+from kscn.model import FittedModel, SubspaceAssignment
 from kscn.nn import InputScaling, network
 from kscn.runtime.group import Group, place
-from kscn.subspaces import Subspaces
 from kscn.training.driver import Run, States, identity
 
 Callbacks = Iterable[Callable[[Any, dict[str, Any]], object]]
@@ -101,18 +100,26 @@ class SubspaceClusterer(
         self,
         run: Run,
         about: Mapping[str, Any],
-        model: FittedModel,
+        *,
+        shape: tuple[int, ...],
+        steps: Sequence[nn.Module],
+        assignment: SubspaceAssignment,
         labels: NDArray,
         inertia: float,
-        noise_variance: float,
+        noise: float | None = None,
+        temperature: float | None = None,
         **more: Any,
     ) -> Self:
         """Set all that a fit has found, in place of what an earlier one had."""
         warn_of_empty(labels, self.n_clusters, stacklevel=3)
+        if noise is None:  # mean squared distance, for each direction outside of a subspace
+            width, dims = assignment.bases.shape[1], assignment.subspaces.dims.cpu().numpy()
+            noise = inertia / max(1, int((width - dims[labels]).sum()))
         for name in [name for name in vars(self) if name.endswith("_")]:
             del self.__dict__[name]
-        self.model_, self.labels_, self.inertia_ = model, labels, inertia
-        self.noise_variance_ = noise_variance
+        scale = 2 * noise if temperature is None else temperature
+        self.model_ = FittedModel(shape, steps, assignment, scale)
+        self.labels_, self.inertia_, self.noise_variance_ = labels, inertia, noise
         self.history_, self.random_state_ = run.history, run.seed
         self.n_iter_ = sum(record["stage"] == "fit" for record in run.history)
         self.__dict__.update(about, **more)
@@ -185,12 +192,6 @@ class SubspaceClusterer(
         tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
-
-
-def noise_variance(subspaces: Subspaces, labels: NDArray, inertia: float) -> float:
-    """Mean squared distance to the subspaces, for each direction outside of them."""
-    free = subspaces.ambient_dim - subspaces.dims.cpu().numpy()[labels]
-    return inertia / max(1, int(free.sum()))
 
 
 def warn_of_empty(labels: NDArray, n_clusters: int, stacklevel: int) -> None:

@@ -17,7 +17,7 @@ from kscn.constraints import POSITIVE, Integer, Number, array_of, check_value, p
 from kscn.data import Source
 from kscn.estimators import checks as check
 from kscn.estimators import presets
-from kscn.estimators.base import SubspaceClusterer, noise_variance
+from kscn.estimators.base import SubspaceClusterer
 from kscn.estimators.defaults import AUTO, OPEN, kscn_settings
 from kscn.estimators.saving import MANY
 from kscn.model import FittedModel, SubspaceAssignment
@@ -38,7 +38,6 @@ from kscn.training.pretrain import pretrain
 from kscn.training.start import check_start, deep_start, latent_of
 from kscn.training.trainer import Trainer
 
-STARTS = ("k-subspaces", "drawn", "neighbours", "scattering", "k-means")
 # Settings that may be networks, functions or arrays; of the network, the file holds what it is.
 NOT_SAVED = {"autoencoder", "autoencoder_params", "augment", "init"}
 
@@ -171,7 +170,13 @@ class KSCN(SubspaceClusterer):
     autoencoder: str | nn.Module = AUTO
     augment: str | Mapping[str, Any] | Callable[..., Tensor] | None = AUTO
     init: str | NDArray | Callable[..., NDArray] = parameter(  # noqa: RUF009 - a field
-        AUTO, *STARTS, array_of("labels or a function")
+        AUTO,
+        "k-subspaces",
+        "drawn",
+        "neighbours",
+        "scattering",
+        "k-means",
+        array_of("labels or a function"),
     )
     pretrain_epochs: int | str = parameter(AUTO, Integer(0))
     epochs: int | str = parameter(AUTO, Integer(0))
@@ -261,15 +266,21 @@ class KSCN(SubspaceClusterer):
             own_part(found, source).to(run.device),
         )
         numbered = in_order(trainer.latents(), subspaces, group)
-        noise = noise_variance(numbered.subspaces, numbered.labels, numbered.inertia)
-        temperature = use["temperature"] if use["loss"] == "separation" else 2 * noise
         steps = [batches.scaling, autoencoder]
         if use["latent"] != "identity":
             steps.append(latent)
-        assignment = SubspaceAssignment.of(numbered.subspaces.to(torch.float32))
-        model = FittedModel(batches.shape, steps, assignment, temperature)
-        labels, inertia = numbered.labels, numbered.inertia
-        return self._set(run, about, model, labels, inertia, noise, settings_=use)
+        temperature = use["temperature"] if use["loss"] == "separation" else None
+        return self._set(
+            run,
+            about,
+            shape=batches.shape,
+            steps=steps,
+            assignment=SubspaceAssignment.of(numbered.subspaces.to(torch.float32)),
+            labels=numbered.labels,
+            inertia=numbered.inertia,
+            temperature=temperature,
+            settings_=use,
+        )
 
     def _network(
         self, source: Source, use: Mapping[str, Any], run: Run

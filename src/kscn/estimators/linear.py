@@ -18,7 +18,7 @@ from kscn.estimators.base import SubspaceClusterer
 from kscn.model import FittedModel, SubspaceAssignment
 from kscn.modelfile import ModelFile
 from kscn.runtime.group import current_group, place
-from kscn.subspaces import ScatterSums, Subspaces, check_size
+from kscn.subspaces import check_size
 from kscn.training.k_subspaces import RACED, StartSearch, k_subspaces
 
 
@@ -159,15 +159,18 @@ class KSubspaces(SubspaceClusterer):
                 weights=weights,
             )
         spectra = found.sums.spectra().cpu().numpy()
-        noise = noise_outside(spectra, found.sums, found.subspaces)
-        assignment = SubspaceAssignment.of(found.subspaces, found.blocks.shift)
+        # Mean square of the members for each direction outside of their subspace.
+        outside = d - found.subspaces.dims.cpu()
+        noise = found.inertia / max(float((found.sums.weight.cpu() * outside).sum()), 1e-300)
         return self._set(
             run,
             about,
-            FittedModel((d,), [], assignment, 2 * noise),
-            found.labels,
-            found.inertia,
-            noise,
+            shape=(d,),
+            steps=[],
+            assignment=SubspaceAssignment.of(found.subspaces, found.blocks.shift),
+            labels=found.labels,
+            inertia=found.inertia,
+            noise=noise,
             spectra_=spectra,
         )
 
@@ -215,12 +218,3 @@ class KSubspaces(SubspaceClusterer):
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def noise_outside(spectra: NDArray, sums: ScatterSums, subspaces: Subspaces) -> float:
-    """Mean square of the samples for each direction outside of their subspace."""
-    dims = subspaces.dims.cpu().numpy()
-    inside = np.take_along_axis(np.cumsum(spectra, axis=1), dims[:, None] - 1, axis=1)
-    freedom = (sums.weight.cpu().numpy() * (subspaces.ambient_dim - dims)).sum()
-    outside = (spectra.sum(axis=1) - inside[:, 0]).sum()
-    return float(outside / max(freedom, 1e-300))

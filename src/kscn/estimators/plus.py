@@ -29,7 +29,7 @@ from kscn.constraints import (
 from kscn.data import Source
 from kscn.errors import InputError
 from kscn.estimators import checks as check
-from kscn.estimators.base import SubspaceClusterer, noise_variance
+from kscn.estimators.base import SubspaceClusterer
 from kscn.estimators.embedding import checked_about, encoded_for_fit, encoded_for_use
 from kscn.features.encoders import Encoder as PretrainedEncoder
 from kscn.model import FittedModel, SubspaceAssignment
@@ -49,7 +49,8 @@ from kscn.training.refine import TEMPERATURE, refine, refinement_epochs, refinin
 REFINE_MEMBERS = 100
 LEAST_MEMBERS = 4  # in the sample on which clusters are chosen, on average
 # What the estimator tells of the choice, besides the features themselves.
-CHOSEN = ("confidence", "chosen", "subspace_dim", "tried")
+SAVED = {"subspace_dim": Integer(0), "confidence": NUMBER, "chosen": TEXT}
+CHOSEN = (*SAVED, "tried")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -187,17 +188,16 @@ class KSCNPlus(SubspaceClusterer):
         n, shape = place(source)[1], network.image_shape(source.shape) or source.shape
         self._check_params(n, about["n_features_in_"])
         image = len(shape) == 3
-        if self._refines and not image:
+        asked = self.refine != "auto" and bool(self.refine)  # and kept, whatever comes of it
+        if asked and not image:
             raise InputError(
                 "refine=True needs images, (n, h, w) or (n, c, h, w); leave it at 'auto'."
             )
         check.unequal(source, group)
         augment = network.augmentation(self.augment, shape) if image else None
         size = group.batch_size(self.batch_size)  # what cannot be shared out is refused now
-        many = n >= REFINE_MEMBERS * self.n_clusters
-        wanted = self.n_clusters > 1 and (
-            self._refines or (self.refine == "auto" and image and many)
-        )
+        enough = image and n >= REFINE_MEMBERS * self.n_clusters
+        wanted = self.n_clusters > 1 and (asked or (self.refine == "auto" and enough))
 
         run = self._run(source, group)
         choice = choose(source, self.n_clusters, self.starts, image, wanted, run)
@@ -212,21 +212,18 @@ class KSCNPlus(SubspaceClusterer):
             if averaged is not None:
                 averaged.requires_grad_(False)
                 steps, temperature = [scaling, averaged.autoencoder, averaged.latent], TEMPERATURE
-        subspaces, labels, inertia = found
-        noise = noise_variance(subspaces, labels, inertia)
-        assignment = SubspaceAssignment.of(subspaces.to(torch.float32))
-        temperature = 2 * noise if temperature is None else temperature
-        model = FittedModel(shape, steps, assignment, temperature)
         taken = {f"{name}_": choice.facts[name] for name in CHOSEN}
-        if wanted and model.network is None:
+        if wanted and temperature is None:  # the refinement was not taken
             taken["n_iter_"] = 0
         return self._set(
             run,
             about,
-            model,
-            labels.astype(np.int32, copy=False),
-            inertia,
-            noise,
+            shape=shape,
+            steps=steps,
+            assignment=SubspaceAssignment.of(found[0].to(torch.float32)),
+            labels=found[1].astype(np.int32, copy=False),
+            inertia=found[2],
+            temperature=temperature,
             start_labels_=start_labels,
             selection_=choice.selection,
             image_encoder_=encoder,
@@ -242,9 +239,8 @@ class KSCNPlus(SubspaceClusterer):
         Without a network where the refinement is clearly less self-consistent than the start.
         """
         k, source, start = self.n_clusters, batches.source, choice.start
-        epochs = self.epochs
-        if isinstance(epochs, str):
-            epochs = refinement_epochs(place(source)[1], self.batch_size)
+        usual = refinement_epochs(place(source)[1], self.batch_size)
+        epochs = usual if self.epochs == "auto" else int(self.epochs)
         trainer, axes = refining(batches, k, augment, self.learning_rate, epochs, run)
         run.keep(encoder=trainer.network)
 
@@ -262,17 +258,12 @@ class KSCNPlus(SubspaceClusterer):
         averaged = refine(trainer, axes, labels, start.doubt, agreed, epochs, run)
         blocks = Blocks(encode(batches, averaged), torch.float32, run.device)
         found = in_order(blocks, axes, run.group)
-        if self._refines or better(choice.wide, source, found.labels, start.labels, k, run):
+        if self.refine != "auto" or better(choice.wide, source, found.labels, start.labels, k, run):
             return found[:3], found.order, averaged
         features = held_features(choice.features, source, run.device, run.group)
         blocks = Blocks(features, torch.float32, run.device)
         found = in_order(blocks, start.subspaces.to(torch.float32, run.device), run.group)
         return found[:3], found.order, None
-
-    @property
-    def _refines(self) -> bool:
-        """Whether the refinement was asked for, whatever comes of it."""
-        return self.refine != "auto" and bool(self.refine)
 
     # Using the fitted model ---------------------------------------------------------------------
 
@@ -292,7 +283,7 @@ class KSCNPlus(SubspaceClusterer):
 
     def _check_params(self, n_samples: int, n_features: int) -> None:
         check.parameters(self, n_samples, least=2)
-        if self._refines and self.encoder is not None:
+        if self.encoder is not None and self.refine != "auto" and self.refine:
             raise InputError("refine=True cannot be used with an encoder; leave it at 'auto'.")
         if self.n_clusters > CHOICE.most // LEAST_MEMBERS:
             raise InputError(
@@ -309,19 +300,16 @@ class KSCNPlus(SubspaceClusterer):
     # Model files --------------------------------------------------------------------------------
 
     def _facts(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
-        chosen = ("subspace_dim", "confidence", "chosen")
-        facts = {name: plain(getattr(self, f"{name}_")) for name in chosen}
+        facts = {name: plain(getattr(self, f"{name}_")) for name in SAVED}
         return facts | {"image_encoder": self._encoder_of_fit}, {}
 
     @classmethod
     def _from_facts(cls, model: ModelFile, built: FittedModel) -> dict[str, Any]:
-        fitted, params = model.params["fitted"], model.params["params"]
-        check_table(fitted, {"subspace_dim": Integer(0), "confidence": NUMBER, "chosen": TEXT})
-        check_table(params, {"encoder?": TEXT})
-        return {
-            "subspace_dim_": fitted["subspace_dim"],
-            "confidence_": fitted["confidence"],
-            "chosen_": fitted["chosen"][:200],
+        fitted = model.params["fitted"]
+        check_table(fitted, SAVED)
+        check_table(model.params["params"], {"encoder?": TEXT})
+        found = {f"{name}_": fitted[name] for name in SAVED}
+        return found | {
             "image_encoder_": None,
             "_encoder_of_fit": checked_about(fitted["image_encoder"]),
         }

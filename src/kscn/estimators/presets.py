@@ -88,13 +88,8 @@ PRESETS = {DEFAULT: _TUNED, "paper": _PAPER}
 def parameters(preset: str, update: str, shape: Sequence[int]) -> dict[str, Any]:
     """The settings of a preset for samples of a shape, where subspaces are updated in this way."""
     kind = "vectors"
-    if is_image(shape):
+    if len(shape) > 1:
         kind = "small images" if min(shape[-2:]) < SMALL else "images"
     found = PRESETS[preset]["all"] | PRESETS[preset][kind]
     # No trimming when subspaces follow the gradient.
     return found | {"trim": 0.0} if update == "grassmann" else found
-
-
-def is_image(shape: Sequence[int]) -> bool:
-    """Whether samples of this shape are images: (h, w) or (c, h, w)."""
-    return len(shape) in (2, 3)
