@@ -14,6 +14,7 @@ from kscn import checks as check
 from kscn.data import Source, as_source
 from kscn.errors import InputError, TrainingError
 from kscn.features import Components, scattering_steps
+from kscn.features.steps import made
 from kscn.nn import DeepNetwork, IdentityLatent, WhitenedLatent
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.group import own_rows, place
@@ -132,8 +133,8 @@ def latent_map(autoencoder: nn.Module, batches: Minibatches, use: Settings, run:
     if use["latent"] == "identity":
         return IdentityLatent()
     wanted = min(len(mean), use["latent_dim"])
-    made: nn.Module = run.group.shared(WhitenedLatent.from_moments(mean, covariance, wanted))
-    return made
+    latent: nn.Module = run.group.shared(WhitenedLatent.from_moments(mean, covariance, wanted))
+    return latent
 
 
 def latent_of(weights: Mapping[str, torch.Tensor]) -> nn.Module:
@@ -141,9 +142,7 @@ def latent_of(weights: Mapping[str, torch.Tensor]) -> nn.Module:
     if not weights:
         return IdentityLatent()
     kept, width = weights["linear.weight"].shape
-    with torch.random.fork_rng(devices=[]):  # its own first weights are drawn and thrown away
-        latent = WhitenedLatent(width, kept)
-    latent.load_state_dict(dict(weights))
+    latent: nn.Module = made(WhitenedLatent, {"latent_dim": width, "n_components": kept}, weights)
     return latent
 
 
