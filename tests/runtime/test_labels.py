@@ -7,7 +7,7 @@ import torch
 from kscn.data import as_source
 from kscn.errors import InputError
 from kscn.runtime.blocks import Blocks
-from kscn.runtime.labels import assign, canonical_order
+from kscn.runtime.labels import assign, canonical_order, in_order
 from kscn.subspaces import Subspaces
 
 
@@ -40,3 +40,24 @@ def test_weights_count_as_size():
     labels = np.array([0, 0, 0, 1, 2])
     weights = torch.tensor([1.0, 1.0, 1.0, 5.0, 3.0], dtype=torch.float64)
     assert canonical_order(labels, 3, weights).tolist() == [1, 0, 2]
+
+
+def test_known_labels_save_a_pass_and_change_nothing():
+    X = np.random.default_rng(0).standard_normal((60, 3)) * [1, 3, 2]
+    axes = Subspaces(torch.eye(3, dtype=torch.float64)[:, :, None])
+    passes = []
+
+    class Counted(Blocks):
+        def __iter__(self):
+            passes.append(1)
+            return super().__iter__()
+
+    counted = Counted(as_source(X), torch.float64, torch.device("cpu"))
+    for labels, count in ((None, 2), (assign(blocks(X), axes).labels, 1)):
+        passes.clear()
+        found = in_order(counted, axes, labels=labels)
+        assert len(passes) == count
+        assert found.order.tolist() == [1, 2, 0]
+        np.testing.assert_array_equal(found.labels, assign(blocks(X), found.subspaces).labels)
+        assert (np.diff(np.bincount(found.labels)) <= 0).all()
+        assert found.inertia == pytest.approx((X**2).sum() - (X**2).max(axis=1).sum())

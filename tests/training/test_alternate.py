@@ -66,7 +66,7 @@ class Fit:
         self.options = Options(epochs=epochs, **usual | settings)
         self.begin = begin or start()
         self.before = self.nearest(self.begin)
-        self.subspaces = alternate(self.trainer, self.begin, self.options, self.run, found)
+        self.subspaces, _ = alternate(self.trainer, self.begin, self.options, self.run, found)
         self.records = self.run.history
 
     def nearest(self, subspaces):

@@ -159,7 +159,7 @@ def vector_spaces(vectors: NDArray, device: torch.device) -> Described:
 
     found.append(space("distances", scaled, at_scale, False, unit_norm=False, constant=1.0))
     # The same factor, but no shift: subspaces through the origin stay subspaces.
-    origin = scaled.without_shift()
+    origin = InputScaling.by(torch.zeros_like(scaled.shift), scaled.factor)
     about = at(origin)
     mean_square = float(about.square().sum(dim=1).mean())
     if float(about.mean(dim=0).square().sum()) > RULES.small_mean * mean_square:

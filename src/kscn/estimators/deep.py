@@ -25,7 +25,7 @@ from kscn.modelfile import ModelFile
 from kscn.nn import DeepNetwork, IdentityLatent, network
 from kscn.nn.scaling import Restoring
 from kscn.runtime.device import seeded
-from kscn.runtime.group import current_group, own_part, place, send_module
+from kscn.runtime.group import current_group, place, send_module
 from kscn.runtime.labels import in_order
 from kscn.runtime.lazy import Lazy
 from kscn.runtime.minibatches import Minibatches
@@ -258,14 +258,14 @@ class KSCN(SubspaceClusterer):
         names = ("epochs", "weight", "loss", "temperature", "balance", "trim", "tol")
         options = {name: use[name] for name in names}
         found = start.tensors.get("labels", NONE)
-        subspaces = alternate(
+        subspaces, assigned = alternate(
             trainer,
             Subspaces(start.tensors["bases"]).to(torch.float32, run.device),
             Options(update=self.update, group=group, **options),
             run,
-            own_part(found, source).to(run.device),
+            found[place(source)[0] :][: len(source)].to(run.device),  # those of our own samples
         )
-        numbered = in_order(trainer.latents(), subspaces, group)
+        numbered = in_order(trainer.latents(), subspaces, group, assigned)
         steps = [batches.scaling, autoencoder]
         if use["latent"] != "identity":
             steps.append(latent)

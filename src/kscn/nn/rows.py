@@ -7,6 +7,7 @@ a block always has the same number of samples, filled up with zeros, and rows al
 import math
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,10 +29,9 @@ def through(steps: Iterable[nn.Module], batch: Tensor) -> Tensor:
     with torch.no_grad():
         for step in steps:
             step.eval()
-            if getattr(step, "row_by_row", False):  # by itself, in blocks of any size
-                batch = applied(step, batch)
-            else:
-                batch = in_whole_blocks(getattr(step, "encode", step), batch)
+            run = partial(applied, step)
+            alone = getattr(step, "row_by_row", False)  # by itself, in blocks of any size
+            batch = run(batch) if alone else in_whole_blocks(run, batch)
     return batch
 
 

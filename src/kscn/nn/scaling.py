@@ -34,10 +34,6 @@ class InputScaling(nn.Module):
         made.factor = torch.as_tensor(factor, dtype=torch.float64)
         return made
 
-    def without_shift(self) -> InputScaling:
-        """The same factor about the origin."""
-        return InputScaling.by(torch.zeros_like(self.shift), self.factor)
-
     def per_column(self, deviation: Tensor) -> InputScaling:
         """A factor for each feature, by its standard deviation at this scale; 0 leaves it."""
         deviation = deviation.to(self.factor)

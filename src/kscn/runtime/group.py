@@ -201,12 +201,6 @@ def place(source: Source) -> tuple[int, int]:
     return (source.first, source.whole) if isinstance(source, Part) else (0, len(source))
 
 
-def own_part(rows: Tensor, source: Source) -> Tensor:
-    """Of something that all samples have, what belongs to those of this process."""
-    first, _ = place(source)
-    return rows[first : first + len(source)]
-
-
 def own_rows(source: Source, rows: np.ndarray) -> np.ndarray:
     """Of the samples `rows`, counted among all, those of this process, counted among its own."""
     first, _ = place(source)

@@ -11,7 +11,7 @@ from kscn.data import Source, as_source
 from kscn.data.shuffle import read_ahead
 from kscn.data.source import OnDevice
 from kscn.nn.rows import block_rows, through
-from kscn.runtime.blocks import as_stored, check_finite, on_device
+from kscn.runtime.blocks import as_stored, check_finite
 from kscn.runtime.group import Group
 
 # What is made of the samples of a process is kept up to this size; more is made whenever read.
@@ -58,39 +58,26 @@ class Lazy(OnDevice):
 
     def tensor(self, start: int, stop: int) -> Tensor:
         """What is made of the samples `start` to `stop`."""
-        there, size = on_device(self._source, self.device), self._at_once
-        if there is not None:
-            low = range(start, stop, size)
-            return self._collected(
-                stop - start, (there.tensor(first, min(first + size, stop)) for first in low)
-            )
-        blocks = read_blocks(self._source, size, start, stop)
-        return self._collected(stop - start, (self._moved(rows, first) for first, rows in blocks))
+        blocks = read_blocks(self._source, self._at_once, start, stop)
+        return self._collected(stop - start, blocks)
 
     def tensor_of(self, rows: NDArray) -> Tensor:
         """What is made of the given samples."""
         few = (rows[low : low + self._at_once] for low in range(0, len(rows), self._at_once))
-        there = on_device(self._source, self.device)
-        if there is not None:
-            return self._collected(len(rows), map(there.tensor_of, few))
-        taken = (self._moved(self._source.take(some), some) for some in few)
-        return self._collected(len(rows), taken)
+        return self._collected(len(rows), ((some, self._source.take(some)) for some in few))
 
     def all(self) -> Tensor:
         """What is made of all samples."""
         return self.tensor(0, len(self))
 
-    def _collected(self, n: int, batches: Iterable[Tensor]) -> Tensor:
+    def _collected(self, n: int, blocks: Iterable[tuple[int | NDArray, NDArray]]) -> Tensor:
         out, low = torch.empty(n, *self.shape, device=self.device), 0
-        for batch in batches:
-            out[low : low + len(batch)] = self._made(batch)
-            low += len(batch)
+        for numbers, rows in blocks:
+            # Here and not by what is made of them: a ReLU can turn infinity into zero.
+            check_finite(rows, self._source.name, numbers)
+            out[low : low + len(rows)] = self._made(as_stored(rows, self.device))
+            low += len(rows)
         return out
-
-    def _moved(self, rows: NDArray, numbers: int | NDArray) -> Tensor:
-        # Checked here and not by what is made: a ReLU can turn infinity into zero.
-        check_finite(rows, self._source.name, numbers)
-        return as_stored(rows, self.device)
 
     def _made(self, batch: Tensor) -> Tensor:
         return through(self._steps, batch.reshape(len(batch), *self._shape))

@@ -54,8 +54,10 @@ class Options(LossOptions):
 
 def alternate(
     trainer: Trainer, start: Subspaces, options: Options, run: Run, found: Tensor = NONE
-) -> Subspaces:
+) -> tuple[Subspaces, Tensor | None]:
     """kSCN from a pretrained network and subspaces S (k, d, p) in its latent space.
+
+    Also the labels (n,) of the samples of this process, if there was an epoch left.
 
     `found` (n,) are clusters of the samples of this process, if they were found elsewhere than in
     the latent: the network learns them in the first epochs, and `start` only says how many
@@ -116,7 +118,7 @@ def alternate(
         )
         if run.group.any(stop or changed <= options.tol):
             break
-    return Subspaces(now["bases"])
+    return Subspaces(now["bases"]), None if nearest is None else nearest.labels
 
 
 def svd_update(
