@@ -3,11 +3,10 @@
 import errno
 import os
 import shutil
-import stat
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,56 +19,46 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file that takes its final name only once it is complete and flushed to disk.
 
-    Links are followed, and their target is replaced. Stdout (-), a pipe or a device stays what it
-    is and gets the content when that is complete. A place that cannot be written is reported on
-    entry, before any work is done for the file.
+    Links are followed, and their target is replaced. Stdout, called -, gets all in the end. A place
+    that cannot be written is reported on entry, before any work is done for the file.
     """
     path = Path(path)
-    if path.is_dir():
-        raise InputError(f"{path} is a directory; give the name of a file to write.")
+    if is_stdout(path):
+        with tempfile.TemporaryFile() as whole, os.fdopen(os.dup(1), "wb") as stdout:
+            yield whole
+            whole.seek(0)
+            shutil.copyfileobj(whole, stdout)
+        return
+    if path.exists() and not path.is_file():
+        raise InputError(
+            f"{path} is a directory or no regular file; give the name of a file to write, or - for "
+            "stdout."
+        )
     final = Path(os.path.realpath(path))
     part = final.with_name(f".{final.name}.part-{os.getpid()}")
     try:
-        stream = _stream(path)
-        file = part.open("wb") if stream is None else tempfile.TemporaryFile()  # noqa: SIM115
+        file = part.open("wb")
     except OSError as error:
         raise InputError(
             f"cannot write {path}: {error.strerror}; choose a place that exists and can be written."
         ) from error
     try:
-        with file, stream or nullcontext():
+        with file:
             yield file
             file.flush()
-            if stream is None:
-                os.fsync(file.fileno())
-            else:
-                file.seek(0)
-                shutil.copyfileobj(file, stream)
-        if stream is None:
-            os.replace(part, final)
+            os.fsync(file.fileno())
+        os.replace(part, final)
     except OSError as error:
         if error.errno in _NO_ROOM and error.filename is None:  # a write, which knows no name
             raise InputError(f"cannot write {path}: {error.strerror}; make room for it.") from error
         raise
     finally:
-        if stream is None:
-            part.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
 
 
 def is_stdout(path: Path) -> bool:
     """Whether a path stands for stdout."""
     return str(path) in ("-", "/dev/stdout")
-
-
-def _stream(path: Path) -> BinaryIO | None:
-    """Stdout, or the pipe or device of that name, to be written through; None for other names."""
-    if is_stdout(path):
-        return os.fdopen(os.dup(1), "wb")
-    try:
-        regular = stat.S_ISREG(path.stat().st_mode)
-    except FileNotFoundError:
-        return None
-    return None if regular else path.open("wb")
 
 
 def replace_directory(new: Path, final: Path) -> None:

@@ -60,7 +60,7 @@ _CONFIG = {
     "encoder?": {"name": TEXT, "sha256": TEXT},
 }
 _CLUSTERING = {"method": TEXT, "space": TEXT, "consistency": Number(0, 1, "both")}
-_CHOSEN = {  # what `kscn.chosen` puts into words
+_CHOSEN = {  # what `kscn.report.words` puts into words
     **_CLUSTERING,
     "candidates": _POSITIVE,
     "spaces": _POSITIVE,
