@@ -114,7 +114,7 @@ def test_other_peoples_files_are_not_replaced(tmp_path):
     (tmp_path / "file").write_text("text")
     with pytest.raises(ModelFileError, match="other files than a kscn model"):
         write_model(tmp_path / "notes", "KSubspaces", {}, {})
-    with pytest.raises(ModelFileError, match="is a file"):
+    with pytest.raises(ModelFileError, match="other files than a kscn model"):
         write_model(tmp_path / "file", "KSubspaces", {}, {})
     with pytest.raises(ModelFileError, match="cannot write the model"):
         write_model(tmp_path / "file" / "below", "KSubspaces", {}, {})
@@ -148,7 +148,7 @@ def flip_a_bit(model):
 def sealed(model, content):
     """Other bytes in the place of the tensors, with a manifest that vouches for them."""
     (model / TENSORS_NAME).write_bytes(content)
-    digest = modelfile.sha256_of(model / TENSORS_NAME).hexdigest()
+    digest = modelfile.sha256_of(model / TENSORS_NAME)
     edit_manifest(model, tensors_bytes=len(content), tensors_sha256=digest)
 
 
@@ -268,7 +268,7 @@ def test_every_fault_is_one_sentence_that_names_the_file(model, damage, words):
 
 def test_paths_that_are_not_directories(tmp_path):
     (tmp_path / "file").write_text("text")
-    with pytest.raises(ModelFileError, match="is a file"):
+    with pytest.raises(ModelFileError, match="is not a kscn model"):
         read_model(tmp_path / "file")
     with pytest.raises(ModelFileError, match="does not exist"):
         read_model(tmp_path / "nothing")

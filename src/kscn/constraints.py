@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import os
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeVar
@@ -150,12 +150,3 @@ def require(fine: bool, fault: str) -> None:
 def _fault(name: str, value: Any, words: str) -> str:
     found = "is missing" if value is None else f"is {reprlib.repr(value)}"
     return f"{name or 'it'} {found}, not {words}"
-
-
-def plain(value: Any) -> Any:
-    """Numpy's scalars and arrays, tuples and mappings as what JSON can hold."""
-    if isinstance(value, Mapping):
-        return {str(name): plain(entry) for name, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(entry) for entry in value]
-    return value.tolist() if hasattr(value, "tolist") else value

@@ -49,12 +49,10 @@ class SubspaceAssignment(nn.Module):
     ) -> None:
         super().__init__()
 
-        def zeros(*shape: int) -> Tensor:
-            return torch.zeros(shape, dtype=DTYPES[dtype])
-
-        self.register_buffer("bases", zeros(n_clusters, width, dim))
-        self.register_buffer("offsets", zeros(n_clusters, width) if affine else None)
-        self.register_buffer("shift", zeros(width) if affine else None)
+        bases = torch.zeros(n_clusters, width, dim, dtype=DTYPES[dtype])
+        self.register_buffer("bases", bases)
+        self.register_buffer("offsets", bases.new_zeros(n_clusters, width) if affine else None)
+        self.register_buffer("shift", bases.new_zeros(width) if affine else None)
 
     @classmethod
     def of(cls, found: Subspaces, shift: Tensor | None = None) -> Self:

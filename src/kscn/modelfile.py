@@ -84,7 +84,12 @@ def write_model(
     can hold, and `tensors` are numeric arrays or torch tensors.
     """
     path = Path(path)
-    _refuse_to_replace_other_things(path)
+    inside = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
+    if path.is_file() or inside - {TENSORS_NAME, MANIFEST_NAME}:
+        raise ModelFileError(
+            f"{path} is or holds other files than a kscn model, which is a directory; choose "
+            "another path so that they are not lost."
+        )
     # Not save_file: the bytes are needed for the checksum, and a model is small beside its data.
     content = save({name: _as_array(name, tensor) for name, tensor in tensors.items()})
     manifest = {
@@ -98,8 +103,8 @@ def write_model(
         "tensors_sha256": hashlib.sha256(content).hexdigest(),
     }
     try:
-        described = json.dumps(manifest, indent=2, allow_nan=False).encode()
-    except (TypeError, ValueError, RecursionError) as error:
+        described = json.dumps(manifest, indent=2, allow_nan=False, default=_of_numpy).encode()
+    except (TypeError, ValueError, RecursionError, AttributeError) as error:
         raise InputError(f"the parameters of a model must fit into JSON: {error}.") from None
     if len(described) > _MANIFEST_BYTES:
         raise InputError("a model must have fewer parameters, or it could not be read.")
@@ -120,15 +125,8 @@ def write_model(
         shutil.rmtree(new, ignore_errors=True)
 
 
-def _refuse_to_replace_other_things(path: Path) -> None:
-    if path.is_dir():
-        if {entry.name for entry in path.iterdir()} - {TENSORS_NAME, MANIFEST_NAME}:
-            raise ModelFileError(
-                f"{path} holds other files than a kscn model; choose another path so that they "
-                "are not lost."
-            )
-    elif path.exists():
-        raise ModelFileError(f"{path} is a file; a model is a directory, so choose another path.")
+def _of_numpy(value: Any) -> Any:
+    return value.tolist()
 
 
 def _as_array(name: str, tensor: Any) -> NDArray:
@@ -191,13 +189,11 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _why_no_model(path: Path) -> str:
-    if path.is_dir():
+    if path.exists():
         return (
             f"{path} is not a kscn model: it has no {MANIFEST_NAME}; give a directory that "
             "`save` or `kscn fit` wrote."
         )
-    if path.exists():
-        return f"{path} is a file; give the directory of a kscn model."
     final = Path(os.path.realpath(path))
     whole = sorted(final.parent.glob(f".{final.name}.*-*/{MANIFEST_NAME}"))
     if whole:
@@ -223,7 +219,7 @@ def _read_tensors(path: Path, manifest: Mapping[str, Any]) -> dict[str, NDArray]
             f"{path} has {size} bytes, above the limit of {max_bytes()}; if you trust it, "
             "set the environment variable KSCN_MAX_BYTES to a larger number."
         )
-    if sha256_of(path).hexdigest() != manifest["tensors_sha256"]:
+    if sha256_of(path) != manifest["tensors_sha256"]:
         raise ModelFileError(
             f"{path} is damaged: its checksum differs from the one in {MANIFEST_NAME}; "
             "copy it again or save the model again."
@@ -242,9 +238,7 @@ def _read_tensors(path: Path, manifest: Mapping[str, Any]) -> dict[str, NDArray]
     return tensors
 
 
-def sha256_of(path: Path, start: bytes = b"") -> "hashlib._Hash":
-    """The digest of `start` and of what a file holds after it."""
-    digest = hashlib.sha256(start)
+def sha256_of(path: Path) -> str:
+    """The digest of what a file holds."""
     with path.open("rb") as file:
-        hashlib.file_digest(file, lambda: digest)
-    return digest
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -21,7 +21,6 @@ from kscn.choice.candidates import image_spaces, vector_spaces
 from kscn.choice.enlarge import enlarged
 from kscn.choice.grow import GROWTH, dimensions, fold_of, grow, growth_sample, residuals_across
 from kscn.choice.select import Scored, Selection, select
-from kscn.constraints import plain
 from kscn.data import Source, as_source
 from kscn.features import Votes
 from kscn.features.steps import built, described
@@ -110,7 +109,7 @@ def choose(source: Source, k: int, starts: int, image: bool, refined: bool, run:
             "subspace_dim": found.subspace_dim,
             "tried": found.tried,
         }
-        result = Result(plain(facts) | {"inertia": start.inertia})
+        result = Result(facts | {"inertia": start.inertia})
         result.tensors |= {
             "bases": start.subspaces.bases,
             "labels": torch.from_numpy(start.labels),

@@ -131,7 +131,7 @@ def get(
     missing = {
         file: (size, known)
         for file, (size, known) in files.items()
-        if not (folder / file).is_file() or sha256_of(folder / file).hexdigest() != known
+        if not (folder / file).is_file() or sha256_of(folder / file) != known
     }
     if missing:
         _fetch(missing, folder, progress or (lambda *counts: None))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kscn.checks import given_labels
-from kscn.constraints import POSITIVE, Integer, Number, array_of, check_value, parameter, plain
+from kscn.constraints import POSITIVE, Integer, Number, array_of, check_value, parameter
 from kscn.data import Source
 from kscn.estimators import checks as check
 from kscn.estimators import presets
@@ -333,7 +333,7 @@ class KSCN(SubspaceClusterer):
 
     def _facts(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         used = self.settings_.items()
-        return {"settings": {name: plain(v) for name, v in used if name not in NOT_SAVED}}, {}
+        return {"settings": {name: value for name, value in used if name not in NOT_SAVED}}, {}
 
     @classmethod
     def _from_facts(cls, model: ModelFile, built: FittedModel) -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """The methods of kscn by their names, as the command line and run directories call them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kscn.constraints import plain
 from kscn.errors import InputError, reason
 from kscn.estimators import estimator_class
 
@@ -62,7 +61,11 @@ def settings(model: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    value = plain(value)
-    if value is None or isinstance(value, bool | int | float | str | list | dict):
+    if isinstance(value, Mapping):
+        return {str(name): _plain(entry) for name, entry in value.items()}
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if value is None or isinstance(value, bool | int | float | str):
         return value
     return type(value).__name__  # not repr, which may hold an address that changes every time

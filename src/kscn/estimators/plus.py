@@ -24,7 +24,6 @@ from kscn.constraints import (
     Integer,
     check_table,
     parameter,
-    plain,
 )
 from kscn.data import Source
 from kscn.errors import InputError
@@ -300,7 +299,7 @@ class KSCNPlus(SubspaceClusterer):
     # Model files --------------------------------------------------------------------------------
 
     def _facts(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
-        facts = {name: plain(getattr(self, f"{name}_")) for name in SAVED}
+        facts = {name: getattr(self, f"{name}_") for name in SAVED}
         return facts | {"image_encoder": self._encoder_of_fit}, {}
 
     @classmethod

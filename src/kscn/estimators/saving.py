@@ -7,6 +7,7 @@ could have been fitted with.
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from kscn.constraints import NUMBER, TEXT, Integer, check_table, plain, require
+from kscn.constraints import NUMBER, TEXT, Integer, check_table, require
 from kscn.errors import ModelFileError, reason
 from kscn.estimators import checks
 from kscn.model import FittedModel
@@ -35,7 +36,7 @@ FACTS = {
 def write(estimator: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator; see `SubspaceClusterer.save`."""
     facts, tensors = estimator._facts()
-    fitted = {name: plain(getattr(estimator, f"{name}_")) for name in NUMBERS}
+    fitted = {name: getattr(estimator, f"{name}_") for name in NUMBERS}
     names = getattr(estimator, "feature_names_in_", np.empty(0, object)).tolist()
     described = {
         "params": estimator._params_of_fit | {"random_state": estimator.random_state_},
@@ -60,7 +61,7 @@ def params_of_fit(estimator: Any) -> dict[str, Any]:
             value = own.name if own is not None and own.network.findable else None
         elif callable(value) or (name == "init" and not isinstance(value, str)):
             value = defaults[name]
-        params[name] = plain(value)
+        params[name] = copy.deepcopy(value)
     return params
 
 

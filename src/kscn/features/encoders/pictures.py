@@ -145,7 +145,8 @@ class Pictures:
         if isinstance(self.source, ImageSource):
             prepared = self.source.preparation
             values = None if prepared is None else prepared.values  # what 16 bits are read as
-            return sha256_of(self.source.file(row), start=repr(values).encode()).digest()
+            made_from = f"{values} {sha256_of(self.source.file(row))}"
+            return hashlib.sha256(made_from.encode()).digest()
         pixels = np.ascontiguousarray(self.source[row])
         form = f"{pixels.shape} {pixels.dtype.str}".encode()
         return hashlib.sha256(form + pixels.tobytes()).digest()
