@@ -10,8 +10,8 @@ from kscn.errors import InputError
 def given_labels(init: Any, n_samples: int, k: int) -> None:
     """Refuse an array that is no start for so many samples in k clusters."""
     labels = np.asarray(init)
-    whole = labels.dtype.kind in "biu"
-    if labels.shape != (n_samples,) or not whole or labels.min() < 0 or labels.max() >= k:
+    one_each = labels.shape == (n_samples,) and labels.dtype.kind in "biu"
+    if not one_each or labels.min() < 0 or labels.max() >= k:
         raise InputError(
             f"init as labels must hold {n_samples} integers from 0 to {k - 1}, one per sample; "
             f"got {labels.dtype} of shape {labels.shape}."

@@ -263,7 +263,5 @@ def _as_labels(name: str, labels: ArrayLike) -> NDArray:
 
 
 def _marks(labels: NDArray) -> NDArray[np.bool_]:
-    """Where the label is the mark -1; unsigned integers cannot hold it."""
-    if labels.dtype.kind == "u":
-        return np.zeros(labels.shape, dtype=bool)
+    """Where the label is the mark -1."""
     return labels == (str(NOISE) if labels.dtype.kind == "U" else NOISE)

@@ -191,13 +191,11 @@ class FittedModel(nn.Module):
         model, tensors = file.params["model"], file.tensors
         check_table(model, {"shape": [Integer(1)], "temperature": NUMBER})
         shape = tuple(model["shape"])
-        require(1 <= len(shape) <= 8, "its samples have no shape")
-        values = math.prod(shape)
-        require(values <= MOST_VALUES, f"its samples have {values} values")
+        fine = 1 <= len(shape) <= 8 and math.prod(shape) <= MOST_VALUES
+        require(fine, f"its samples are of shape {shape}")
         entry, own = model["assignment"], part(tensors, "assignment")
         assignment = made(ASSIGNMENTS[entry["kind"]], entry["config"], own)
         steps, latent = built(model["steps"], part(tensors, "steps"), shape, given)
         width, wanted = math.prod(latent), assignment.bases.shape[1]
-        lie = f"its subspaces lie in {wanted} dimensions and its latents in {width}"
-        require(width == wanted, lie)
+        require(width == wanted, f"its latents have {width} dimensions and its bases {wanted}")
         return cls(shape, steps, assignment, float(model["temperature"]))

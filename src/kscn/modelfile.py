@@ -103,9 +103,12 @@ def write_model(
         "tensors_sha256": hashlib.sha256(content).hexdigest(),
     }
     try:
-        described = json.dumps(manifest, indent=2, allow_nan=False, default=_of_numpy).encode()
+        text = json.dumps(
+            manifest, indent=2, allow_nan=False, default=lambda of_numpy: of_numpy.tolist()
+        )
     except (TypeError, ValueError, RecursionError, AttributeError) as error:
         raise InputError(f"the parameters of a model must fit into JSON: {error}.") from None
+    described = text.encode()
     if len(described) > _MANIFEST_BYTES:
         raise InputError("a model must have fewer parameters, or it could not be read.")
     final = Path(os.path.realpath(path))  # a link stays a link
@@ -123,10 +126,6 @@ def write_model(
         ) from error
     finally:
         shutil.rmtree(new, ignore_errors=True)
-
-
-def _of_numpy(value: Any) -> Any:
-    return value.tolist()
 
 
 def _as_array(name: str, tensor: Any) -> NDArray:

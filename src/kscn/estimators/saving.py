@@ -43,8 +43,8 @@ def write(estimator: Any, path: str | os.PathLike[str]) -> None:
         "fitted": {**fitted, "feature_names": names, **facts},
     }
     # Of the estimator of kscn, where somebody has derived a class from it.
-    kinds = (base.__name__ for base in type(estimator).__mro__ if base.__module__[:5] == "kscn.")
-    estimator.model_.to_file(path, next(kinds), described, tensors)
+    own = [cls for cls in type(estimator).__mro__ if cls.__module__.startswith("kscn.")]
+    estimator.model_.to_file(path, own[0].__name__, described, tensors)
 
 
 def params_of_fit(estimator: Any) -> dict[str, Any]:
