@@ -116,7 +116,12 @@ def made(cls: type[nn.Module], config: Mapping[str, Any], weights: Mapping[str, 
         module = cls(**config)
     misfit = network.misfit(module, weights)
     require(misfit is None, f"of its {cls.__name__} {misfit}")
-    module.to_empty(device="cpu")
+    # Not module.to_empty, which imports a part of torch's compiler. Strides stay the module's own.
+    filled = {
+        name: torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
+        for name, like in module.state_dict().items()
+    }
+    module.load_state_dict(filled, assign=True)
     module.load_state_dict({name: torch.as_tensor(value) for name, value in weights.items()})
     fault: Any = getattr(module, "fault", lambda: None)()
     require(fault is None, fault)
