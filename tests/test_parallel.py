@@ -31,12 +31,10 @@ def test_results_come_in_order_and_threads_are_as_before():
     assert list(side_by_side(work, [], CPU)) == []
 
 
-def test_the_modes_of_the_caller_hold():
+def test_gradients_are_wanted_or_not_as_by_the_caller():
     with torch.no_grad():
         assert list(side_by_side(lambda _: torch.is_grad_enabled(), [0, 1], CPU)) == [False] * 2
-    with torch.inference_mode():
-        asked = side_by_side(lambda _: torch.is_inference_mode_enabled(), [0, 1], CPU)
-        assert list(asked) == [True] * 2
+    assert list(side_by_side(lambda _: torch.is_grad_enabled(), [0, 1], CPU)) == [True] * 2
 
 
 def test_a_failure_is_raised_and_threads_are_as_before():

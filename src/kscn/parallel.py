@@ -62,23 +62,19 @@ def side_by_side(
     if device.type != "cpu" or (count == 1 and own == threads):
         yield from map(work, items)
         return
-    # These modes hold for the caller's thread only.
-    inference, gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+    gradients = torch.is_grad_enabled()  # which holds for the caller's thread only
 
     def begin() -> None:
         # Of this thread only, and for as long as it lives.
+        torch.set_grad_enabled(gradients)
         torch.set_num_threads(own)
         libraries().limit(limits=own, user_api="openmp")
-
-    def alone(item: Item) -> Result:
-        with torch.inference_mode(inference), torch.set_grad_enabled(gradients and not inference):
-            return work(item)
 
     pool = ThreadPoolExecutor(count, initializer=begin)
     try:
         # The threads of numpy's products are those of the whole process.
         with libraries().limit(limits=own, user_api="blas"):
-            yield from pool.map(alone, items)
+            yield from pool.map(work, items)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         torch.set_num_threads(threads)  # new threads take the number that was set last
