@@ -1,7 +1,5 @@
 """The base class of `KSubspaces`, `KSCN` and `KSCNPlus`: what they do with a fitted model."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`KSCN`: deep k-subspace clustering behind scikit-learn's estimator interface."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ derives it from the number and shape of the samples and the number of clusters, 
 whatever else was given.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from numbers import Integral

@@ -1,7 +1,5 @@
 """Images become vectors before a fit or a prediction, by the encoder of an estimator."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """`KSubspaces`: k-subspaces clustering behind scikit-learn's estimator interface."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self

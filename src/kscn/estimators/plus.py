@@ -1,7 +1,5 @@
 """`KSCNPlus`: the most self-consistent of many clusterings, then self-labelled refinement."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -89,7 +89,7 @@ def _given(given: nn.Module | None, name: str, weights: Mapping[str, Any]) -> nn
             f"this model was trained with a network of your own, {name}; open it "
             f"with load_model(path, autoencoder={name}(...))."
         )
-    network.load_weights(given, weights, "the model file")
+    network.load_weights(given, weights)
     return given
 
 
@@ -114,15 +114,14 @@ def made(cls: type[nn.Module], config: Mapping[str, Any], weights: Mapping[str, 
     require(entries <= len(weights) + FREE_ENTRIES, "it has weights for fewer layers than it names")
     with torch.device("meta"):
         module = cls(**config)
-    misfit = network.misfit(module, weights)
-    require(misfit is None, f"of its {cls.__name__} {misfit}")
+    network.check_weights(module, weights)
     # Not module.to_empty, which imports a part of torch's compiler. Strides stay the module's own.
     filled = {
         name: torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
         for name, like in module.state_dict().items()
     }
     module.load_state_dict(filled, assign=True)
-    module.load_state_dict({name: torch.as_tensor(value) for name, value in weights.items()})
+    network.load_weights(module, weights)
     fault: Any = getattr(module, "fault", lambda: None)()
     require(fault is None, fault)
     return module

@@ -1,7 +1,5 @@
 """Random changes of a batch that keep a sample's cluster: what the encoder learns to ignore."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

@@ -4,8 +4,6 @@ Both keep their channels innermost: oneDNN's kernels for that layout are about t
 on CPUs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

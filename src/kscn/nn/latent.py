@@ -1,8 +1,6 @@
 """From the autoencoder's code to the latent that subspaces are fitted in."""
 
-from __future__ import annotations
-
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +37,7 @@ class WhitenedLatent(nn.Module):
         self.linear = nn.Linear(latent_dim, n_components)
 
     @classmethod
-    def from_moments(cls, mean: Tensor, covariance: Tensor, n_components: int) -> WhitenedLatent:
+    def from_moments(cls, mean: Tensor, covariance: Tensor, n_components: int) -> Self:
         """Whitening by the mean (d,) and covariance (d, d) of latents, in float64.
 
         At most as many directions are kept as carry variance.

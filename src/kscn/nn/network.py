@@ -1,7 +1,5 @@
 """From an estimator's arguments to a network for the samples at hand, or from a model file."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Mapping
@@ -11,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kscn.constraints import Test, check_value
+from kscn.constraints import Test, check_value, require
 from kscn.data import Source
-from kscn.errors import InputError, ModelFileError
+from kscn.errors import InputError
 from kscn.nn.augment import RandomAffine, RandomNoise
 from kscn.nn.convolutional import ConvAutoencoder
 from kscn.nn.sae import DenseAutoencoder
@@ -126,19 +124,16 @@ def augmentation(
         raise InputError(f"augment={wanted!r} does not fit: {error}.") from None
 
 
-def misfit(module: nn.Module, tensors: Mapping[str, Any]) -> str | None:
-    """Say in words which tensors are not those of a module, or return None when all are."""
-    wanted = module.state_dict()
-    for name in sorted(wanted.keys() ^ tensors.keys()):
-        return f"{name[:80]!r} is missing or unknown"
-    for name, like in wanted.items():
-        found = torch.as_tensor(tensors[name])
-        if (found.shape, found.dtype) != (like.shape, like.dtype):
-            there, here = f"{found.dtype} {tuple(found.shape)}", f"{like.dtype} {tuple(like.shape)}"
-            return f"{name[:80]!r} is {there} and should be {here}"
-        if not found.isfinite().all():
-            return f"{name[:80]!r} contains NaN or infinity"
-    return None
+def check_weights(module: nn.Module, tensors: Mapping[str, Any]) -> None:
+    """Refuse tensors that are not those of a module, by a ValueError."""
+    wanted, own = module.state_dict(), f"of another architecture than this {type(module).__name__}"
+    for name in sorted(wanted.keys() | tensors.keys()):
+        told = f"{name[:80]!r} is {own}"
+        require(name in wanted and name in tensors, f"{told}: missing or unknown")
+        found, like = torch.as_tensor(tensors[name]), wanted[name]
+        there, here = f"{found.dtype} {tuple(found.shape)}", f"{like.dtype} {tuple(like.shape)}"
+        require(there == here, f"{told}: {there} and not {here}")
+        require(bool(found.isfinite().all()), f"{name[:80]!r} contains NaN or infinity")
 
 
 def part(tensors: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -147,14 +142,9 @@ def part(tensors: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {key.removeprefix(start): v for key, v in tensors.items() if key.startswith(start)}
 
 
-def load_weights(module: nn.Module, tensors: Mapping[str, Any], what: str) -> None:
-    """Put saved weights into a network, or say which of them are not its own."""
-    fault = misfit(module, tensors)
-    if fault is not None:
-        raise ModelFileError(
-            f"{what} is from another architecture than this {type(module).__name__}, or from "
-            f"other image sizes: {fault}; give the one it was saved from."
-        )
+def load_weights(module: nn.Module, tensors: Mapping[str, Any]) -> None:
+    """Put saved weights into a network, or say by a ValueError why they are not its own."""
+    check_weights(module, tensors)
     module.load_state_dict({name: torch.as_tensor(value) for name, value in tensors.items()})
 
 

@@ -1,7 +1,5 @@
 """Dense autoencoder, the "stacked" one of DEC and DCN, for vectors or flattened images."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any

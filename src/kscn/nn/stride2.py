@@ -6,8 +6,6 @@ channels (pixel_unshuffle), and the kernel is cut up accordingly. Kernels of 5, 
 image sides only; `suits` says whether that holds and the detour pays.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

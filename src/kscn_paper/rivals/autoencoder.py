@@ -262,9 +262,9 @@ def _restore(network: nn.Module, path: Path) -> bool:
     """Put kept weights into the network, if they can be used."""
     try:
         model = read_model(path)
-        networks.load_weights(network, model.tensors, str(path))
-    except ModelFileError as error:
-        warnings.warn(f"A pretrained network is made again because {error}", stacklevel=3)
+        networks.load_weights(network, model.tensors)
+    except (ModelFileError, ValueError) as error:
+        warnings.warn(f"{path.name} is made again because {error}", stacklevel=3)
         return False
     return True
 
