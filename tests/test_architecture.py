@@ -54,7 +54,7 @@ LEAN = {
     "extras": {"kscn.errors"},
     "metrics": {"numpy", "scipy", "sklearn", "kscn.errors"},
     "modelfile": {"numpy", "safetensors", "kscn.errors", "kscn.atomicfile", "kscn.constraints"},
-    "subspaces": {"torch", "kscn.errors", "kscn.parallel", "kscn.subspaces"},
+    "subspaces": {"torch", "sklearn", "kscn.errors", "kscn.parallel", "kscn.subspaces"},
 }
 
 

@@ -70,7 +70,7 @@ def test_a_large_sample_is_thinned_out_and_not_by_row_number():
     part = starts._thinned(problem(z, 3), 90)
     assert part.z.shape == (90, 9)
     assert set(map(tuple, part.z.tolist())) != set(map(tuple, z[:90].tolist()))
-    assert starts.graph_start(problem(z, 3), rows=90).bases.shape == (1, 3, 9, 2)
+    assert starts.graph_start(problem(z, 3), rows=90).bases.shape == (3, 9, 2)
 
 
 def test_the_nearest_do_where_the_dimension_is_not_known():
@@ -88,7 +88,7 @@ def test_local_subspaces_are_compared_where_that_takes_seconds():
 def test_dimensions_that_differ_are_all_dealt_out():
     z, y = union(p=[1, 2, 3], noise=0.0)
     made = starts.graph_start(problem(z, 3, [3, 1, 2]))
-    assert sorted(made[0].dims.tolist()) == [1, 2, 3]
+    assert sorted(made.dims.tolist()) == [1, 2, 3]
     sums = ScatterSums(3, 9, affine=False)
     sums.add(z.double(), torch.from_numpy(y).long())
     assert starts._fitting_dims(problem(z, 3, [3, 1, 2]), sums).tolist() == [1, 2, 3]

@@ -143,7 +143,7 @@ def test_sums_over_parts_are_sums_over_all(monkeypatch):
     def work(group):
         own = ScatterSums(3, 4, affine=True)
         own.add(split(z, group), split(labels, group))
-        found = group.whole(own, own)
+        found = group.sum_scatter(own)
         assert found.changed.all()
         assert not own.changed.any()
         return found

@@ -1,16 +1,14 @@
-"""Starts: k-means, neighbourhoods, draws in proportion, and new places for empty clusters."""
+"""Starts: neighbourhoods, draws in proportion, and new places for empty clusters."""
 
 import numpy as np
 import pytest
 import torch
-from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 from kscn.data import make_union_of_subspaces
 from kscn.subspaces import Subspaces, principal_angles
 from kscn.subspaces.seeding import (
     draw_rows,
-    k_means_labels,
     local_subspaces,
     neighbourhood_members,
     rescue_empty,
@@ -19,13 +17,6 @@ from kscn.subspaces.seeding import (
 
 def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
-
-
-def blobs(n=300, k=3, d=5, seed=0):
-    rng = np.random.default_rng(seed)
-    labels = np.arange(n) % k
-    centres = 20 * rng.standard_normal((k, d))
-    return torch.tensor(centres[labels] + rng.standard_normal((n, d))), labels
 
 
 def union(n=300, k=3, d=8, p=2, *, noise=0.05, affine=False, seed=0):
@@ -42,34 +33,6 @@ def columns(*shape):
 
 def rotation(d, seed=9):
     return torch.linalg.qr(torch.randn(d, d, generator=seeded(seed), dtype=torch.float64)).Q
-
-
-# k-means ------------------------------------------------------------------------------------------
-
-
-def test_k_means_finds_separated_blobs():
-    z, labels = blobs()
-    found = k_means_labels(z, 3, 10, seeded())
-    assert found.shape == (300, 10)
-    scores = [adjusted_rand_score(labels, run) for run in found.mT]
-    assert sum(score == 1.0 for score in scores) >= 8
-
-
-def test_k_means_is_nearly_as_good_as_scikit_learns():
-    z = torch.randn(500, 4, generator=seeded(), dtype=torch.float64)
-    reference = KMeans(6, n_init=1, random_state=0).fit(z.numpy()).inertia_
-    for run in k_means_labels(z, 6, 5, seeded()).mT:
-        centres = torch.stack([z[run == i].mean(dim=0) for i in range(6)])
-        assert (z - centres[run]).square().sum() < 1.15 * reference
-
-
-def test_k_means_survives_fewer_distinct_samples_than_clusters():
-    z = torch.eye(2, 5, dtype=torch.float64).repeat(10, 1)
-    labels = k_means_labels(z, 4, 3, seeded())
-    assert labels.min() >= 0
-    assert labels.max() < 4
-    assert (labels[0::2] == labels[0]).all()  # equal samples stay together
-    assert (labels[1::2] == labels[1]).all()
 
 
 # Neighbourhoods -----------------------------------------------------------------------------------
@@ -132,28 +95,20 @@ def test_a_group_that_spans_too_little_changes_nothing_for_the_others():
     groups = torch.stack([torch.arange(10), torch.zeros(10, dtype=torch.long)])
     both = local_subspaces(z, groups, columns(2, 3), affine=False)
     alone = local_subspaces(z, groups[:1], columns(1, 3), affine=False)
-    assert torch.equal(both.bases[0], alone.bases[0])
+    torch.testing.assert_close(both.bases[0], alone.bases[0], rtol=0, atol=1e-3)
     few = local_subspaces(z, groups, torch.arange(3) < torch.tensor([[3], [1]]), affine=False)
     assert few.dims.tolist() == [3, 1]
-
-
-def test_k_means_starts_do_not_depend_on_the_axes():
-    z, _ = union()
-    turned = z @ rotation(8)
-    assert torch.equal(k_means_labels(z, 3, 5, seeded()), k_means_labels(turned, 3, 5, seeded()))
 
 
 # Draws --------------------------------------------------------------------------------------------
 
 
 def test_draws_are_in_proportion_to_the_mass():
-    mass = torch.tensor([[1.0, 0.0, 3.0], [0.0, 0.0, 5.0]])
-    drawn = draw_rows(mass, 4000, seeded())
-    assert drawn.shape == (2, 4000)
-    shares = torch.bincount(drawn[0], minlength=3) / 4000
+    drawn = draw_rows(torch.tensor([1.0, 0.0, 3.0]), 4000, seeded())
+    shares = torch.bincount(drawn, minlength=3) / 4000
     assert shares[1] == 0
     assert float(shares[2]) == pytest.approx(0.75, abs=0.03)
-    assert (drawn[1] == 2).all()
+    assert set(draw_rows(torch.zeros(3), 100, seeded()).tolist()) == {0, 1, 2}
 
 
 # Rescue -------------------------------------------------------------------------------------------

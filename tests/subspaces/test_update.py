@@ -11,10 +11,9 @@ from kscn.subspaces import (
     Subspaces,
     check_size,
     keep_nearest,
-    leading_eigenvectors,
     principal_angles,
 )
-from kscn.subspaces.update import GUARD, SMALL_DIM
+from kscn.subspaces.update import SMALL_DIM
 
 K, D, P = 3, 10, 3
 
@@ -139,20 +138,6 @@ def test_objective_and_spectra_describe_the_residuals(affine):
     assert sums.objective(found.bases) == pytest.approx(float(sums.spectra()[:, P:].sum()))
 
 
-@pytest.mark.parametrize("affine", [False, True])
-def test_clusters_that_did_not_change_keep_their_basis(affine):
-    z, labels = clustered(offset=1.0)
-    sums = sums_of(z, labels, affine=affine)
-    before = sums.subspaces(dims())
-    sums.add(z[labels == 1][:5], torch.full((5,), 1))
-    after = sums.subspaces(dims(), before)
-    for i in (0, 2):
-        assert torch.equal(after.bases[i], before.bases[i])
-    assert not torch.equal(after.bases[1], before.bases[1])
-    if affine:
-        assert torch.equal(after.offsets[[0, 2]], before.offsets[[0, 2]])
-
-
 def test_a_cluster_without_members_keeps_its_subspace():
     z, labels = clustered()
     sums = sums_of(z, torch.where(labels == 2, 0, labels))
@@ -162,15 +147,14 @@ def test_a_cluster_without_members_keeps_its_subspace():
     assert after.fault() is None
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_cluster_of_one_member_keeps_the_directions_that_it_says_nothing_about(dtype):
+def test_a_cluster_of_one_member_keeps_the_directions_that_it_says_nothing_about():
     current = random_bases(1, D, P)
-    member = torch.randn(1, D, generator=torch.Generator().manual_seed(1)).to(dtype)
+    member = torch.randn(1, D, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     sums = sums_of(member, torch.zeros(1, dtype=torch.long), k=1)
     (found,) = sums.subspaces(dims(k=1), Subspaces(current)).bases
     torch.testing.assert_close(found.mT @ found, torch.eye(P, dtype=torch.float64))
     # Its own direction, and those of the current subspace that are orthogonal to it.
-    line = member[0].double() / member[0].double().norm()
+    line = member[0] / member[0].norm()
     assert abs(float(found[:, 0] @ line)) == pytest.approx(1, abs=1e-6)
     kept = torch.linalg.svdvals(current[0].mT @ found[:, 1:])
     torch.testing.assert_close(kept, torch.ones(P - 1, dtype=torch.float64), atol=1e-6, rtol=0)
@@ -186,56 +170,22 @@ def test_reordered_sums_give_reordered_subspaces():
     assert principal_angles(found.bases, expected.bases).max() < 1e-6
 
 
-# High dimensions: filtered iteration from the last answer -----------------------------------------
+# High dimensions: steps from the last answer ------------------------------------------------------
 
 HIGH = SMALL_DIM + 72
-COUNT = P + GUARD
 
 
-def spectral(values, seed=0, k=2):
-    """Symmetric matrices with the given descending spectrum, and their eigenvectors."""
-    frame = random_bases(k, HIGH, HIGH, seed)
-    scatter = (frame * values) @ frame.mT
-    return (scatter + scatter.mT) / 2, frame
-
-
-def soft(top=10.0):
-    """A spectrum that ends in a slope and not in a gap."""
-    return torch.cat([torch.linspace(top, top / 2, P), torch.linspace(3, 0.01, HIGH - P)]).double()
-
-
-SPECTRA = {
-    "soft": soft(),
-    "steep": torch.logspace(0, -12, HIGH, dtype=torch.float64),
-    "one strong direction": soft(1e8),
-    "low rank": torch.cat([torch.linspace(2, 1, P), torch.zeros(HIGH - P)]).double(),
-}
-
-
-@pytest.mark.parametrize("kind", SPECTRA)
-@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
-def test_the_answer_depends_on_the_matrix_and_not_on_the_start(kind, scale):
-    scatter, frame = spectral(scale * SPECTRA[kind])
-    exact = frame[..., :P]
-    starts = {
-        "none": None,
-        "random": random_bases(2, HIGH, COUNT, seed=5),
-        "near": torch.linalg.qr(frame[..., :COUNT] + 1e-3 * random_bases(2, HIGH, COUNT, 6)).Q,
-        "the answer": frame[..., :COUNT].contiguous(),
-        "far from it": frame[..., -COUNT:].contiguous(),
-    }
-    for name, start in starts.items():
-        found = leading_eigenvectors(scatter, COUNT, start, torch.tensor([P, P]))
-        assert found.shape == (2, HIGH, COUNT)
-        assert Subspaces(found[..., :P]).fault(1e-10) is None, name
-        assert principal_angles(found[..., :P], exact).max() < 1e-6, name
-
-
-@pytest.mark.parametrize("scatter", [torch.zeros(HIGH, HIGH), torch.eye(HIGH)])
-def test_degenerate_matrices_give_valid_bases(scatter):
-    start = random_bases(1, HIGH, COUNT)
-    found = leading_eigenvectors(scatter.double()[None], COUNT, start, torch.tensor([P]))
-    assert Subspaces(found[..., :P]).fault(1e-10) is None
+def test_steps_hold_ever_more_and_end_in_the_exact_update():
+    z, labels = clustered(400, d=HIGH, seed=3)
+    sums, scatter = sums_of(z, labels), sums_of(z, labels).centred()
+    current = Subspaces(random_bases(K, HIGH, P))
+    for _ in range(20):
+        held = energy(scatter, current.bases)
+        current = sums.subspaces(dims(), current, exact=False)
+        assert current.fault(1e-10) is None
+        assert (energy(scatter, current.bases) >= held * (1 - 1e-12)).all()
+    exact = sums.subspaces(dims())
+    assert principal_angles(current.bases, exact.bases).max() < 1e-6
 
 
 @pytest.mark.parametrize("affine", [False, True])
@@ -265,7 +215,7 @@ def energy(scatter, bases):
     return (bases * (scatter @ bases)).sum(dim=(1, 2))
 
 
-@pytest.mark.parametrize("p", [1, 3, 6])
+@pytest.mark.parametrize("p", [1, 6])
 def test_directions_that_the_last_answer_knows_nothing_of_are_found(p):
     # Sparse samples, such as counts of words: every new direction is orthogonal, to the bit, to
     # all that was known before.

@@ -44,7 +44,7 @@ from kscn.nn import InputScaling
 from kscn.nn.rows import through
 from kscn.runtime.lazy import Lazy
 from kscn.runtime.moments import scaling_of
-from kscn.subspaces.search import Problem, k_means_starts, sweep
+from kscn.subspaces.search import Problem, run_chain
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,6 @@ class Rules:
     dim: int = 15
     members_per_dim: int = 15
     part: int = 3
-    sweeps: int = 15
     local_dim: int = 3  # of local affine subspaces
     kmeans_starts: int = 3
 
@@ -288,8 +287,6 @@ def _k_subspaces(space: Space, k: int, starts: int, seed: int) -> Candidate:
     generator = torch.Generator().manual_seed(seed)
     dims = torch.full((k,), dim)
     problem = Problem(space.z, None, dims, affine=False, trim=0.0, generator=generator)
-    ended, objective = sweep(problem, k_means_starts(problem, starts), RULES.sweeps)
-    bases = ended.bases[int(objective.argmin())]
-    energy = torch.einsum("md,kdp->mkp", space.z, bases).square().sum(dim=2)
-    labels = energy.argmax(dim=1).cpu().numpy()
+    found, _ = run_chain(problem, starts, rounds=0)
+    labels = found.assign(space.z)[0].cpu().numpy()
     return Candidate(labels, space.name, f"k-subspaces, dimension {dim}")

@@ -25,7 +25,7 @@ ROWS, ROWS_PER_CLUSTER = 2048, 40
 
 @empty_clusters_allowed()
 def graph_start(problem: Problem, rows: int | None = None) -> Subspaces:
-    """A start (1, k, d, p) for a search, from at most so many `rows` of it (`graph_rows`)."""
+    """A start for a search, from at most so many `rows` of it (`graph_rows`)."""
     seed = int(torch.randint(2**31, (1,), generator=problem.generator))
     part = _thinned(problem, rows or graph_rows(problem.k))
     dim = int(problem.dims.median())
@@ -33,7 +33,7 @@ def graph_start(problem: Problem, rows: int | None = None) -> Subspaces:
     labels = torch.from_numpy(found).long().to(part.z.device)
     sums = ScatterSums(part.k, part.z.shape[1], part.affine, part.z.device)
     sums.add(part.z.double(), labels, part.weights)
-    return sums.subspaces(_fitting_dims(part, sums)).to(torch.float32)[None]
+    return sums.subspaces(_fitting_dims(part, sums)).to(torch.float32)
 
 
 def neighbour_clusters(

@@ -111,24 +111,12 @@ class Group:
 
     # Subspaces ----------------------------------------------------------------------------------
 
-    def whole(self, own: ScatterSums, before: ScatterSums) -> ScatterSums:
-        """Scatter sums over all samples, from those over our `own`.
-
-        `before` is what this returned last time; it remembers what eigenvectors were found.
-        """
-        if self.size == 1:
-            return own
-        out = ScatterSums(0, 0, False)
-        out.dim, out.frame = own.dim, before.frame
-        out.weight, out.second = self.sum(own.weight), self.sum(own.second)
-        out.first = None if own.first is None else self.sum(own.first)
-        out.changed = (self.sum(own.changed.int()) > 0) | before.changed
-        own.changed.zero_()
-        return out
-
     def sum_scatter(self, own: ScatterSums) -> ScatterSums:
         """Scatter sums over the samples of all processes."""
-        return self.whole(own, own)
+        if self.size == 1:
+            return own
+        first = None if own.first is None else self.sum(own.first)
+        return ScatterSums.of(self.sum(own.weight), self.sum(own.second), first)
 
     def keep_nearest(
         self, distance: Tensor, labels: Tensor, trim: float, n_clusters: int

@@ -16,7 +16,6 @@ from kscn.subspaces.update import (
     check_size,
     keep_nearest,
     leading_directions,
-    leading_eigenvectors,
 )
 
 __all__ = [
@@ -26,7 +25,6 @@ __all__ = [
     "keep_nearest",
     "largest_turn",
     "leading_directions",
-    "leading_eigenvectors",
     "principal_angles",
     "retract",
     "tangent",

@@ -12,7 +12,6 @@ nearly equal numbers when z lies almost on the subspace; those entries are evalu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -42,8 +41,6 @@ def rows_times(z: Tensor, matrix: Tensor) -> Tensor:
 class Subspaces:
     """k linear or affine subspaces of R^d.
 
-    The search holds R sets of them in one object, with R as a further dimension in front.
-
     Parameters
     ----------
     bases : Tensor, shape (k, d, p)
@@ -66,13 +63,6 @@ class Subspaces:
         if points is None:
             return cls(bases)
         return cls(bases, points - (bases @ (bases.mT @ points[..., None])).squeeze(-1))
-
-    @classmethod
-    def joined(cls, parts: Sequence[Subspaces]) -> Subspaces:
-        """One object of several of the same kind."""
-        offsets = [part.offsets for part in parts if part.offsets is not None]
-        bases = torch.cat([part.bases for part in parts])
-        return cls(bases, torch.cat(offsets) if offsets else None)
 
     @property
     def n_clusters(self) -> int:
@@ -142,29 +132,22 @@ class Subspaces:
         distance, label = self.residuals(z).min(dim=1)
         return label, distance
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> Subspaces:
-        """The same change made to bases and offsets."""
-        offsets = None if self.offsets is None else change(self.offsets)
-        return Subspaces(change(self.bases), offsets)
+    def __getitem__(self, index: int | slice | Tensor) -> Subspaces:
+        offsets = None if self.offsets is None else self.offsets[index]
+        return Subspaces(self.bases[index], offsets)
 
-    def __getitem__(self, index: int | slice | Tensor | None) -> Subspaces:
-        return self.map(lambda part: part[index])
-
-    def replaced(self, index: Tensor | tuple[Tensor, Tensor], new: Subspaces) -> Subspaces:
+    def replaced(self, index: Tensor, new: Subspaces) -> Subspaces:
         """These subspaces, in their precision, with `new` ones in the places `index`."""
-
-        def put(old: Tensor, fresh: Tensor) -> Tensor:
-            old = old.clone()
-            old[index] = fresh.to(old.dtype)
-            return old
-
+        bases = self.bases.index_copy(0, index, new.bases.to(self.bases))
         if self.offsets is None or new.offsets is None:
-            return Subspaces(put(self.bases, new.bases))
-        return Subspaces(put(self.bases, new.bases), put(self.offsets, new.offsets))
+            return Subspaces(bases)
+        return Subspaces(bases, self.offsets.index_copy(0, index, new.offsets.to(self.offsets)))
 
     def to(self, dtype: torch.dtype, device: torch.device | str | None = None) -> Subspaces:
         """The same subspaces in another precision, and on another device if one is named."""
-        return self.map(lambda part: part.to(device or part.device, dtype))
+        place = device or self.bases.device
+        offsets = None if self.offsets is None else self.offsets.to(place, dtype)
+        return Subspaces(self.bases.to(place, dtype), offsets)
 
     def fault(self, atol: float = 1e-5) -> str | None:
         """Say in words why these are not valid subspaces, or return None when they are."""

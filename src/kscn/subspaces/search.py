@@ -1,62 +1,54 @@
-"""Finding a good start on a subsample: races, swaps, and the run that the others agree with.
+"""Finding a good start on a subsample: races, and swaps from there.
 
 Single runs of k-subspaces end in very different local minima, and a lower objective is a better
 clustering far more often than not. So this is where the effort goes. One *chain* is
 
-1. a race: several starts advance together, the lowest objective wins. One sweep assigns every
-   sample and replaces each basis by orth(A_i S_i), a power step on the scatter of its members,
-   computed as Z^T (masked Z S): two large matrix products for all candidates at once, no d x d
-   sums, no eigendecompositions. A_i is positive semidefinite, so a power step never lowers the
-   energy held and sweeps descend;
+1. a race: several starts advance, the lowest objective wins. One sweep assigns every sample and
+   replaces each basis by orth(A_i S_i), a power step on the scatter of its members, computed as
+   Z^T (masked Z S): two large matrix products, no d x d sums, no eigendecompositions. A_i is
+   positive semidefinite, so a power step never lowers the energy held and sweeps descend;
 2. swaps: drop one subspace (one that is cheap to lose), put a new one around a badly served
-   sample; sweep many such proposals together, cull, sweep on, keep the best if it is lower. This
-   leaves local minima that plain restarts share.
+   sample; sweep many such proposals, cull, sweep on, keep the best if it is lower. This leaves
+   local minima that plain restarts share.
 
-Chains are repeated. Those whose objective comes within half a percent of the lowest are tied:
-differences that small say little. Among them the one that agrees best with the others (mutual
-information) is taken: independent searches repeat what the data supports, not their accidents.
+Chains are repeated, and the one that ends lowest is the start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass, replace
-from threading import Event
 
 import torch
+from sklearn.cluster import KMeans
 from torch import Tensor
 
-from kscn.parallel import side_by_side
+from kscn.parallel import workers
 from kscn.subspaces.bases import Subspaces
 from kscn.subspaces.decompositions import orthonormal
-from kscn.subspaces.seeding import (
-    draw_rows,
-    k_means_labels,
-    local_subspaces,
-    neighbourhood_members,
-)
+from kscn.subspaces.seeding import draw_rows, local_subspaces, neighbourhood_members
 
 # Some of these numbers were compared on digits.
 RACERS, RACE_SWEEPS = 10, 15  # starts in a race, and sweeps until one wins
+KMEANS_ITERATIONS = 10  # a start needs no more
+LABEL_STEPS = 3  # power steps on given clusters
 # Rounds of swaps in one chain, fewer after so many without improvement.
 ROUNDS, PATIENCE = 12, 4
 # Swaps proposed in a round, of which some are left after a few sweeps and get further ones. 40 and
 # 10 of them took twice the time.
 PROPOSALS, CULL_SWEEPS = 20, 2
 SURVIVORS, FINAL_SWEEPS = 5, 8
+ROUND_SWEEPS = PROPOSALS * CULL_SWEEPS + SURVIVORS * FINAL_SWEEPS
 # Arithmetic granted per square of n_init, so that more chains may also be longer ones: a second or
 # two for n_init = 2. Large problems get fewer chains and rounds, small ones end before.
 BUDGET = 5e9
 MOST_CHAINS = 10_000  # however large n_init is: the seeds of all are drawn at once
-# Candidates share one product while their projections fit in cache: floats per chunk.
-CHUNK = 1 << 17
-# Objectives within this share of the lowest are tied, and with so many chains of the same
-# clustering the search ends.
-TIE, AGREED = 0.005, 3
+# The search ends when so many chains have reached the lowest objective, up to this share of it.
+AGREED, EQUAL = 3, 1e-5
+KEPT = 1e-6  # share of its basis that keeps a cluster without members in its place
 
 Report = Callable[[int, int, int, float], None]
-Ended = tuple[float, Subspaces, Tensor]  # objective, subspaces and labels of a chain
+Swept = tuple[Subspaces, float]  # and the objective at the last assignment
 
 
 @dataclass
@@ -89,248 +81,172 @@ def find_start(
     given: Subspaces | None = None,
     drawn: bool = True,
 ) -> Subspaces:
-    """The start that up to n_init chains settle on; with n_init = 1, one start without swaps.
+    """The lowest that up to n_init chains reach; with n_init = 1, one start without swaps.
 
-    Candidates that are `given` race beside those that are `drawn`, from k-means, or alone.
-    `report` is called with chains done, chains at most, their starts and the lowest objective.
+    A start that is `given` races beside those that are `drawn`, from k-means, or alone. `report`
+    is called with chains done, chains at most, their starts and the lowest objective.
     """
     if n_init == 1 or problem.k == 1:
-        racing = k_means_starts(problem, 1) if given is None else given
-        only, reached = _winner(*sweep(problem, racing, RACE_SWEEPS))
-        report(1, 1, len(racing.bases), reached)
-        return only[0]
-    granted = n_init**2 * BUDGET
-    racers = min(RACERS, max(1, int(granted / 2 // (RACE_SWEEPS * problem.sweep_cost))))
-    race_cost = racers * RACE_SWEEPS * problem.sweep_cost
-    sweeps = PROPOSALS * CULL_SWEEPS + SURVIVORS * FINAL_SWEEPS
-    round_cost = sweeps * problem.sweep_cost
+        racing = k_means_starts(problem, 1) if given is None else [given]
+        only, reached = sweep(problem, racing[0], RACE_SWEEPS)
+        report(1, 1, 1, reached)
+        return only
+    granted = n_init**2 * BUDGET / problem.sweep_cost  # sweeps
+    racers = min(RACERS, max(1, int(granted / 2 // RACE_SWEEPS)))
+    race = racers * RACE_SWEEPS
     most = min(n_init, MOST_CHAINS)
-    chains = min(most, max(1, int(granted // (race_cost + ROUNDS * round_cost))))
-    rounds = max(1, min(ROUNDS, int((granted / chains - race_cost) // round_cost)))
-    racers = racers if drawn else 0
-    return consensus(run_chains(problem, chains, racers, rounds, report, given))
-
-
-def run_chains(
-    problem: Problem,
-    chains: int,
-    racers: int,
-    rounds: int,
-    report: Report,
-    given: Subspaces | None = None,
-) -> list[Ended]:
-    """Run independent chains side by side until all have ended or enough of them agree.
-
-    One chain per core, each without threads of its own: its products are small, and waiting for
-    one another after every one of them costs more than they do, most of all on a busy machine.
-    Chains are taken in order and have their own seeds, so the result does not depend on timing.
-    """
+    chains = min(most, max(1, int(granted // (race + ROUNDS * ROUND_SWEEPS))))
+    rounds = min(ROUNDS, max(1, int((granted / chains - race) // ROUND_SWEEPS)))
     seeds = torch.randint(2**62, (chains,), generator=problem.generator).tolist()
-    stop = Event()
+    racers = racers if drawn else 0
 
-    def work(seed: int) -> Ended:
+    def work(seed: int) -> Swept:
         own = replace(problem, generator=torch.Generator().manual_seed(seed))
-        objective, found = run_chain(own, racers, rounds, given, stop)
-        return objective, found, found.assign(problem.z)[0]
+        return run_chain(own, racers, rounds, given)
 
-    ended: list[Ended] = []
-    with closing(side_by_side(work, seeds, problem.z.device)) as coming:
-        try:
-            for chain in coming:
+    ended: list[Swept] = []
+    # One chain per core, each without threads of its own: its products are small, and waiting for
+    # one another after every one of them costs more than they do, most of all on a busy machine.
+    together = torch.get_num_threads()
+    with workers(problem.z.device, chains) as apply:
+        for first in range(0, chains, together):
+            for chain in apply(work, seeds[first : first + together]):
                 ended.append(chain)
-                lowest = min(objective for objective, _, _ in ended)
-                report(len(ended), chains, racers + (given is not None), lowest)
-                if settled(ended):
-                    break
-        finally:  # also on Ctrl-C: chains notice at their next round
-            stop.set()
-    return ended
+                report(len(ended), chains, racers + (given is not None), _winner(ended)[1])
+                if len(lowest_of(ended)) == AGREED:
+                    return lowest_of(ended)[0][0]
+    return lowest_of(ended)[0][0]
+
+
+def lowest_of(ended: list[Swept]) -> list[Swept]:
+    """Those that have reached the lowest objective, but for rounding."""
+    lowest = min(objective for _, objective in ended)
+    return [entry for entry in ended if entry[1] <= lowest * (1 + EQUAL) + 1e-30]
+
+
+def _winner(swept: list[Swept]) -> Swept:
+    return min(swept, key=lambda entry: entry[1])
 
 
 def run_chain(
-    problem: Problem,
-    racers: int,
-    rounds: int,
-    given: Subspaces | None = None,
-    stop: Event | None = None,
-) -> tuple[float, Subspaces]:
-    """One race and its swaps, until `stop` is set: the lowest objective and its subspaces."""
-    racing = [k_means_starts(problem, racers)] if racers else []
+    problem: Problem, racers: int, rounds: int, given: Subspaces | None = None
+) -> Swept:
+    """One race and its swaps: the lowest objective and its subspaces."""
+    racing = k_means_starts(problem, racers)
     racing += [] if given is None else [given]
-    best, lowest = _winner(*sweep(problem, Subspaces.joined(racing), RACE_SWEEPS))
+    best, lowest = _winner([sweep(problem, one, RACE_SWEEPS) for one in racing])
     stale = 0
     for _ in range(rounds):
-        if stale == PATIENCE or (stop is not None and stop.is_set()):
+        if stale == PATIENCE:
             break
-        proposals, objective = sweep(problem, propose_swaps(problem, best), CULL_SWEEPS)
-        proposals = proposals[objective.argsort()[:SURVIVORS]]
-        leader, objective_now = _winner(*sweep(problem, proposals, FINAL_SWEEPS))
+        proposed = [sweep(problem, one, CULL_SWEEPS) for one in propose_swaps(problem, best)]
+        proposed.sort(key=lambda entry: entry[1])
+        final = [sweep(problem, one, FINAL_SWEEPS) for one, _ in proposed[:SURVIVORS]]
+        leader, objective = _winner(final)
         stale += 1
-        if objective_now < lowest * (1 - 1e-6):
-            best, lowest, stale = leader, objective_now, 0
-    return lowest, best[0]
+        if objective < lowest * (1 - 1e-6):
+            best, lowest, stale = leader, objective, 0
+    return best, lowest
 
 
-def settled(ended: list[Ended]) -> bool:
-    """Whether the best chains have found the same clustering often enough."""
-    ended = sorted(ended, key=lambda entry: entry[0])[:AGREED]
-    if len(ended) < AGREED or ended[-1][0] > ended[0][0] * (1 + TIE / 10) + 1e-30:
-        return False
-    return all(mutual_information(ended[0][2], other[2]) > 0.999 for other in ended[1:])
+def k_means_starts(problem: Problem, starts: int) -> list[Subspaces]:
+    """Starts from clusters of k-means; dimensions that differ are dealt out at random."""
+    found, z = [], problem.z.cpu().numpy()
+    for _ in range(starts):
+        order = torch.randperm(problem.k, generator=problem.generator)
+        seed = int(torch.randint(2**31, (1,), generator=problem.generator))
+        means = KMeans(
+            problem.k, n_init=1, max_iter=KMEANS_ITERATIONS, random_state=seed, copy_x=False
+        )
+        labels = torch.from_numpy(means.fit_predict(z)).long().to(problem.z.device)
+        found.append(start_of_labels(problem, labels, problem.dims[order]))
+    return found
 
 
-def consensus(ended: list[Ended]) -> Subspaces:
-    """Of the chains tied for the lowest objective, the one that agrees best with the others."""
-    ended = sorted(ended, key=lambda entry: entry[0])
-    tied = [entry for entry in ended if entry[0] <= ended[0][0] * (1 + TIE)]
-    if len(tied) < 3:
-        return tied[0][1]
-    agreement = [sum(mutual_information(a[2], b[2]) for b in tied) for a in tied]
-    return tied[max(range(len(tied)), key=lambda i: round(agreement[i], 9))][1]
+def start_of_labels(problem: Problem, labels: Tensor, dims: Tensor) -> Subspaces:
+    """Subspaces of given clusters (m,) by a few power steps from random combinations of members."""
+    used = (torch.arange(problem.p) < dims[:, None]).to(labels.device)  # (k, p)
+    shape = (problem.k, problem.p, len(labels))
+    member = problem.z.new_zeros(problem.k, len(labels)).scatter_(0, labels[None], 1.0)
+    projected = torch.randn(shape, generator=problem.generator).to(problem.z)
+    for _ in range(LABEL_STEPS):
+        found = _power_step(problem, projected, member, used)
+        projected = _project(problem, found)
+    return found
 
 
-def mutual_information(a: Tensor, b: Tensor) -> float:
-    """Normalised mutual information of two labelings; 1 when they are the same clustering."""
-    width = int(b.max()) + 1
-    joint = torch.bincount(a * width + b, minlength=(int(a.max()) + 1) * width).double()
-    joint = joint.view(-1, width) / len(a)
-
-    def entropy(share: Tensor) -> float:
-        return float(-torch.special.xlogy(share, share).sum())
-
-    of_a, of_b = entropy(joint.sum(dim=1)), entropy(joint.sum(dim=0))
-    both = of_a + of_b
-    return 1.0 if both == 0 else 2 * (both - entropy(joint)) / both
-
-
-def _winner(candidates: Subspaces, objective: Tensor) -> tuple[Subspaces, float]:
-    leader = int(objective.argmin())
-    return candidates[leader : leader + 1], float(objective[leader])
+def sweep(problem: Problem, found: Subspaces, sweeps: int) -> Swept:
+    """Advance by assignments and power steps."""
+    for _ in range(sweeps):
+        projected = _project(problem, found)
+        held, labels = _scores(problem, found, projected).max(dim=0)  # (m,)
+        residual = (problem.norms - held).clamp_(min=0)
+        weight = _counted(problem, residual)
+        objective = (residual * weight).sum(dtype=torch.float64)
+        member = weight.new_zeros(problem.k, len(weight)).scatter_(0, labels[None], weight[None])
+        found = _power_step(problem, projected, member, found.used, found.bases)
+    return found, float(objective)
 
 
-def k_means_starts(problem: Problem, starts: int) -> Subspaces:
-    """R starts from clusters of k-means; dimensions that differ are dealt out at random."""
-    orders = [torch.randperm(problem.k, generator=problem.generator) for _ in range(starts)]
-    used = torch.arange(problem.p) < problem.dims[torch.stack(orders)][:, :, None]  # (R, k, p)
-    used = used.to(problem.z.device)
-    labels = k_means_labels(problem.z, problem.k, starts, problem.generator)
-    return candidates_from_labels(problem, labels.mT, used)
-
-
-def candidates_from_labels(problem: Problem, labels: Tensor, used: Tensor) -> Subspaces:
-    """Subspaces of given clusters (R, m) by a few power steps from random members' combinations."""
-
-    def build(part: slice) -> Subspaces:
-        near = labels[part]
-        shape = (len(near), problem.k, problem.p, near.shape[1])
-        member = problem.z.new_zeros(shape[0], shape[1], shape[3]).scatter_(1, near[:, None], 1.0)
-        mean = _means(problem, member) if problem.affine else None
-        projected = torch.randn(shape, generator=problem.generator).to(problem.z.device)
-        for _ in range(3):
-            masked = projected.mul_(member[:, :, None])
-            bases = _power_step(problem, masked, mean, used[part])
-            projected = _project(problem, bases)
-        return Subspaces.through(mean, bases)
-
-    return Subspaces.joined([build(part) for part in _chunks(problem, len(labels))])
-
-
-def sweep(problem: Problem, candidates: Subspaces, sweeps: int) -> tuple[Subspaces, Tensor]:
-    """Advance every candidate; return them and their objectives at the last assignment (R,)."""
-    done, objectives = [], []
-    for part in _chunks(problem, len(candidates.bases)):
-        chunk = candidates[part]
-        for _ in range(sweeps):
-            chunk, objective = _sweep_once(problem, chunk)
-        done.append(chunk)
-        objectives.append(objective)
-    return Subspaces.joined(done), torch.cat(objectives)
-
-
-def _chunks(problem: Problem, count: int) -> list[slice]:
-    size = max(1, CHUNK // (len(problem.z) * problem.k * problem.p))
-    return [slice(begin, begin + size) for begin in range(0, count, size)]
-
-
-def _sweep_once(problem: Problem, candidates: Subspaces) -> tuple[Subspaces, Tensor]:
-    """One assignment and one power step of all candidates; the objective is between the two."""
-    projected = _project(problem, candidates.bases)  # (R, k, p, m)
-    score = _scores(problem, candidates, projected)  # (R, k, m)
-    held, labels = score.max(dim=1)
-    residual = (problem.norms - held).clamp_(min=0)  # (R, m)
-    weight = torch.ones_like(residual)
-    if problem.weights is not None:
-        weight *= problem.weights
+def _counted(problem: Problem, residual: Tensor) -> Tensor:
+    """Weights of the samples, 0 for the farthest of all: cheaper than per cluster."""
+    weight = torch.ones_like(residual) if problem.weights is None else problem.weights
     if problem.trim > 0:
-        weight *= _near(residual, problem.trim)
-    objective = (residual * weight).sum(dim=1, dtype=torch.float64)
-    member = torch.zeros_like(score).scatter_(1, labels[:, None], weight[:, None])
-    mean = _means(problem, member) if problem.affine else None
-    masked = projected.mul_(member[:, :, None])
-    bases = _power_step(problem, masked, mean, candidates.used, candidates.bases)
-    return Subspaces.through(mean, bases), objective
+        stay = max(1, round((1 - problem.trim) * len(residual)))
+        weight = weight * (residual <= residual.kthvalue(stay).values)
+    return weight
 
 
-def _near(residual: Tensor, trim: float) -> Tensor:
-    """Mask of all but the farthest samples, of a candidate as a whole: cheaper than per cluster."""
-    stay = max(1, round((1 - trim) * residual.shape[-1]))
-    return residual <= residual.kthvalue(stay, dim=-1, keepdim=True).values
+def _project(problem: Problem, found: Subspaces) -> Tensor:
+    """Coordinates of all samples in all bases, (k, p, m): contiguous along the samples."""
+    k, d, p = found.bases.shape
+    return (found.bases.mT.reshape(k * p, d) @ problem.z_t).view(k, p, -1)
 
 
-def _project(problem: Problem, bases: Tensor) -> Tensor:
-    """Coordinates of all samples in all bases, (R, k, p, m): contiguous along the samples."""
-    starts, k, d, p = bases.shape
-    return (bases.mT.reshape(-1, d) @ problem.z_t).view(starts, k, p, -1)
-
-
-def _scores(problem: Problem, candidates: Subspaces, projected: Tensor) -> Tensor:
-    """|z|^2 minus the residual, shape (R, k, m): the larger the nearer."""
-    energy = projected.square().sum(dim=2)
-    if candidates.offsets is None:
+def _scores(problem: Problem, found: Subspaces, projected: Tensor) -> Tensor:
+    """|z|^2 minus the residual, shape (k, m): the larger the nearer."""
+    energy = projected.square().sum(dim=1)
+    if found.offsets is None:
         return energy
-    flat = candidates.offsets.flatten(0, 1)  # (R k, d)
-    return energy + (2 * flat @ problem.z_t - flat.square().sum(dim=1)[:, None]).view_as(energy)
-
-
-def _means(problem: Problem, member: Tensor) -> Tensor:
-    """Weighted means of the members, shape (R, k, d)."""
-    total = member.sum(dim=2).clamp(min=1e-30)  # (R, k)
-    return (member.flatten(0, 1) @ problem.z).unflatten(0, total.shape) / total[:, :, None]
+    norms = found.offsets.square().sum(dim=1)
+    return energy + 2 * found.offsets @ problem.z_t - norms[:, None]
 
 
 def _power_step(
     problem: Problem,
-    masked: Tensor,
-    mean: Tensor | None,
+    projected: Tensor,
+    member: Tensor,
     used: Tensor,
     current: Tensor | None = None,
-) -> Tensor:
+) -> Subspaces:
     """orth(A_i S_i), with A_i S_i = Z^T (member * Z S) less the mean's share for affine ones.
 
-    A little of the current basis is added so that clusters without members keep their place.
+    `projected` (k, p, m) is overwritten; `member` (k, m) are weights.
     """
-    starts, k, p, m = masked.shape
-    moved = (masked.view(-1, m) @ problem.z).view(starts, k, p, -1).mT  # (R, k, d, p)
-    if mean is not None:
-        moved = moved - mean[..., None] * masked.sum(dim=3)[:, :, None, :]
+    k, p, m = projected.shape
+    masked = projected.mul_(member[:, None])
+    moved = (masked.view(k * p, m) @ problem.z).view(k, p, -1).mT  # (k, d, p)
+    mean = None
+    if problem.affine:
+        mean = (member @ problem.z) / member.sum(dim=1).clamp(min=1e-30)[:, None]
+        moved = moved - mean[:, :, None] * masked.sum(dim=2)[:, None, :]
     if current is not None:
-        moved = moved + 1e-6 * current * problem.norms.mean()
-    return orthonormal(moved) * used[:, :, None]
+        moved = moved + KEPT * problem.norms.mean() * current
+    return Subspaces.through(mean, orthonormal(moved) * used[:, None])
 
 
-def propose_swaps(problem: Problem, best: Subspaces) -> Subspaces:
-    """Copies of the best candidate, each with one subspace replaced by a neighbourhood's."""
+def propose_swaps(problem: Problem, best: Subspaces) -> list[Subspaces]:
+    """Copies of the best, each with one subspace replaced by a neighbourhood's."""
     z, generator = problem.z, problem.generator
-    score = _scores(problem, best, _project(problem, best.bases))[0]  # (k, m)
+    score = _scores(problem, best, _project(problem, best))  # (k, m)
     (first, second), labels = score.topk(2, dim=0).values, score.argmax(dim=0)
     residual = (problem.norms - first).clamp(min=0)
     if problem.trim > 0:  # outliers are badly served too; do not chase them
-        residual = residual * _near(residual, problem.trim)
-    seeds = draw_rows(residual[None], PROPOSALS, generator)[0]
+        residual = residual * (_counted(problem, residual) > 0)
+    seeds = draw_rows(residual, PROPOSALS, generator)
     members = neighbourhood_members(z, seeds, problem.neighbours, problem.affine)
     loss = z.new_zeros(problem.k).index_add_(0, labels, first - second)
     cheap = 1 / (loss + 1e-6 * loss.mean() + torch.finfo(z.dtype).tiny)
-    dropped = draw_rows((cheap / cheap.max())[None], PROPOSALS, generator)[0]
-    rows = torch.arange(PROPOSALS, device=z.device)
-    new = local_subspaces(z, members, best.used[0, dropped], problem.affine)
-    return best[rows.new_zeros(PROPOSALS)].replaced((rows, dropped), new)
+    dropped = draw_rows(cheap / cheap.max(), PROPOSALS, generator)
+    new = local_subspaces(z, members, best.used[dropped], problem.affine)
+    return [best.replaced(dropped[i : i + 1], new[i : i + 1]) for i in range(PROPOSALS)]

@@ -216,7 +216,7 @@ class StartSearch:
                 check_finite(z.square().sum(dim=1), blocks.source.name, first + where)
                 part = slice(first + where, first + where + len(z))
                 sums.add(z.double(), given[part], None if weights is None else weights[part])
-            return self.run.group.whole(sums, sums).subspaces(dims)
+            return self.run.group.sum_scatter(sums).subspaces(dims)
         if given.shape != (k, d, p):
             raise InputError(
                 f"init has shape {tuple(given.shape)}; labels have shape ({n},) and bases "

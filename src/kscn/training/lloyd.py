@@ -3,6 +3,13 @@
 Scatter sums are kept between iterations: only samples that change cluster (or, with trimming, enter
 or leave the kept set) are added and subtracted. Products are taken in float64, so that the order in
 which samples come and go leaves no trace.
+
+Samples whose label cannot change are not evaluated. Of linear subspaces with projectors P_i the
+residual r_i(z) = |z|^2 - z^T P_i z changes by z^T (P_i - P_i') z when the subspace turns, which is
+at most t_i |z|^2, where t_i = |P_i - P_i'|_2 is the sine of the largest angle between the old and
+the new one. If j is z's own, r_i - r_j therefore shrinks by no more than (t_i + t_j) |z|^2. The
+*margins* are (r_i - r_j) / |z|^2 when z was last evaluated, less all turns since; while those of a
+sample are positive, its own subspace is still the nearest.
 """
 
 from __future__ import annotations
@@ -17,12 +24,16 @@ from torch import Tensor
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.group import place
 from kscn.runtime.rows import generator
-from kscn.subspaces import ScatterSums, Subspaces
+from kscn.subspaces import ScatterSums, Subspaces, largest_turn
 from kscn.subspaces.seeding import rescue_empty
 from kscn.training.driver import Run
 
 # Rows that change cluster are collected up to this many before their products are taken.
 MOVES_TOGETHER = 16384
+# Margins take 4 bytes per sample and cluster; beyond this many all samples are evaluated.
+MARGINS = 25_000_000
+ROUNDING = 1e-5  # of a residual in float32 as a share of |z|^2, with room to spare
+GATHERED = 0.7  # share of a block above which all of it is evaluated, which saves gathering
 # Samples of more columns than this are iterated with rough updates first: eigenvectors to nine
 # digits would take most of the time, and before the last iterations nobody needs them.
 NARROW = 256
@@ -77,6 +88,8 @@ class Lloyd:
         self.counted = self.labels.clone() if trim > 0 else self.labels
         self.distance = torch.empty(n if trim > 0 else 0, device=blocks.device)
         affine = start.offsets is not None
+        bounded = trim == 0 and not affine and n * k <= MARGINS
+        self.margins = torch.zeros(n, k, device=blocks.device) if bounded else None
         self.own = ScatterSums(k, blocks.dim, affine, blocks.device)  # over our samples
         self.sums = self.own  # over all samples
         self.summed = False  # whether the sums hold the samples
@@ -123,11 +136,17 @@ class Lloyd:
         moved: Tensor | int = 0
         energy: Tensor | float = 0.0
         for start, z in self.blocks:
-            index = slice(start, start + len(z))
-            norms = z.square().sum(dim=1)
+            rows = self._open(start, len(z))
+            if len(rows) < len(z):
+                z = z.index_select(0, rows)
+            index, norms = rows + start, z.square().sum(dim=1)
             if first:
                 energy = energy + norms.sum(dtype=torch.float64)
-            nearest, new = self.subspaces.residuals(z, norms).min(dim=1)
+            residual = self.subspaces.residuals(z, norms)
+            nearest, new = residual.min(dim=1)
+            if self.margins is not None:
+                gap = residual.sub_(nearest[:, None]).div_(norms.clamp(min=1e-30)[:, None])
+                self.margins[index] = gap.float().scatter_(1, new[:, None], torch.inf)
             old = self.labels[index].long()
             self.labels[index] = new.int()
             moved = moved + (old != new).sum()
@@ -137,15 +156,22 @@ class Lloyd:
                 self._add(z, new, index, 1.0)
             else:
                 changed = (old != new).nonzero().flatten()
-                if len(changed):
-                    self._queue(z[changed], old[changed], new[changed], changed + start)
+                self._queue(z[changed], old[changed], new[changed], index[changed])
         self.blocks.check(float(energy))
         if self.trim > 0:
             self._recount()
         self._flush()
         self.summed = True
-        self.sums = self.run.group.whole(self.own, self.sums)
+        self.sums = self.run.group.sum_scatter(self.own)
         return int(moved)
+
+    def _open(self, start: int, count: int) -> Tensor:
+        """Rows of a block whose label might change, or all where that is most of them."""
+        everyone = torch.arange(count, device=self.blocks.device)
+        if self.margins is None:
+            return everyone
+        rows = (self.margins[start : start + count].amin(dim=1) <= ROUNDING).nonzero().flatten()
+        return rows if len(rows) < GATHERED * count else everyone
 
     def _recount(self) -> None:
         """Trimming: decide who counts now and move those for whom that changed."""
@@ -155,9 +181,8 @@ class Lloyd:
         changed = counted != self.counted
         for start, z in self.blocks:
             rows = changed[start : start + len(z)].nonzero().flatten()
-            if len(rows):
-                index = rows + start
-                self._queue(z[rows], self.counted[index].long(), counted[index].long(), index)
+            index = rows + start
+            self._queue(z[rows], self.counted[index].long(), counted[index].long(), index)
         self.counted = counted
 
     def _queue(self, z: Tensor, old: Tensor, new: Tensor, index: Tensor) -> None:
@@ -189,14 +214,20 @@ class Lloyd:
         self.rescues += 1
         size = max(int(self.dims.max()) + 2, len(self.pool) // (3 * len(weight)))
         draws = generator(self.run.seed, "rescue", self.rescues)
-        found = rescue_empty(self.subspaces, empty, self.pool, size, draws)
-        self.subspaces = self.run.group.agree_on(found)
+        self._turn_to(rescue_empty(self.subspaces, empty, self.pool, size, draws))
         return True
 
     def _update(self) -> float:
-        found = self.sums.subspaces(self.dims, self.subspaces, self.exact)
-        self.subspaces = self.run.group.agree_on(found)
+        self._turn_to(self.sums.subspaces(self.dims, self.subspaces, self.exact))
         return self.sums.objective(self.subspaces.bases)
+
+    def _turn_to(self, found: Subspaces) -> None:
+        """Replace the subspaces, and take from the margins what the turn may have changed."""
+        found = self.run.group.agree_on(found)
+        if self.margins is not None:
+            turn = largest_turn(self.subspaces.bases, found.bases).float()
+            self.margins.sub_(turn).sub_(turn[self.labels.long()][:, None])
+        self.subspaces = found
 
     # States -------------------------------------------------------------------------------------
 
@@ -209,16 +240,12 @@ class Lloyd:
             found["counted"] = gather(self.counted)
         if self.subspaces.offsets is not None:
             found["offsets"] = self.subspaces.offsets
-        if self.sums.frame is not None and not self.exact:
-            found["frame"] = self.sums.frame
         return found | {"facts": torch.tensor(facts, dtype=torch.float64)}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Go on from `state`."""
         exact, self.previous, rescues = state["facts"].tolist()
         self.exact, self.rescues = bool(exact), int(rescues)
-        if "frame" in state:
-            self.sums.frame = state["frame"].to(self.blocks.device)
         found = Subspaces(state["bases"], state.get("offsets"))
         self.subspaces = found.to(self.subspaces.bases.dtype, self.subspaces.bases.device)
         first, _ = place(self.blocks.source)
@@ -231,4 +258,4 @@ class Lloyd:
             index = slice(start, start + len(z))
             self._add(z, self.counted[index].long(), index, 1.0)
         self.summed = True
-        self.sums = self.run.group.whole(self.own, self.sums)
+        self.sums = self.run.group.sum_scatter(self.own)
