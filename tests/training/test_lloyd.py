@@ -10,7 +10,7 @@ import trainers
 from kscn.data import as_source, make_union_of_subspaces
 from kscn.runtime.blocks import Blocks, working_dtype
 from kscn.subspaces import Subspaces, principal_angles
-from kscn.training.lloyd import NARROW, Lloyd
+from kscn.training.lloyd import NARROW, ROUNDING, Lloyd
 
 K, D, P = 5, 10, 2
 
@@ -128,6 +128,19 @@ def test_the_loop_takes_the_path_of_a_plain_one(variant):
     assert [i.changed for i in found] == [changed for changed, _ in history]
     objectives = [objective for _, objective in history]
     np.testing.assert_allclose([i.objective for i in found], objectives, rtol=1e-6)
+
+
+@pytest.mark.parametrize("variant", ["linear", "float64", "weights", "mixed dimensions"])
+def test_samples_that_are_not_evaluated_would_not_have_moved(variant):
+    X, start, options = prepared(variant)
+    bounded, plain = loop_over(X, start, **options), loop_over(X, start, **options)
+    plain.margins = None
+    skipped = []
+    for _ in range(40):
+        skipped.append(float((bounded.margins.amin(dim=1) > ROUNDING).float().mean()))
+        assert bounded._iteration() == plain._iteration()
+        assert torch.equal(bounded.labels, plain.labels)
+    assert max(skipped) > 0.3
 
 
 def test_the_loop_ends_when_no_label_changes():

@@ -17,13 +17,14 @@ Chains are repeated, and the one that ends lowest is the start.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import torch
 from sklearn.cluster import KMeans
 from torch import Tensor
 
-from kscn.parallel import workers
+from kscn.parallel import side_by_side
 from kscn.subspaces.bases import Subspaces
 from kscn.subspaces.decompositions import orthonormal
 from kscn.subspaces.seeding import draw_rows, local_subspaces, neighbourhood_members
@@ -107,14 +108,12 @@ def find_start(
     ended: list[Swept] = []
     # One chain per core, each without threads of its own: its products are small, and waiting for
     # one another after every one of them costs more than they do, most of all on a busy machine.
-    together = torch.get_num_threads()
-    with workers(problem.z.device, chains) as apply:
-        for first in range(0, chains, together):
-            for chain in apply(work, seeds[first : first + together]):
-                ended.append(chain)
-                report(len(ended), chains, racers + (given is not None), _winner(ended)[1])
-                if len(lowest_of(ended)) == AGREED:
-                    return lowest_of(ended)[0][0]
+    with closing(side_by_side(work, seeds, problem.z.device)) as coming:
+        for chain in coming:
+            ended.append(chain)
+            report(len(ended), chains, racers + (given is not None), _winner(ended)[1])
+            if len(lowest_of(ended)) == AGREED:
+                break
     return lowest_of(ended)[0][0]
 
 
@@ -128,9 +127,7 @@ def _winner(swept: list[Swept]) -> Swept:
     return min(swept, key=lambda entry: entry[1])
 
 
-def run_chain(
-    problem: Problem, racers: int, rounds: int, given: Subspaces | None = None
-) -> Swept:
+def run_chain(problem: Problem, racers: int, rounds: int, given: Subspaces | None = None) -> Swept:
     """One race and its swaps: the lowest objective and its subspaces."""
     racing = k_means_starts(problem, racers)
     racing += [] if given is None else [given]
