@@ -21,7 +21,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 import torch
-from sklearn.cluster import KMeans
 from torch import Tensor
 
 from kscn.parallel import side_by_side
@@ -148,6 +147,8 @@ def run_chain(problem: Problem, racers: int, rounds: int, given: Subspaces | Non
 
 def k_means_starts(problem: Problem, starts: int) -> list[Subspaces]:
     """Starts from clusters of k-means; dimensions that differ are dealt out at random."""
+    from sklearn.cluster import KMeans  # here, since not every start needs it
+
     found, z = [], problem.z.cpu().numpy()
     for _ in range(starts):
         order = torch.randperm(problem.k, generator=problem.generator)

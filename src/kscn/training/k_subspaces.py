@@ -6,9 +6,9 @@ for what. `kscn.training.lloyd` does the iterations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -41,8 +41,6 @@ SWEEP_COST = 2e9  # ... one sweep of one candidate over them takes no more arith
 SPREAD = 1.6
 # What races in a search: whether starts drawn by k-means, and whether that of the neighbour graph.
 RACED = {"auto": (True, True), "neighbours": (False, True), "k-means": (True, False)}
-
-Report = Callable[[int, int, int, float], None]
 
 
 @dataclass(frozen=True)
@@ -96,19 +94,15 @@ class StartSearch:
         shift = z.mean(dim=0) if self.affine else None
         return Pool(rows, z if shift is None else z - shift, shift)
 
-    def find(
-        self, blocks: Blocks, pool: Pool, weights: Tensor | None, report: Report = lambda *_: None
-    ) -> Subspaces:
+    def find(self, blocks: Blocks, pool: Pool, weights: Tensor | None) -> Subspaces:
         """The subspaces to begin with: given, or found by the search on `pool`.
 
-        `blocks` are shifted like the pool and `weights` (n,) are those of all samples. `report` is
-        called with rounds done, rounds at most, candidates and the lowest objective in units of
-        the data.
+        `blocks` are shifted like the pool and `weights` (n,) are those of all samples.
         """
-        if place(blocks.source)[1] == self.n_clusters and isinstance(self.init, str):
+        init, n = self.init, place(blocks.source)[1]
+        if isinstance(init, str) and n == self.n_clusters:
             # One subspace may hold several samples: a search would see no fault in that.
-            alone = replace(self, init=np.arange(self.n_clusters))
-            return alone.find(blocks, pool, weights, report)
+            init = np.arange(n)
         generator = torch.Generator().manual_seed(self.run.seed)
         # The search may run in float32 whatever the data: it only has to find the right valley.
         # Scaling to unit mean square keeps it clear of overflow.
@@ -117,19 +111,20 @@ class StartSearch:
         z, dims = pooled.z, self._dims(pooled, generator)
         picked = None if weights is None else weights[pool.rows].to(z)
         problem = Problem(z, picked, dims, self.affine, self.trim, generator, blocks.dim)
-        if not isinstance(self.init, str):
-            return self._given(blocks, problem.dims, weights)
+        if not isinstance(init, str):
+            return self._given(init, blocks, problem.dims, weights)
 
-        def in_units_of_the_data(done: int, most: int, starts: int, objective: float) -> None:
-            report(done, most, starts, objective * scale**2)
+        def report(done: int, most: int, starts: int, objective: float) -> None:
+            about = {"round": done, "rounds": most, "starts": starts, "samples": len(z)}
+            self.run.record(stage="search", **about, objective=objective * scale**2)
 
-        drawn, graph = RACED[self.init] if self.n_clusters > 1 else (True, False)
+        drawn, graph = RACED[init] if self.n_clusters > 1 else (True, False)
         given = None
         if graph:
             from kscn.neighbours.starts import graph_start  # and with it all of scikit-learn
 
             given = graph_start(problem)
-        found = find_start(problem, self.n_init, in_units_of_the_data, given, drawn)
+        found = find_start(problem, self.n_init, report, given, drawn)
         found = self.run.group.agree_on(found)
         if isinstance(self.subspace_dim, str):
             found = self._adapt_dims(pooled, found)
@@ -197,11 +192,13 @@ class StartSearch:
         sums.add(z, members)
         return sums
 
-    def _given(self, blocks: Blocks, dims: Tensor, weights: Tensor | None) -> Subspaces:
+    def _given(
+        self, init: NDArray, blocks: Blocks, dims: Tensor, weights: Tensor | None
+    ) -> Subspaces:
         """The start that `init` holds as labels or bases."""
         first, n = place(blocks.source)
         k, d, p = self.n_clusters, blocks.dim, int(dims.max())
-        array = np.asarray(self.init)
+        array = np.asarray(init)
         if array.dtype.kind not in "biuf":
             raise InputError(
                 f"init must be one of {', '.join(RACED)}, or an array of labels or bases, "
@@ -286,11 +283,7 @@ def k_subspaces(
     own_weights = None if weights is None else weights[first : first + len(source)]
 
     def find() -> Result:
-        def on_round(done: int, most: int, starts: int, objective: float) -> None:
-            about = {"round": done, "rounds": most, "starts": starts}
-            run.record(stage="search", **about, samples=len(pool.z), objective=objective)
-
-        found = search.find(blocks, pool, weights, on_round)
+        found = search.find(blocks, pool, weights)
         parts = {"bases": found.bases, "offsets": found.offsets}
         return Result({}, {name: part for name, part in parts.items() if part is not None})
 

@@ -28,8 +28,6 @@ from kscn.subspaces import ScatterSums, Subspaces, largest_turn
 from kscn.subspaces.seeding import rescue_empty
 from kscn.training.driver import Run
 
-# Rows that change cluster are collected up to this many before their products are taken.
-MOVES_TOGETHER = 16384
 # Margins take 4 bytes per sample and cluster; beyond this many all samples are evaluated.
 MARGINS = 25_000_000
 ROUNDING = 1e-5  # of a residual in float32 as a share of |z|^2, with room to spare
@@ -92,11 +90,9 @@ class Lloyd:
         self.margins = torch.zeros(n, k, device=blocks.device) if bounded else None
         self.own = ScatterSums(k, blocks.dim, affine, blocks.device)  # over our samples
         self.sums = self.own  # over all samples
-        self.summed = False  # whether the sums hold the samples
         self.exact = blocks.dim <= NARROW  # whether updates are
         self.previous = np.inf  # objective of the iteration before
         self.rescues = 0
-        self.queue: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
 
     def iterate(
         self, iterations: Iterable[int], tol: float, report: Callable[[int, Iteration], bool]
@@ -132,7 +128,6 @@ class Lloyd:
 
     def _assign(self) -> float:
         """Give every sample to its nearest subspace; return how many moved."""
-        first = not self.summed
         moved: Tensor | int = 0
         energy: Tensor | float = 0.0
         for start, z in self.blocks:
@@ -140,8 +135,7 @@ class Lloyd:
             if len(rows) < len(z):
                 z = z.index_select(0, rows)
             index, norms = rows + start, z.square().sum(dim=1)
-            if first:
-                energy = energy + norms.sum(dtype=torch.float64)
+            energy = energy + norms.sum(dtype=torch.float64)
             residual = self.subspaces.residuals(z, norms)
             nearest, new = residual.min(dim=1)
             if self.margins is not None:
@@ -149,19 +143,15 @@ class Lloyd:
                 self.margins[index] = gap.float().scatter_(1, new[:, None], torch.inf)
             old = self.labels[index].long()
             self.labels[index] = new.int()
-            moved = moved + (old != new).sum()
+            changed = (old != new).nonzero().flatten()
+            moved = moved + len(changed)
             if self.trim > 0:  # who counts is known only when all distances are
                 self.distance[index] = nearest.float()
-            elif first:
-                self._add(z, new, index, 1.0)
             else:
-                changed = (old != new).nonzero().flatten()
-                self._queue(z[changed], old[changed], new[changed], index[changed])
+                self._move(z[changed], old[changed], new[changed], index[changed])
         self.blocks.check(float(energy))
         if self.trim > 0:
             self._recount()
-        self._flush()
-        self.summed = True
         self.sums = self.run.group.sum_scatter(self.own)
         return int(moved)
 
@@ -178,30 +168,19 @@ class Lloyd:
         k = self.subspaces.n_clusters
         keep = self.run.group.keep_nearest(self.distance, self.labels, self.trim, k)
         counted = torch.where(keep, self.labels, -1)
-        changed = counted != self.counted
         for start, z in self.blocks:
-            rows = changed[start : start + len(z)].nonzero().flatten()
+            own = slice(start, start + len(z))
+            rows = (counted[own] != self.counted[own]).nonzero().flatten()
             index = rows + start
-            self._queue(z[rows], self.counted[index].long(), counted[index].long(), index)
+            self._move(z[rows], self.counted[index].long(), counted[index].long(), index)
         self.counted = counted
 
-    def _queue(self, z: Tensor, old: Tensor, new: Tensor, index: Tensor) -> None:
-        """Note samples that go from cluster `old` to `new`; many together make larger products."""
-        self.queue.append((z, old, new, index))
-        if sum(len(entry[0]) for entry in self.queue) >= MOVES_TOGETHER:
-            self._flush()
-
-    def _flush(self) -> None:
-        if not self.queue:
-            return
-        z, old, new, index = (torch.cat(column) for column in zip(*self.queue, strict=True))
-        self.queue.clear()
-        self._add(z, new, index, 1.0)
-        self._add(z, old, index, -1.0)
-
-    def _add(self, z: Tensor, labels: Tensor, index: slice | Tensor, sign: float) -> None:
+    def _move(self, z: Tensor, old: Tensor, new: Tensor, index: Tensor) -> None:
+        """Take samples out of the sums of clusters `old` and put them into `new`; -1 is none."""
         weights = None if self.weights is None else self.weights[index]
-        self.own.add(z.double(), labels, weights, sign)
+        z = z.double()
+        self.own.add(z, new, weights)
+        self.own.add(z, old, weights, sign=-1.0)
 
     # Update -------------------------------------------------------------------------------------
 
@@ -255,7 +234,7 @@ class Lloyd:
             self.counted[:] = state["counted"][own]
         # There may be no iteration left, and what was found has sums all the same.
         for start, z in self.blocks:
-            index = slice(start, start + len(z))
-            self._add(z, self.counted[index].long(), index, 1.0)
-        self.summed = True
+            index = torch.arange(start, start + len(z), device=self.blocks.device)
+            labels = self.counted[index].long()
+            self._move(z, torch.full_like(labels, -1), labels, index)
         self.sums = self.run.group.sum_scatter(self.own)
