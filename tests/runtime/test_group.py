@@ -144,8 +144,6 @@ def test_sums_over_parts_are_sums_over_all(monkeypatch):
         own = ScatterSums(3, 4, affine=True)
         own.add(split(z, group), split(labels, group))
         found = group.sum_scatter(own)
-        assert found.changed.all()
-        assert not own.changed.any()
         return found
 
     for found in together(3, work, monkeypatch):
