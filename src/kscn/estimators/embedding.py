@@ -19,9 +19,14 @@ def encoded_for_fit(estimator: Any, X: Any, group: Group) -> tuple[Any, Encoder]
     own = group.part(pictures.source)
     first, _ = place(own)
 
+    told = -1
+
     def progress(done: int, total: int) -> None:
-        for callback in estimator.callbacks:
-            callback(estimator, {"stage": "embed", "round": done, "rounds": total})
+        nonlocal told
+        if 100 * done // total > told:  # a hundred records at most, however many images there are
+            told = 100 * done // total
+            for callback in estimator.callbacks:
+                callback(estimator, {"stage": "embed", "round": done, "rounds": total})
 
     encoder = encoder.to(check.device(estimator.device))
     rows = range(first, first + len(own))
