@@ -50,8 +50,7 @@ class KSubspaces(SubspaceClusterer):
     n_init : int, default=2
         Effort of the search for a start, on a subsample: this many independent chains of raced
         starts and swaps at most, fewer when they agree early or the problem is large. The lowest
-        objective wins; of chains within half a percent of it, the one the others agree with most.
-        1 is a single start without search.
+        objective wins. 1 is a single start without search.
     max_iter : int, default=100
         Most iterations over the whole data, after the search.
     tol : float, default=1e-4
