@@ -6,7 +6,7 @@ import pytest
 
 KINDS = ["labelled", "unlabelled", "refined", "vectors"]
 PHONE = {"width": 360, "height": 740}
-SECTIONS = ["summary", "sizes", "map", "clusters", "angles", "training", "settings"]
+SECTIONS = ["summary", "sizes", "map", "clusters", "training", "settings"]
 
 
 def pixels(page):

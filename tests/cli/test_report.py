@@ -23,7 +23,7 @@ def test_the_page_is_written_into_the_run(kscn, run, files):
     assert result.exit_code == 0, result.output
     assert f"wrote {run / 'report.html'}" in result.output
     page = (run / "report.html").read_text(encoding="utf-8")
-    assert "k-subspaces sorted 120 samples into 3 clusters" in page
+    assert "120 samples in 3 clusters, found by k-subspaces in" in page
     assert 'id="classes"' not in page  # x.npy has no labels
     assert sorted(p.name for p in run.iterdir() if p.name.startswith(".")) == []
 

@@ -66,12 +66,3 @@ def test_a_line_runs_from_the_first_value_to_the_last(values):
     order = sorted(range(len(values)), key=lambda i: values[i])
     assert all(heights[a] >= heights[b] for a, b in pairwise(order))
     assert all(0 <= height <= 170 for height in heights)
-
-
-def test_a_spectrum_says_what_the_subspace_holds():
-    drawn = charts.spectrum([6.0, 3.0, 0.9, 0.1, 0.0], 2, "#112233")
-    label = ElementTree.fromstring(drawn).get("aria-label")
-    assert label == "The first 2 directions hold 90.0% of the energy of the members."
-    assert drawn.count("fill:#112233") == 2
-    assert drawn.count('class="outside"') == 2  # a zero has no place on a logarithmic scale
-    ElementTree.fromstring(charts.spectrum([5.0], 1, "#000000"))

@@ -4,16 +4,15 @@ import base64
 import hashlib
 import json
 import re
-from functools import partial
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
-from kscn.report import contents
+from kscn.report.contents import collect
 from kscn.report.page import render
 
-collect = partial(contents.collect, tsne=False)
+pytestmark = pytest.mark.usefixtures("quick_map")
 VOID = {"meta", "img", "input", "br", "link", "hr"}
 
 
@@ -136,6 +135,6 @@ def test_a_run_without_history_says_so(linear, planes, run_of):
 
 def test_sections_follow_what_is_known(page, planes):
     every = {"summary", "sizes", "map", "clusters", "training", "settings"}
-    for html, more in ((page(), {"angles"}), (page(planes[1]), {"angles", "classes"})):
+    for html, more in ((page(), set()), (page(planes[1]), {"classes"})):
         sections = {attrs["id"] for tag, attrs in outline(html).tags if tag == "section"}
         assert sections == every | more

@@ -88,7 +88,7 @@ def test_codes_of_the_latent_itself_are_decoded(deep, planes):
     assert found == pytest.approx(expected.numpy(), abs=1e-5)
 
 
-def test_whitening_is_inverted_and_spectra_are_those_of_the_scatter(deep, planes):
+def test_whitening_is_inverted(deep, planes):
     model = deep("whitened")
     space = filled(model, planes[0])
     axes, spread = space.directions(0)
@@ -102,17 +102,3 @@ def test_whitening_is_inverted_and_spectra_are_those_of_the_scatter(deep, planes
         lengths = model.latent_.linear(codes).norm(dim=1).double()
     expected = (lengths.mean() * steps).numpy()
     assert (reached - reached[0]).numpy() == pytest.approx(expected, abs=1e-4)
-    for i in range(3):
-        z = model.transform(planes[0][model.labels_ == i]).astype(np.float64)
-        expected = np.linalg.svd(z, compute_uv=False) ** 2
-        assert space.spectra[i] == pytest.approx(expected, rel=1e-4, abs=1e-6)
-
-
-def test_members_have_the_spread_along_directions_that_was_promised(refined, bars):
-    space = filled(refined, bars)
-    for i in range(2):
-        z = refined.transform(bars[refined.labels_ == i]).astype(np.float64)
-        places = space.coordinates(i, torch.from_numpy(z)).numpy()
-        spread = space.directions(i)[1].numpy()
-        assert places.mean(axis=0) == pytest.approx(0, abs=1e-6)
-        assert places.std(axis=0)[spread > 1e-6] == pytest.approx(1, abs=1e-6)

@@ -43,7 +43,7 @@ def command(output: Path) -> None:
     images = digits.samples[:] / 16
     say(
         *cluster_rows(model, digits.samples, images, digits.labels),
-        *fact_lines(words.choice(result)),
+        *fact_lines({"confidence": words.confidence(result)}),
         "",
         comparison(result, images, digits.labels),
         "",

@@ -40,7 +40,7 @@ def command(
     """Write one HTML page about RUN, the directory `kscn fit` wrote.
 
     The page is a single file that needs no network: sizes, training curves, a map with the image
-    under the pointer, typical and odd members of every cluster, what its subspace means, angles,
+    under the pointer, typical and odd members of every cluster, what its subspace means,
     and, where classes are known, the confusion matrix. Classes are those that came with the data,
     or --labels.
     """

@@ -20,7 +20,7 @@ _LABEL = 13  # columns of text before what is said of it
 
 
 def run_summary(config: Mapping[str, Any], result: Mapping[str, Any]) -> list[Any]:
-    """What a run found: sizes of the clusters, how they were chosen, scores if labels are known."""
+    """What a run found: sizes of the clusters, how sure they are, scores if labels are known."""
     data, about, sizes = config["data"], config["run"], result["sizes"]
     shape, encoder = data["shape"], words.encoder(config)
     sample = f"{shape[0]} features" if len(shape) == 1 else " x ".join(map(str, shape))
@@ -28,7 +28,7 @@ def run_summary(config: Mapping[str, Any], result: Mapping[str, Any]) -> list[An
     facts = {
         "encoder": encoder,
         "method": about["method"] + (f", preset {about['preset']}" if about.get("preset") else ""),
-        **words.choice(result),
+        "confidence": words.confidence(result),
     }
     if result["objective"] is not None:
         unit, count = result.get("unit", "iterations"), result["iterations"]

@@ -1,10 +1,9 @@
-"""Drawings as SVG text: lines over epochs, and the spectrum of a cluster.
+"""Drawings as SVG text: a measure over the epochs of a fit.
 
 Colours and type come from the page's style sheet, so that drawings follow light and dark.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -25,7 +24,7 @@ class Series:
     break_at: int | None = None  # where a second stage begins
 
 
-def told(value: float, unit: str) -> str:
+def value_text(value: float, unit: str) -> str:
     """A value as text."""
     if unit == "%":
         return f"{100 * value:.3g}%"
@@ -45,9 +44,13 @@ def line(series: Series) -> str:
     def y(value: float) -> float:
         return bottom - (bottom - _TOP) * (value - low) / (high - low)
 
-    parts = [_grid(_LEFT, _WIDTH - _RIGHT, y(tick), told(tick, unit)) for tick in ticks]
+    parts = []
+    for tick in ticks:
+        parts.append(_line("grid", _LEFT, _WIDTH - _RIGHT, y(tick), y(tick)))
+        parts.append(_text(_LEFT - 6, y(tick) + 4, value_text(tick, unit), "end"))
     if series.break_at is not None:
-        parts.append(_break((x(series.break_at - 1) + x(series.break_at)) / 2, _TOP, bottom))
+        between = (x(series.break_at - 1) + x(series.break_at)) / 2
+        parts.append(_line("break", between, between, _TOP, bottom))
     points = " ".join(f"{x(i):.1f},{y(value):.1f}" for i, value in enumerate(values))
     parts.append(f'<polyline class="line" points="{points}"/>')
     parts.append(f'<circle class="end" cx="{x(last):.1f}" cy="{y(values[-1]):.1f}" r="3.5"/>')
@@ -56,67 +59,19 @@ def line(series: Series) -> str:
         parts.append(
             f'<rect class="hit" x="{x(i) - half:.1f}" y="0" width="{2 * half:.1f}" '
             f'height="{bottom}"><title>{escape(steps[i])}: '
-            f"{escape(told(value, unit))}</title></rect>"
+            f"{escape(value_text(value, unit))}</title></rect>"
         )
     parts.append(_text(_LEFT, _HEIGHT - 8, steps[0], "start"))
     parts.append(_text(_WIDTH - _RIGHT, _HEIGHT - 8, steps[-1], "end"))
-    first, end = told(values[0], unit), told(values[-1], unit)
+    first, end = value_text(values[0], unit), value_text(values[-1], unit)
     said = f"{series.title}: {first} at {steps[0]}, {end} at {steps[-1]}."
-    return _svg("chart", _WIDTH, _HEIGHT, said, parts)
+    head = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(said)}"'
+    return "".join([f'<svg class="chart" {head}>', *parts, "</svg>"])
 
 
-def spectrum(values: Sequence[float], dim: int, colour: str) -> str:
-    """Eigenvalues as shares of their sum on a logarithmic scale; the first `dim` are the subspace.
-
-    They are descending and not all zero; those of the subspace have the colour of the cluster.
-    """
-    total = sum(values)
-    shares = [value / total for value in values[: max(2 * dim + 4, 16)]]
-    # Fewer members than dimensions leave eigenvalues of zero, which have no place on this scale.
-    shares = shares[:dim] + [share for share in shares[dim:] if share > 1e-9]
-    floor = max(min(share for share in shares if share > 0), max(shares) * 1e-5)
-    low = math.floor(math.log10(floor))
-    width, height, left, top, bottom = 260, 110, 40, 8, 20
-
-    def x(i: int) -> float:
-        return left + (width - left - 8) * (i + 0.5) / len(shares)
-
-    def y(share: float) -> float:
-        depth = math.log10(max(share, 10.0**low)) / low if low < 0 else 0.0
-        return top + (height - top - bottom) * depth
-
-    parts = [
-        _grid(left, width - 8, y(10.0**exponent), f"{100 * 10.0**exponent:g}%")
-        for exponent in range(0, low - 1, -1 if low > -4 else -2)
-    ]
-    edge = (x(dim - 1) + x(dim)) / 2 if dim < len(shares) else width - 8
-    parts.append(_break(edge, top, height - bottom))
-    for i, share in enumerate(shares):
-        kind = f'style="fill:{escape(colour)}"' if i < dim else 'class="outside"'
-        parts.append(
-            f'<circle cx="{x(i):.1f}" cy="{y(share):.1f}" r="3.4" {kind}>'
-            f"<title>direction {i + 1}: {share:.2%} of the energy</title></circle>"
-        )
-    for i in sorted({0, dim - 1, len(shares) - 1}):
-        parts.append(_text(x(i), height - 5, str(i + 1), "middle"))
-    said = f"The first {dim} directions hold {sum(shares[:dim]):.1%} of the energy of the members."
-    return _svg("chart spectrum", width, height, said, parts)
-
-
-def _svg(kind: str, width: int, height: int, said: str, parts: Sequence[str]) -> str:
-    """A drawing of that class, with what it shows in words."""
-    head = f'viewBox="0 0 {width} {height}" role="img" aria-label="{escape(said)}"'
-    return "".join([f'<svg class="{kind}" {head}>', *parts, "</svg>"])
-
-
-def _grid(left: float, right: float, y: float, text: str) -> str:
-    """A level line with its value to the left."""
-    line = f'<line class="grid" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
-    return line + _text(left - 6, y + 4, text, "end")
-
-
-def _break(x: float, top: float, bottom: float) -> str:
-    return f'<line class="break" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{bottom}"/>'
+def _line(kind: str, left: float, right: float, top: float, bottom: float) -> str:
+    ends = f'x1="{left:.1f}" x2="{right:.1f}" y1="{top:.1f}" y2="{bottom:.1f}"'
+    return f'<line class="{kind}" {ends}/>'
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:

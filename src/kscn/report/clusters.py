@@ -1,58 +1,46 @@
-"""One card per cluster: who its members are, what its subspace means, why it has its dimension."""
+"""One card per cluster: who its members are and, where it can be drawn, what its subspace means."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from kscn.data import Dataset
-from kscn.report import charts
 from kscn.report.pictures import Painter, data_uri, is_image
 from kscn.report.spaces import SubspaceSpace
 from kscn.report.survey import Extremes, Survey
+from kscn.runtime.rows import sample_rows
 
 # Cards in full; further clusters are in the table of sizes only.
 CARDS = 60
-_MEMBERS = 10
+MEMBERS = 8  # of each kind on a card
 _DIRECTIONS = 5
 _LOADINGS = 6
-# Members that are read where a mean or a direction is drawn from them, and numbers in all of them.
+# Members that are read where a mean is drawn from them, and numbers in all of them.
 _READ, _READ_NUMBERS = 400, 2**23
 # Standard deviations from the mean at which a direction is shown.
-_STOPS = (-2.0, -1.0, 0.0, 1.0, 2.0)
-# Of members that show a direction: how many of either end beside one between them, and the share
-# at either end whose means are compared.
-_FARTHEST, _END = 2, 0.1
+_STOPS = {"−2 sd": -2.0, "−1 sd": -1.0, "mean": 0.0, "+1 sd": 1.0, "+2 sd": 2.0}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Member:
-    """A sample that stands for something, with what is to be said about it in words and in brief.
-
-    The picture is empty for vectors.
-    """
+    """A sample that stands for something; the picture of a vector is empty."""
 
     index: int
     name: str
     picture: str
-    note: str = ""
-    mark: str = ""
+    distance: float  # to its own subspace; of a borderline member how much farther the next is
+    other: int  # the cluster of the second nearest subspace
 
 
-@dataclass
+@dataclass(frozen=True)
 class Direction:
-    """A direction of a subspace, as pictures along it or as loadings of features.
-
-    The walk has pictures from -2 to 2 standard deviations, or of members far one way and the other,
-    each with its place in words.
-    """
+    """A direction of a subspace, as pictures along it or as loadings of features."""
 
     share: float  # of the variance of the members within the subspace
     change: str = ""  # picture of what grows and shrinks
-    walk: list[tuple[str, str]] = field(default_factory=list)
+    walk: list[tuple[str, str]] = field(default_factory=list)  # pictures, and where they are
     loadings: list[tuple[str, float]] = field(default_factory=list)  # by name, from -1 to 1
 
 
@@ -63,17 +51,14 @@ class Cluster:
     number: int
     colour: str
     size: int
-    share: float  # of all samples
-    bar: float  # length beside that of the largest cluster
+    share: float  # of all samples that are in a cluster
     dim: int | None = None
-    outside: float | None = None
+    outside: float | None = None  # share of the members' energy
     mean: str = ""
     typical: list[Member] = field(default_factory=list)
     borderline: list[Member] = field(default_factory=list)
     outliers: list[Member] = field(default_factory=list)
     directions: list[Direction] = field(default_factory=list)
-    held: float | None = None
-    spectrum: str | None = None
     most: str | None = None  # the class of most members, and their share
     purity: float | None = None
 
@@ -100,22 +85,14 @@ class Illustrator:
         self._painter: Painter | None = None
         if is_image(source.shape):
             self._painter = Painter(source.shape, min(0.0, survey.low), survey.high)
-        else:
-            self._names = source.feature_names
-        self._spectra = space.spectra
-
-    @staticmethod
-    def members(n_clusters: int) -> int:
-        """How many members of each kind a card shows: fewer where there are many cards."""
-        return _MEMBERS if n_clusters <= 20 else 6
 
     def clusters(self) -> list[Cluster]:
         """All clusters in order of their numbers."""
         sizes = np.bincount(self._labels[self._labels >= 0], minlength=len(self._colours))
-        total, largest = max(1, int(sizes.sum())), max(1, int(sizes.max()))
+        total = max(1, int(sizes.sum()))
         made = []
         for i, size in enumerate(sizes.tolist()):
-            cluster = Cluster(i, self._colours[i], size, size / total, size / largest)
+            cluster = Cluster(i, self._colours[i], size, size / total)
             if size and i < CARDS:
                 self._fill(cluster)
             made.append(cluster)
@@ -123,122 +100,60 @@ class Illustrator:
 
     def _fill(self, cluster: Cluster) -> None:
         space, survey, i = self._space, self._survey, cluster.number
-        cluster.dim = int(space.dims[i])
-        linear = space.subspaces.offsets is None
-        cluster.typical = self._members(survey.typical, i, linear)
-        cluster.outliers = self._members(survey.outliers, i, linear)
-        if linear:
-            cluster.outside = float(survey.outside[i])
+        cluster.typical = self._members(survey.typical, i)
+        cluster.outliers = self._members(survey.outliers, i)
         if len(space.dims) > 1:  # with no other cluster, nothing is on a border
-            cluster.borderline = self._drawn(survey.borderline.of(i)[0])
-            others = survey.borderline.of(i)[2].astype(int)
-            for member, other in zip(cluster.borderline, others, strict=True):
-                member.note, member.mark = f"nearly in {other}", f"→ {other}"
-        points, samples = self._some(i)
+            cluster.borderline = self._members(survey.borderline, i)
+        samples = self._some(i)
         if space.decodes:
-            cluster.directions = self._walked(space, i, samples)
-            samples = space.samples(i, torch.zeros(1, space.dim, dtype=torch.float64), samples)
-        else:
-            cluster.directions = self._seen(space, i, points, samples)
-        cluster.mean = self._mean(samples)
-        if self._spectra is not None and self._spectra[i].any():
-            values = self._spectra[i].astype(float)
-            cluster.held = float(values[: cluster.dim].sum() / values.sum())
-            cluster.spectrum = charts.spectrum(values.tolist(), cluster.dim, cluster.colour)
+            cluster.dim = int(space.dims[i])
+            if space.subspaces.offsets is None:
+                cluster.outside = float(survey.outside[i])
+            cluster.directions, samples = self._directions(i, samples)
+        if self._painter is not None:
+            mean = samples.mean(axis=0, keepdims=True, dtype=np.float64)
+            cluster.mean = self._pictures(mean)[0]
 
-    def _members(self, kept: Extremes, cluster: int, linear: bool) -> list[Member]:
-        """Members by their distance, which is a share of their energy where that can be told."""
-        indices, scores, _ = kept.of(cluster)
-        members = self._drawn(indices)
-        if linear:
-            for member, share in zip(members, np.abs(scores), strict=True):
-                member.mark = f"{100 * share:.2g}%" if share < 0.1 else f"{share:.0%}"
-                member.note = f"{member.mark} outside"
-        return members
-
-    def _drawn(self, indices: NDArray) -> list[Member]:
-        pictures = [""] * len(indices)
-        if self._painter is not None and len(indices):
-            pixels = self._painter.pixels(self._source.take(indices))
-            pictures = [data_uri(picture) for picture in pixels]
+    def _members(self, kept: Extremes, cluster: int) -> list[Member]:
+        indices, scores, others = kept.of(cluster)
+        pictures = self._pictures(self._source.take(indices))
+        made = zip(indices.tolist(), pictures, scores.tolist(), others.tolist(), strict=True)
         return [
-            Member(index, self._source.called(index), picture)
-            for index, picture in zip(indices.tolist(), pictures, strict=True)
+            Member(index, self._source.called(index), picture, abs(score), int(other))
+            for index, picture, score, other in made
         ]
 
-    def _some(self, cluster: int) -> tuple[NDArray, NDArray]:
-        """Members at random among those on the map: their points' numbers, and their samples."""
-        points = np.flatnonzero(self._labels[self._survey.chosen] == cluster)
-        most = max(1, min(_READ, _READ_NUMBERS // int(np.prod(self._source.shape))))
-        points = np.random.default_rng(0).permutation(points)[:most]
-        return points, self._source.take(self._survey.chosen[points])
-
-    def _mean(self, samples: NDArray) -> str:
-        if self._painter is None or not len(samples):
-            return ""
-        mean = samples.mean(axis=0, keepdims=True, dtype=np.float64)
-        return data_uri(self._painter.pixels(mean)[0])
-
-    def _walked(self, space: SubspaceSpace, cluster: int, members: NDArray) -> list[Direction]:
-        """Directions as the samples that lie on them."""
-        axes, spread = space.directions(cluster)
-        stops = torch.tensor(_STOPS, dtype=torch.float64)[:, None]
-        made = []
-        for j, share in _shares(spread):
-            samples = space.samples(cluster, stops * spread[j] * axes[:, j], members)
-            change = samples[-1].astype(np.float64) - samples[0]
-            made.append(self._direction(share, change, samples, _STOPS))
-        return made
-
-    def _seen(
-        self, space: SubspaceSpace, cluster: int, points: NDArray, samples: NDArray
-    ) -> list[Direction]:
-        """Directions as members that lie far along them."""
-        if len(points) < 2:
-            return []
-        z = torch.from_numpy(self._survey.points[points]).double()
-        places = space.coordinates(cluster, z).numpy()  # (m, p)
-        made = []
-        for j, share in _shares(space.directions(cluster)[1]):
-            shown, change = along(places[:, j], samples)
-            made.append(self._direction(share, change, samples[shown], places[shown, j]))
-        return made
-
-    def _direction(
-        self, share: float, change: NDArray, samples: NDArray, places: Sequence[float] | NDArray
-    ) -> Direction:
+    def _pictures(self, samples: NDArray) -> list[str]:
         if self._painter is None:
-            loadings = change.reshape(-1) / max(float(np.linalg.norm(change)), 1e-300)
-            strongest = np.argsort(-np.abs(loadings), kind="stable")[:_LOADINGS]
-            named = [(self._names[f], float(loadings[f])) for f in strongest]
-            return Direction(share, loadings=named)
-        pictures = [data_uri(picture) for picture in self._painter.pixels(samples)]
-        walk = [(p, _stop(place)) for p, place in zip(pictures, places, strict=True)]
-        return Direction(share, data_uri(self._painter.change(change[None])[0]), walk)
+            return [""] * len(samples)
+        return [data_uri(pixels) for pixels in self._painter.pixels(samples)]
 
+    def _some(self, cluster: int) -> NDArray:
+        """Some members of a cluster, at random."""
+        members = np.flatnonzero(self._labels == cluster)
+        most = max(1, min(_READ, _READ_NUMBERS // int(np.prod(self._source.shape))))
+        return self._source.take(members[sample_rows(len(members), most, seed=0)])
 
-def along(places: NDArray, samples: NDArray) -> tuple[NDArray, NDArray]:
-    """Members that show what a direction means, and what changes along it.
+    def _directions(self, cluster: int, members: NDArray) -> tuple[list[Direction], NDArray]:
+        """The directions in which members spread, and the mean (1, *shape) that they meet in."""
+        space = self._space
+        axes, spread = space.directions(cluster)
+        count = int((spread[:_DIRECTIONS] > 0).sum())
+        shares = (spread / spread.square().sum().sqrt().clamp(min=1e-150)).square().tolist()
+        stops = torch.tensor([*_STOPS.values()], dtype=torch.float64)
+        steps = stops[:, None] * (axes * spread).mT[:count, None]  # (count, stops, d)
+        moved = torch.cat([torch.zeros(1, space.dim, dtype=torch.float64), steps.flatten(0, 1)])
+        samples = space.samples(cluster, moved, members)
+        walks = samples[1:].reshape(count, len(stops), *space.shape)
+        made = [self._direction(share, walk) for share, walk in zip(shares, walks, strict=False)]
+        return made, samples[:1]
 
-    `places` (n,) is how far members are along the direction, 0 for their mean. Shown are those
-    farthest one way, a middle one, and those farthest the other way: at most five rows, ascending.
-    The change is the mean of the samples at the upper end less that at the lower end.
-    """
-    order = np.argsort(places, kind="stable")
-    middle = order[[np.abs(places[order]).argmin()]]
-    shown = np.unique(np.concatenate([order[:_FARTHEST], middle, order[-_FARTHEST:]]))
-    end = max(1, int(_END * len(order)))
-    low, high = (
-        samples[rows].mean(axis=0, dtype=np.float64) for rows in (order[:end], order[-end:])
-    )
-    return shown[np.argsort(places[shown], kind="stable")], high - low
-
-
-def _shares(spread: Tensor) -> list[tuple[int, float]]:
-    """The first directions that have any spread, with their shares of the variance."""
-    variance = spread.square() / spread.square().sum().clamp(min=1e-300)
-    return [(j, float(v)) for j, v in enumerate(variance[:_DIRECTIONS].tolist()) if v > 0]
-
-
-def _stop(stop: float) -> str:
-    return "mean" if stop == 0 else f"{stop:+.2g} sd".replace("-", "−")
+    def _direction(self, share: float, walk: NDArray) -> Direction:
+        change = walk[-1].astype(np.float64) - walk[0]
+        if self._painter is not None:
+            pictures = zip(self._pictures(walk), _STOPS, strict=True)
+            return Direction(share, data_uri(self._painter.change(change[None])[0]), [*pictures])
+        loadings = change.reshape(-1) / max(float(np.linalg.norm(change)), 1e-300)
+        strongest = np.argsort(-np.abs(loadings), kind="stable")[:_LOADINGS]
+        names = self._source.feature_names
+        return Direction(share, loadings=[(names[f], float(loadings[f])) for f in strongest])

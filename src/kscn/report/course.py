@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kscn.report.charts import Series, told
+from kscn.report.charts import Series, value_text
 
 Record = Mapping[str, Any]
 
@@ -60,7 +60,7 @@ def table(history: Sequence[Record]) -> tuple[list[str], list[list[str]]]:
     rows = []
     for record in records:
         cells = [
-            told(record[field], unit) if _is_number(record.get(field)) else ""
+            value_text(record[field], unit) if _is_number(record.get(field)) else ""
             for field, _, unit in measures
         ]
         rows.append([_step(record), *cells])

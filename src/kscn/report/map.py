@@ -15,12 +15,10 @@ _LEAST = 30
 _ROUNDS = {"early_exaggeration_iter": 125, "n_iter": 250}
 
 
-def flatten(
-    points: NDArray, *, tsne: bool = True, threads: int = 1, seed: int = 0
-) -> tuple[NDArray, str]:
+def flatten(points: NDArray, *, threads: int = 1) -> tuple[NDArray, str]:
     """Lay out points (n, d) in the plane: `framed` places (n, 2), and "t-SNE" or "PCA"."""
-    points = _reduced(np.asarray(points, dtype=np.float64), seed)
-    module = _tsne() if tsne else None
+    points = _reduced(np.asarray(points, dtype=np.float64))
+    module = _tsne()
     if module is None or len(points) < _LEAST or not points.any():
         return framed(points[:, :2]), "PCA"
     # The first direction spread to 1e-4, as t-SNE wants its start.
@@ -29,7 +27,7 @@ def flatten(
         perplexity=min(30, (len(points) - 1) / 3),
         initialization=start,
         n_jobs=threads,
-        random_state=seed,
+        random_state=0,
         **_ROUNDS,
     )
     return framed(np.asarray(made.fit(points))), "t-SNE"
@@ -42,7 +40,7 @@ def _tsne() -> Any:
         return None
 
 
-def _reduced(points: NDArray, seed: int) -> NDArray:
+def _reduced(points: NDArray) -> NDArray:
     """At least two and at most 50 principal components; missing ones are zero."""
     from sklearn.decomposition import PCA
 
@@ -50,7 +48,7 @@ def _reduced(points: NDArray, seed: int) -> NDArray:
     if not points.any():
         return np.zeros((len(points), 2))
     count = min(*points.shape, _REDUCED)
-    made: NDArray = PCA(count, random_state=seed).fit_transform(points)
+    made: NDArray = PCA(count, random_state=0).fit_transform(points)
     return np.pad(made, ((0, 0), (0, max(0, 2 - count))))
 
 

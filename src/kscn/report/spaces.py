@@ -14,7 +14,7 @@ from torch import Tensor
 from kscn.nn import DeepNetwork, IdentityLatent, WhitenedLatent
 from kscn.nn.rows import in_whole_blocks
 from kscn.runtime.minibatches import encode
-from kscn.subspaces import ScatterSums, Subspaces
+from kscn.subspaces import Subspaces
 
 
 class SubspaceSpace:
@@ -36,12 +36,6 @@ class SubspaceSpace:
         self._counts = torch.zeros(k, dtype=torch.float64)
         self._first = torch.zeros(k, self.dim, dtype=torch.float64)
         self._second = torch.zeros(k, p, p, dtype=torch.float64)
-        self._spectra: NDArray | None = getattr(model, "spectra_", None)
-
-    @property
-    def spectra(self) -> NDArray | None:
-        """Eigenvalues (k, d) of each cluster's scatter, descending, where there are any."""
-        return self._spectra
 
     def points(self, rows: NDArray) -> Tensor:
         """Points (n, d) in float64 of samples (n, *shape)."""
@@ -73,11 +67,6 @@ class SubspaceSpace:
         values, rotation = torch.linalg.eigh(covariance)
         return basis @ rotation.flip(-1), values.flip(-1).clamp(min=0).sqrt()
 
-    def coordinates(self, cluster: int, points: Tensor) -> Tensor:
-        """Where points (m, d) are along `directions`, in standard deviations from the mean."""
-        axes, spread = self.directions(cluster)
-        return (points - self.mean(cluster)) @ axes / spread.clamp(min=1e-300)
-
     def samples(self, cluster: int, steps: Tensor, members: NDArray) -> NDArray:
         """Samples (m, *shape) at the mean of a cluster's members moved by steps (m, d)."""
         return (self.mean(cluster) + steps).reshape(len(steps), *self.shape).numpy()
@@ -95,24 +84,13 @@ class EncodedSpace(SubspaceSpace):
     def __init__(self, model: Any, shape: tuple[int, ...]) -> None:
         super().__init__(model, shape)
         self._model = model
-        self._sums = ScatterSums(len(self.dims), self.dim, affine=False)
         self.decodes = hasattr(model, "autoencoder_")
         network = self.decodes or getattr(model, "encoder_", None) is not None
         self.name = "latents" if network else "features"
 
-    @property
-    def spectra(self) -> NDArray:
-        """Eigenvalues of each cluster's scatter, descending."""
-        return self._sums.spectra().numpy()
-
     def points(self, rows: NDArray) -> Tensor:
         """Features or latents (n, d) in float64 of samples (n, *shape)."""
         return torch.from_numpy(self._model.transform(rows)).double()
-
-    def add(self, z: Tensor, labels: Tensor) -> None:
-        """Add points to the sums of their clusters."""
-        super().add(z, labels)
-        self._sums.add(z, labels)
 
     def samples(self, cluster: int, steps: Tensor, members: NDArray) -> NDArray:
         """Samples that the network decodes at the mean code of members, moved by steps (m, d)."""

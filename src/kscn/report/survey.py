@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from kscn.data import Source
 from kscn.errors import DataError
 from kscn.report.spaces import SubspaceSpace
+from kscn.runtime.rows import sample_rows
 
 # Numbers in the samples that are in memory at once, and in those on the map.
 _BLOCK_NUMBERS, _MAP_NUMBERS = 2**22, 2**24
@@ -29,21 +30,17 @@ def check_data(config: Mapping[str, Any], source: Source) -> None:
 
 
 class Pass:
-    """One reading of all samples of a run in blocks, with `labels` below zero for no cluster.
-
-    With `gather`, the space sums up its points on the way.
-    """
+    """One reading of all samples of a run in blocks, with `labels` below zero for no cluster."""
 
     def __init__(
         self,
         source: Source,
         labels: NDArray,
         space: SubspaceSpace,
-        gather: bool = False,
         block_rows: int = 8192,
     ) -> None:
         self._source, self._labels, self._space = source, labels, space
-        self._gather, self._block_rows = gather, block_rows
+        self._block_rows = block_rows
         self._low, self._high = np.inf, -np.inf
 
     @property
@@ -67,8 +64,6 @@ class Pass:
             self._low = min(self._low, float(rows.min()))
             self._high = max(self._high, float(rows.max()))
             z = self._space.points(rows)
-            if self._gather:
-                self._space.add(z, torch.from_numpy(own))
             distances = _distances(self._space, z)
             tipped += int((distances.argmin(axis=1) != own)[own >= 0].sum())
             yield here, z, distances
@@ -147,16 +142,15 @@ def look(
 
     At most `map_points` samples are on the map, and `block_rows` are in memory at once.
     """
-    chosen = np.arange(len(source))
     most = max(2, min(map_points, _MAP_NUMBERS // space.dim))
-    if len(source) > most:
-        chosen = np.sort(np.random.default_rng(0).choice(len(source), most, replace=False))
+    chosen = sample_rows(len(source), most, seed=0)
     points = np.empty((len(chosen), space.dim), dtype=np.float32)
     typical, borderline, outliers = (Extremes(shown) for _ in range(3))
     total, sizes = np.zeros(n_clusters), np.bincount(labels[labels >= 0], minlength=n_clusters)
-    blocks = Pass(source, labels, space, gather=True, block_rows=block_rows)
+    blocks = Pass(source, labels, space, block_rows)
     for here, z, distances in blocks:
         first, mine = here.start, labels[here]
+        space.add(z, torch.from_numpy(mine))
         begin, end = np.searchsorted(chosen, (first, here.stop))
         points[begin:end] = z[torch.from_numpy(chosen[begin:end] - first)].numpy()
         rows, label = np.arange(len(mine)), np.maximum(mine, 0)
