@@ -42,7 +42,7 @@ def test_the_paper_preset_holds_what_the_paper_states(method, trim):
         "init": "k-means",
     }
     model = methods.configured(method, 10, preset="paper", shape=IMAGE, n_samples=70_000)
-    assert stated.items() <= methods.settings(model).items()
+    assert stated.items() <= model.get_params().items()
     assert stated.items() <= derived(IMAGE, preset="paper", update=model.update).items()
 
 

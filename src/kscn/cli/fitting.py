@@ -12,7 +12,7 @@ from kscn import __version__
 from kscn.cli.interrupt import interruptible
 from kscn.cli.terminal import complain
 from kscn.errors import InputError
-from kscn.runs.directory import CHECKPOINTS, RunWriter
+from kscn.runs.directory import CHECKPOINTS, writing
 from kscn.runs.records import DONE
 
 if TYPE_CHECKING:
@@ -41,11 +41,10 @@ def new_model(loaded: Any, clusters: int, method: str, given: dict[str, Any]) ->
 def new_config(loaded: Any, data: str, model: Any, method: str) -> dict[str, dict[str, Any]]:
     """What config.toml of a new run on `data` holds; entries that are None are left out there."""
     from kscn.data.named import NAMES
-    from kscn.estimators import methods
+    from kscn.training.driver import OF_THE_RUN
 
     samples = loaded.samples
-    parameters = methods.settings(model)
-    parameters.pop("device", None)  # where a run is computed is no setting of it
+    parameters = {n: value for n, value in model.get_params().items() if n not in OF_THE_RUN}
     encoder = getattr(model, "encoder", None)
     if encoder is not None:
         parameters["encoder"] = encoder.name
@@ -89,7 +88,7 @@ def fit_run(
     """
     from kscn.cli.progress import FitProgress
 
-    with RunWriter(output, config, overwrite, resume) as run, interruptible(run.advice):
+    with writing(output, config, overwrite, resume) as run, interruptible(run.advice):
         started = time.perf_counter()
         with FitProgress() as progress:
             model.set_params(checkpoint_dir=output / CHECKPOINTS, callbacks=(progress, run.listen))

@@ -1,6 +1,6 @@
 """The methods of kscn by their names, as the command line and run directories call them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kscn.errors import InputError, reason
@@ -46,26 +46,9 @@ def configured(
 
 
 def repeated(method: str, recorded: dict[str, Any]) -> Any:
-    """An estimator with the `settings` of another one, of which a run leaves out what was None."""
+    """An estimator with the recorded parameters of another one, without those that were None."""
     if method in UPDATES:
         from kscn.estimators.defaults import OPEN
 
         recorded = dict.fromkeys(OPEN) | recorded
     return make(method, **recorded)
-
-
-def settings(model: Any) -> dict[str, Any]:
-    """All parameters of an estimator as plain values, to be written down and compared."""
-    params = model.get_params().items()
-    return {name: _plain(value) for name, value in params if name != "callbacks"}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(name): _plain(entry) for name, entry in value.items()}
-    value = value.tolist() if hasattr(value, "tolist") else value
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return type(value).__name__  # not repr, which may hold an address that changes every time

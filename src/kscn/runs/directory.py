@@ -10,7 +10,7 @@ the last one. A lock keeps two processes from writing into one directory.
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,6 @@ from kscn.runs.records import (
     lines,
     read_config,
     read_history,
-    read_unfinished_history,
-    until,
     write_config,
 )
 from kscn.runs.table import read_labels, read_names, write_labels, write_left_out
@@ -45,39 +43,17 @@ _PARTS = (CONFIG, HISTORY, LABELS, LEFT_OUT, MODEL, CHECKPOINTS)
 
 
 class RunWriter:
-    """Writes a run while it is a context, in which no other process writes into the directory.
+    """Writes a run into a directory that is locked; see `writing`."""
 
-    `overwrite` allows for another run in the directory. It is removed when the new fit tells its
-    first record: by then samples and settings have passed all checks. With `resume` the run in
-    the directory is gone on with.
-    """
-
-    def __init__(
-        self, path: Path, config: Mapping[str, Any], overwrite: bool = False, resume: bool = False
-    ) -> None:
+    def __init__(self, path: Path, config: Mapping[str, Any], overwrite: bool, resume: bool):
         self.path, self._config = path, config
         self._resumed, self._begun, self._heard = resume, False, False
-        # What was heard, and of that the records in history.jsonl, and the bytes that they take.
-        self._records: list[dict[str, Any]] = []
-        self._kept, self._end = 0, 0
-        made_here = not path.exists()
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            with ExitStack() as opened:
-                if made_here:
-                    opened.callback(_remove_if_empty, path)
-                opened.enter_context(locked(path))
-                if not resume:
-                    self._refuse_to_replace(overwrite)
-                    _remove(path, CHECKPOINTS)
-                self.replaces = not resume and (path / CONFIG).is_file()
-                if not self.replaces:
-                    self._begin()
-                self._opened = opened.pop_all()
-        except OSError as error:
-            raise ModelFileError(
-                f"cannot write to {path}: {reason(error)}; choose another directory with -o."
-            ) from error
+        if not resume:
+            self._refuse_to_replace(overwrite)
+            _remove(path, CHECKPOINTS)
+        self.replaces = not resume and (path / CONFIG).is_file()
+        if not self.replaces:
+            self._begin()
 
     def _refuse_to_replace(self, overwrite: bool) -> None:
         names = {entry.name for entry in self.path.iterdir() if not entry.name.startswith(".")}
@@ -94,20 +70,16 @@ class RunWriter:
         raise ModelFileError(f"{self.path} {fault}.")
 
     def _begin(self) -> None:
-        """Make this an unfinished run of its own config, whatever another run left here."""
-        if not self._resumed:
-            _remove(self.path, HISTORY)
+        """Make this an unfinished run of its own config, whatever was here before."""
+        _remove(self.path, HISTORY)  # first, because it says that a run is finished
         write_config(self.path / CONFIG, self._config)
         _remove(self.path, LABELS, LEFT_OUT, MODEL)
-        (self.path / HISTORY).touch()
-        self._records = read_unfinished_history(self.path / HISTORY)
         self._begun = True
 
     @property
     def learnt(self) -> bool:
         """Whether there is anything that a later run could go on from."""
-        states = self.path / CHECKPOINTS
-        return self._resumed or self._heard or (states.is_dir() and any(states.iterdir()))
+        return self._resumed or self._heard or any((self.path / CHECKPOINTS).glob("*"))
 
     def advice(self) -> str:
         """What is to be said when the fit was interrupted."""
@@ -117,23 +89,14 @@ class RunWriter:
     def listen(self, model: Any, record: Mapping[str, Any]) -> None:
         """Callback of an estimator: append a record to history.jsonl.
 
-        A fit that goes on tells once more what it had done since its last state, and that takes the
-        place of what was heard then. A disk without room costs the fit nothing: what cannot be
-        written waits for the next record.
+        The state to go on from has all records before it, and the end of the fit writes them all:
+        a line for which the disk has no room may be left out.
         """
         if not self._begun:
             self._begin()
-        if not self._heard:
-            self._records = until(self._records, record)
         self._heard = True
-        self._records.append(dict(record))
-        new = lines(self._records[self._kept :])
-        with suppress(OSError), (self.path / HISTORY).open("r+b") as file:
-            file.seek(self._end)
-            file.write(new)
-            file.truncate()
-            file.flush()
-            self._kept, self._end = len(self._records), self._end + len(new)
+        with suppress(OSError), (self.path / HISTORY).open("ab") as file:
+            file.write(lines([record]))
 
     def finish(self, model: Any, samples: Any, result: Mapping[str, Any]) -> None:
         """Write model and labels, then the history whose last line is the result of the fit."""
@@ -150,13 +113,39 @@ class RunWriter:
             file.write(lines([*model.history_, result]))
         remove_directory(self.path / CHECKPOINTS)
 
-    def __enter__(self) -> "RunWriter":
-        return self
+    def give_up(self) -> None:
+        """Leave nothing of a fit that came to nothing."""
+        if self._begun and not self.learnt:
+            _remove(self.path, *_PARTS)
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        with self._opened:
-            if kind is not None and self._begun and not self.learnt:
-                _remove(self.path, *_PARTS)
+
+@contextmanager
+def writing(
+    path: Path, config: Mapping[str, Any], overwrite: bool = False, resume: bool = False
+) -> Iterator[RunWriter]:
+    """Write a run; while the context is open, no other process writes into the directory.
+
+    `overwrite` allows for another run in the directory. It is removed when the new fit tells its
+    first record: by then samples and settings have passed all checks. With `resume` the run in
+    the directory is gone on with.
+    """
+    made_here = not path.exists()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_writable(path, error) from error
+    try:
+        with locked(path):
+            run = RunWriter(path, config, overwrite, resume)
+            try:
+                yield run
+            except BaseException:
+                run.give_up()
+                raise
+    finally:
+        if made_here:
+            with suppress(OSError):  # unless there is something in it
+                path.rmdir()
 
 
 def _remove(path: Path, *names: str) -> None:
@@ -169,9 +158,10 @@ def _remove(path: Path, *names: str) -> None:
                 part.unlink(missing_ok=True)
 
 
-def _remove_if_empty(path: Path) -> None:
-    with suppress(OSError):
-        path.rmdir()
+def _not_writable(path: Path, error: OSError) -> ModelFileError:
+    return ModelFileError(
+        f"cannot write to {path}: {reason(error)}; choose another directory with -o."
+    )
 
 
 @contextmanager
@@ -184,6 +174,8 @@ def locked(path: Path) -> Iterator[None]:
         raise ModelFileError(
             f"another process is writing to {path}; wait for it, or take another directory."
         ) from None
+    except OSError as error:
+        raise _not_writable(path, error) from error
     try:
         yield
     finally:

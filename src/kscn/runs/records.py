@@ -93,12 +93,13 @@ def write_config(path: Path, config: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def plain(value: Any) -> Any:
-    """What TOML can hold of a value: text for what it does not know, and nothing for None."""
+    """What TOML can hold of a value: the kind of what it does not know, and nothing for None."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items() if item is not None}
+    value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    return value if isinstance(value, bool | int | float) else str(value)
+    return value if isinstance(value, bool | int | float | str) else type(value).__name__
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -123,30 +124,6 @@ def _config(text: str) -> dict[str, Any]:
 
 
 # History -----------------------------------------------------------------------------------------
-
-
-def read_unfinished_history(path: Path) -> list[dict[str, Any]]:
-    """The records of a fit that did not finish, as far as they can be read."""
-    found = []
-    for line in path.read_bytes().splitlines():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            break
-        if not isinstance(record, dict) or "stage" not in record:
-            break
-        found.append(record)
-    return found
-
-
-def until(records: list[dict[str, Any]], again: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Those of the records that came before one which is told again."""
-
-    def place(record: Mapping[str, Any]) -> list[Any]:
-        return [record.get(name) for name in ("stage", "epoch", "iteration", "round")]
-
-    places = [place(record) for record in records]
-    return records[: places.index(place(again))] if place(again) in places else records
 
 
 def lines(records: Iterable[Mapping[str, Any]]) -> bytes:
