@@ -42,7 +42,8 @@ def recorded(model: Any, dataset: str) -> dict[str, Any]:
     """The parameters of a fitted estimator as plain values; "auto" is what it was decided to be."""
     from kscn_paper.rivals.self_expression import dsc_start
 
-    found = ours.settings(model) | plain(getattr(model, "settings_", {}))
+    parameters = {name: v for name, v in model.get_params().items() if name != "callbacks"}
+    found: dict[str, Any] = plain(parameters | getattr(model, "settings_", {}))
     if getattr(model, "init", None) is dsc_start:
         found["init"] = "dsc"
     if found.get("pretrain_on") is not None:
@@ -52,4 +53,8 @@ def recorded(model: Any, dataset: str) -> dict[str, Any]:
 
 def plain(values: Any) -> Any:
     """As JSON brings it back; the type of what that cannot hold."""
-    return json.loads(json.dumps(values, default=lambda value: type(value).__name__))
+    return json.loads(json.dumps(values, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else type(value).__name__
