@@ -136,7 +136,6 @@ def portraits(model: KSCN, images: NDArray) -> dict[str, NDArray]:
     space = space_of(model, images.shape[1:])
     residuals, latents = model.residuals(images), space.points(images)
     labels = residuals.argmin(axis=1)
-    space.add(latents, torch.from_numpy(labels))
     energy = latents.square().sum(dim=1).clamp(min=1e-30).numpy()
     distance = residuals[np.arange(len(labels)), labels] / energy
     count = min(DIRECTIONS, *model.subspace_dims_)
@@ -145,11 +144,11 @@ def portraits(model: KSCN, images: NDArray) -> dict[str, NDArray]:
         members = np.flatnonzero(labels == cluster)
         if not len(members):
             raise InputError(f"subspace {cluster} has no members to draw.")
-        axes, spread = space.directions(cluster)
+        axes, spread = space.directions(cluster, latents[members])
         steps = STEP * (axes * spread)[:, :count].mT  # (count, d)
         ends = torch.stack([-steps, steps], dim=1).flatten(0, 1)
         moved = torch.cat([torch.zeros_like(ends[:1]), ends])
-        decoded = space.samples(cluster, moved, images[members])
+        decoded = space.samples(moved, images[members])
         order = members[np.argsort(distance[members], kind="stable")]
         # Of so few members that there are not enough, some are shown again.
         near = images[np.resize(order[:NEAREST], NEAREST)]

@@ -1,12 +1,11 @@
 """The map: framed, repeatable, faithful to neighbours, and possible without openTSNE."""
 
-import base64
 import sys
 
 import numpy as np
 import pytest
 
-from kscn.report.map import flatten, packed
+from kscn.report.map import flatten
 
 
 def blobs(n=60, dim=80):
@@ -49,9 +48,3 @@ def test_degenerate_points_still_have_places(points):
     assert places.shape == (len(points), 2)
     assert np.isfinite(places).all()
     assert np.abs(places).max() <= 1
-
-
-def test_places_survive_packing_to_16_bits():
-    places = np.random.default_rng(0).uniform(-1, 1, (50, 2))
-    steps = np.frombuffer(base64.b64decode(packed(places)), dtype="<u2").reshape(-1, 2)
-    assert steps / 65535 * 2 - 1 == pytest.approx(places, abs=2e-5)

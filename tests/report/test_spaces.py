@@ -36,15 +36,6 @@ def deep(planes):
     return fit
 
 
-def filled(model, samples, block=50):
-    """The space of a model after all of its samples, and where the members of each cluster are."""
-    space, labels = space_of(model, samples.shape[1:]), torch.from_numpy(model.labels_).long()
-    for first in range(0, len(samples), block):
-        some = slice(first, first + block)
-        space.add(space.points(samples[some]), labels[some])
-    return space
-
-
 def test_the_space_follows_the_model(linear, deep, refined, planes):
     features = KSCNPlus(3, starts=1, random_state=0).fit(planes[0])
     for model, shape, kind, name, decodes in (
@@ -58,12 +49,12 @@ def test_the_space_follows_the_model(linear, deep, refined, planes):
 
 
 def test_directions_are_the_principal_ones_of_the_members(linear, planes):
-    space = filled(linear, planes[0])
+    space = space_of(linear, (8,))
     for i in range(3):
         basis = linear.subspaces_[i].astype(np.float64)
         inside = planes[0][linear.labels_ == i] @ basis @ basis.T  # the members on their subspace
         values, vectors = np.linalg.eigh(np.cov(inside.T, bias=True))
-        axes, spread = space.directions(i)
+        axes, spread = space.directions(i, space.points(planes[0][linear.labels_ == i]))
         assert spread.numpy() == pytest.approx(np.sqrt(values[::-1][:2]), rel=1e-6)
         agreement = np.abs((axes.numpy() * vectors[:, ::-1][:, :2]).sum(axis=0))
         assert agreement == pytest.approx([1, 1], abs=1e-6)
@@ -72,7 +63,7 @@ def test_directions_are_the_principal_ones_of_the_members(linear, planes):
 def test_steps_from_the_mean_stay_samples(linear, planes):
     members = planes[0][linear.labels_ == 1]
     step = torch.arange(8, dtype=torch.float64)[None]
-    found = filled(linear, planes[0]).samples(1, torch.cat([0 * step, step]), members)
+    found = space_of(linear, (8,)).samples(torch.cat([0 * step, step]), members)
     mean = members.mean(axis=0, dtype=np.float64)
     assert found == pytest.approx(np.stack([mean, mean + np.arange(8)]), abs=1e-6)
 
@@ -84,17 +75,17 @@ def test_codes_of_the_latent_itself_are_decoded(deep, planes):
     mean = torch.from_numpy(model.transform(members).mean(axis=0))
     with torch.no_grad():
         expected = model.scaling_.inverse(model.autoencoder_.decode(mean + step.float()))
-    found = EncodedSpace(model, (8,)).samples(0, step, members)
+    found = EncodedSpace(model, (8,)).samples(step, members)
     assert found == pytest.approx(expected.numpy(), abs=1e-5)
 
 
 def test_whitening_is_inverted(deep, planes):
     model = deep("whitened")
-    space = filled(model, planes[0])
-    axes, spread = space.directions(0)
-    steps = torch.tensor([[0.0], [1.0], [-2.0]], dtype=torch.float64) * spread[0] * axes[:, 0]
+    space = space_of(model, (8,))
     members = planes[0][model.labels_ == 0]
-    samples = torch.from_numpy(space.samples(0, steps, members))
+    axes, spread = space.directions(0, space.points(members))
+    steps = torch.tensor([[0.0], [1.0], [-2.0]], dtype=torch.float64) * spread[0] * axes[:, 0]
+    samples = torch.from_numpy(space.samples(steps, members))
     with torch.no_grad():  # what the decoded samples are before they are brought to unit norm
         code = model.autoencoder_.encode(model.scaling_(samples))
         reached = model.latent_.linear(code).double()

@@ -17,8 +17,8 @@ CARDS = 60
 MEMBERS = 8  # of each kind on a card
 _DIRECTIONS = 5
 _LOADINGS = 6
-# Members that are read where a mean is drawn from them, and numbers in all of them.
-_READ, _READ_NUMBERS = 400, 2**23
+# Members by which a mean and directions are drawn, and numbers in all of them.
+_READ, _READ_NUMBERS = 1000, 2**23
 # Standard deviations from the mean at which a direction is shown.
 _STOPS = {"−2 sd": -2.0, "−1 sd": -1.0, "mean": 0.0, "+1 sd": 1.0, "+2 sd": 2.0}
 
@@ -64,7 +64,7 @@ class Cluster:
 
 
 class Illustrator:
-    """Draws the cards after a survey, which also left its sums in the space.
+    """Draws the cards after a survey.
 
     `labels` are below zero for samples in no cluster, and there is a colour for every cluster.
     """
@@ -137,13 +137,13 @@ class Illustrator:
     def _directions(self, cluster: int, members: NDArray) -> tuple[list[Direction], NDArray]:
         """The directions in which members spread, and the mean (1, *shape) that they meet in."""
         space = self._space
-        axes, spread = space.directions(cluster)
+        axes, spread = space.directions(cluster, space.points(members))
         count = int((spread[:_DIRECTIONS] > 0).sum())
         shares = (spread / spread.square().sum().sqrt().clamp(min=1e-150)).square().tolist()
         stops = torch.tensor([*_STOPS.values()], dtype=torch.float64)
         steps = stops[:, None] * (axes * spread).mT[:count, None]  # (count, stops, d)
         moved = torch.cat([torch.zeros(1, space.dim, dtype=torch.float64), steps.flatten(0, 1)])
-        samples = space.samples(cluster, moved, members)
+        samples = space.samples(moved, members)
         walks = samples[1:].reshape(count, len(stops), *space.shape)
         made = [self._direction(share, walk) for share, walk in zip(shares, walks, strict=False)]
         return made, samples[:1]

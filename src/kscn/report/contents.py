@@ -14,7 +14,7 @@ from kscn.errors import InputError
 from kscn.report import course, words
 from kscn.report.charts import line
 from kscn.report.clusters import MEMBERS, Cluster, Illustrator
-from kscn.report.map import flatten, packed
+from kscn.report.map import flatten
 from kscn.report.palette import colours
 from kscn.report.pictures import Painter, data_uri, is_image, sheet
 from kscn.report.spaces import SubspaceSpace, space_of
@@ -149,7 +149,7 @@ def _map(
     """What the script of the page draws the map from."""
     chosen = survey.chosen
     made: dict[str, Any] = {
-        "places": packed(places),
+        "places": np.round(places, 4).tolist(),
         "index": chosen.tolist(),
         "cluster": labels[chosen].tolist(),
         "colours": colour,

@@ -1,6 +1,5 @@
 """A flat map of points: t-SNE where openTSNE is installed, else the two main directions."""
 
-import base64
 from importlib import import_module
 from typing import Any
 
@@ -57,9 +56,3 @@ def framed(places: NDArray) -> NDArray:
     middle = (places.max(axis=0) + places.min(axis=0)) / 2
     reach = float(np.abs(places - middle).max())
     return (places - middle) / (reach if reach > 0 else 1.0)
-
-
-def packed(places: NDArray) -> str:
-    """Places as little-endian pairs of 16-bit steps in base64, four bytes per point."""
-    steps = np.rint((places + 1) / 2 * 65535).astype("<u2")
-    return base64.b64encode(steps.tobytes()).decode()

@@ -1,9 +1,9 @@
 """Where the subspaces of a run are: among the samples themselves, or in a network's latents.
 
-A space turns rows of samples into points, keeps the few sums per cluster that a report needs, and
-leads from a subspace back to samples.
+A space turns rows of samples into points, and leads from a subspace back to samples.
 """
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from torch import Tensor
 from kscn.nn import DeepNetwork, IdentityLatent, WhitenedLatent
 from kscn.nn.rows import in_whole_blocks
 from kscn.runtime.minibatches import encode
-from kscn.subspaces import Subspaces
 
 
 class SubspaceSpace:
@@ -24,52 +23,30 @@ class SubspaceSpace:
     decodes = True  # whether it leads from a subspace back to samples
 
     def __init__(self, model: Any, shape: tuple[int, ...]) -> None:
-        self.shape = shape
-        bases = torch.from_numpy(np.asarray(model.subspaces_, dtype=np.float64))
-        offsets = getattr(model, "offsets_", None)
-        if offsets is not None:  # any point of each subspace; `Subspaces` wants the nearest to 0
-            offsets = torch.from_numpy(offsets.astype(np.float64))
-            offsets = offsets - (bases @ (bases.mT @ offsets[..., None])).squeeze(-1)
-        self.subspaces = Subspaces(bases, offsets)
+        own = deepcopy(model.model_.assignment).cpu().double()
+        self.shape, self.subspaces, self._shift = shape, own.subspaces, own.shift
         self.dims = np.asarray(model.subspace_dims_)
-        k, self.dim, p = bases.shape
-        self._counts = torch.zeros(k, dtype=torch.float64)
-        self._first = torch.zeros(k, self.dim, dtype=torch.float64)
-        self._second = torch.zeros(k, p, p, dtype=torch.float64)
+        self.dim = own.bases.shape[1]
 
     def points(self, rows: NDArray) -> Tensor:
-        """Points (n, d) in float64 of samples (n, *shape)."""
-        return torch.from_numpy(rows.reshape(len(rows), -1).astype(np.float64))
+        """Points (n, d) in float64 of samples (n, *shape), less the shift of affine subspaces."""
+        points = torch.from_numpy(rows.reshape(len(rows), -1).astype(np.float64))
+        return points if self._shift is None else points - self._shift
 
-    def add(self, z: Tensor, labels: Tensor) -> None:
-        """Add points (n, d) to the sums of their clusters; labels below zero are of none."""
-        for i in labels[labels >= 0].unique().tolist():
-            members = z[labels == i]
-            inside = members @ self.subspaces.bases[i]
-            self._counts[i] += len(members)
-            self._first[i] += members.sum(dim=0)
-            self._second[i] += inside.mT @ inside
-
-    def mean(self, cluster: int) -> Tensor:
-        """The mean (d,) of a cluster's members."""
-        return self._first[cluster] / self._counts[cluster].clamp(min=1)
-
-    def directions(self, cluster: int) -> tuple[Tensor, Tensor]:
-        """How the members of a cluster spread about their mean within its subspace.
+    def directions(self, cluster: int, members: Tensor) -> tuple[Tensor, Tensor]:
+        """How members (n, d) of a cluster spread about their mean within its subspace.
 
         Orthonormal axes (d, p) of falling spread, and the standard deviations (p,) along them.
         """
-        p = int(self.dims[cluster])
-        basis = self.subspaces.bases[cluster, :, :p]
-        mean = self.mean(cluster) @ basis
-        count = self._counts[cluster].clamp(min=1)
-        covariance = self._second[cluster, :p, :p] / count - mean[:, None] * mean
-        values, rotation = torch.linalg.eigh(covariance)
+        basis = self.subspaces.bases[cluster, :, : int(self.dims[cluster])]
+        inside = (members - members.mean(dim=0)) @ basis
+        values, rotation = torch.linalg.eigh(inside.mT @ inside / len(members))
         return basis @ rotation.flip(-1), values.flip(-1).clamp(min=0).sqrt()
 
-    def samples(self, cluster: int, steps: Tensor, members: NDArray) -> NDArray:
-        """Samples (m, *shape) at the mean of a cluster's members moved by steps (m, d)."""
-        return (self.mean(cluster) + steps).reshape(len(steps), *self.shape).numpy()
+    def samples(self, steps: Tensor, members: NDArray) -> NDArray:
+        """Samples (m, *shape) at the mean of members moved by steps (m, d)."""
+        mean = members.mean(axis=0, dtype=np.float64)
+        return mean + steps.reshape(len(steps), *self.shape).numpy()
 
 
 class EncodedSpace(SubspaceSpace):
@@ -92,7 +69,7 @@ class EncodedSpace(SubspaceSpace):
         """Features or latents (n, d) in float64 of samples (n, *shape)."""
         return torch.from_numpy(self._model.transform(rows)).double()
 
-    def samples(self, cluster: int, steps: Tensor, members: NDArray) -> NDArray:
+    def samples(self, steps: Tensor, members: NDArray) -> NDArray:
         """Samples that the network decodes at the mean code of members, moved by steps (m, d)."""
         model = self._model
         encoder = DeepNetwork(model.autoencoder_, IdentityLatent())

@@ -138,7 +138,7 @@ def look(
     map_points: int = 10_000,
     block_rows: int = 8192,
 ) -> Survey:
-    """Read all samples once, keep `shown` members of each kind, and let the space sum up.
+    """Read all samples once and keep `shown` members of each kind.
 
     At most `map_points` samples are on the map, and `block_rows` are in memory at once.
     """
@@ -150,7 +150,6 @@ def look(
     blocks = Pass(source, labels, space, block_rows)
     for here, z, distances in blocks:
         first, mine = here.start, labels[here]
-        space.add(z, torch.from_numpy(mine))
         begin, end = np.searchsorted(chosen, (first, here.stop))
         points[begin:end] = z[torch.from_numpy(chosen[begin:end] - first)].numpy()
         rows, label = np.arange(len(mine)), np.maximum(mine, 0)

@@ -62,14 +62,9 @@
   const data = JSON.parse($("#map-data").textContent);
   let plot = $("#plot");
   const frame = plot.parentElement, tip = $("#tip"), readout = $("#map-readout");
-  const bytes = Uint8Array.from(atob(data.places), (c) => c.charCodeAt(0));
-  const steps = new Uint16Array(bytes.buffer);
-  const count = steps.length / 2;
-  const xs = new Float32Array(count), ys = new Float32Array(count);
-  for (let i = 0; i < count; i++) {
-    xs[i] = steps[2 * i] / 65535 * 2 - 1;
-    ys[i] = steps[2 * i + 1] / 65535 * 2 - 1;
-  }
+  const count = data.places.length;
+  const xs = Float32Array.from(data.places, (place) => place[0]);
+  const ys = Float32Array.from(data.places, (place) => place[1]);
   const pictured = data.sheet ? data.sheet.points : Array.from({ length: count }, (_, i) => i);
   const tile = new Map(pictured.map((point, place) => [point, place]));
   const shown = new Set(data.colours.map((_, i) => i));
@@ -124,10 +119,8 @@
       gl.vertexAttribPointer(where, width, kind, normalised, 0, 0);
       return buffer;
     };
-    const places = new Float32Array(2 * count);
-    for (let i = 0; i < count; i++) { places[2 * i] = xs[i]; places[2 * i + 1] = ys[i]; }
     attribute("place", 2, gl.FLOAT, false);
-    gl.bufferData(gl.ARRAY_BUFFER, places, gl.STATIC_DRAW);
+    gl.bufferData(gl.ARRAY_BUFFER, new Float32Array(data.places.flat()), gl.STATIC_DRAW);
     const colours = attribute("colour", 4, gl.UNSIGNED_BYTE, true);
     const uniform = (name) => gl.getUniformLocation(program, name);
     const [middle, scale, size] = ["middle", "scale", "size"].map(uniform);
