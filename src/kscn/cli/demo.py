@@ -1,6 +1,5 @@
 """`kscn demo`: the main job on images that ship with a dependency, drawn in the terminal."""
 
-import shutil
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 CLUSTERS, SEED = 10, 0
 _CAPTION = 13  # columns of text left of the images
-_MOST = 12  # typical members shown on a wide terminal
+_TYPICAL = 5  # members shown: what fits on 80 columns
 _FIRST_GREY, _GREYS = 232, 24  # the grey ramp of the 256-colour palette
 
 
@@ -67,15 +66,13 @@ def cluster_rows(
     energy = (model.transform(samples) ** 2).sum(axis=1)
     nearest, second = np.sort(model.residuals(samples) / energy[:, None], axis=1).T[:2]
     width, gap = images.shape[2] + 1, 3
-    room = shutil.get_terminal_size().columns - _CAPTION - 2 * (width + gap - 1)
-    shown = min(_MOST, max(1, (room + 1) // width))
-    heads = f"{'':<{_CAPTION}}{'mean':<{width + 2}}{'most typical':<{shown * width + 2}}oddest"
+    heads = f"{'':<{_CAPTION}}{'mean':<{width + 2}}{'most typical':<{_TYPICAL * width + 2}}oddest"
     yield styled(heads, "dim")
     for cluster in range(CLUSTERS):
         members = np.flatnonzero(model.labels_ == cluster)
         if not len(members):
             continue
-        typical = members[np.argsort((nearest / second)[members])][:shown]
+        typical = members[np.argsort((nearest / second)[members])][:_TYPICAL]
         oddest = members[nearest[members].argmax()]
         digit = np.bincount(labels[members]).argmax()
         purity = np.mean(labels[members] == digit)

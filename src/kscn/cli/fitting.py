@@ -2,21 +2,18 @@
 
 import time
 import warnings
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kscn import __version__
 from kscn.cli.interrupt import interruptible
+from kscn.cli.loading import known_scores
 from kscn.cli.terminal import complain
 from kscn.errors import InputError
 from kscn.runs.directory import CHECKPOINTS, writing
 from kscn.runs.records import DONE
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 def new_model(loaded: Any, clusters: int, method: str, given: dict[str, Any]) -> Any:
@@ -96,7 +93,7 @@ def fit_run(
         seconds = time.perf_counter() - started
         if resume:
             seconds = max(record["seconds"] for record in model.history_)
-        result = _result(model, seconds, loaded.labels)
+        result = _result(model, seconds, loaded)
         run.finish(model, loaded.samples, result)
     if run.replaces:
         complain(f"the run that was in {output} is gone")
@@ -111,17 +108,10 @@ def assist(loaded: Any, model: Any, output: Path) -> None:
         model.fit(loaded.samples)
 
 
-def _result(model: Any, seconds: float, labels: "np.ndarray | None") -> dict[str, Any]:
+def _result(model: Any, seconds: float, loaded: Any) -> dict[str, Any]:
     """What is known of a fitted model."""
     import numpy as np
 
-    from kscn import metrics
-
-    scores = None
-    if labels is not None:
-        # Labels that cannot score (all unlabelled, say) are no reason to lose a finished fit.
-        with suppress(InputError):
-            scores = metrics.scores(labels, model.labels_)
     tried = getattr(model, "tried_", None)
     points = hasattr(model, "chosen_")  # clusters of any shape have no dimension
     return {
@@ -133,6 +123,6 @@ def _result(model: Any, seconds: float, labels: "np.ndarray | None") -> dict[str
         "seed": model.random_state_,
         "sizes": np.bincount(model.labels_, minlength=model.n_clusters).tolist(),
         "dims": [] if points else model.subspace_dims_.tolist(),
-        "scores": scores,
+        "scores": known_scores(loaded, model.labels_),
         "chosen": tried and {**tried, "refined": model.encoder_ is not None},
     }

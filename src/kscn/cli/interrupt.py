@@ -1,11 +1,8 @@
 """Ctrl-C and SIGTERM end a fit: say how to go on, leave with 130 or 143."""
 
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import Any
 
 from kscn.cli.terminal import complain
 
@@ -17,21 +14,20 @@ def interruptible(advice: Callable[[], str] | None = None) -> Iterator[None]:
     The state of the last epoch is on disk by then. The process says the `advice`, if there is any,
     and leaves.
     """
-    came: list[int] = []
+    came = signal.SIGINT
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        came.append(number)
+    def stop(number: int, _frame: object) -> None:
+        nonlocal came
+        came = signal.Signals(number)
         raise KeyboardInterrupt
 
-    main = threading.current_thread() is threading.main_thread()  # signals are of that one
-    handled = (signal.SIGINT, signal.SIGTERM) if main else ()
-    before: dict[int, Any] = {number: signal.signal(number, stop) for number in handled}
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     except KeyboardInterrupt:
         if advice is not None:
             complain(f"interrupted; {advice()}")
-        raise SystemExit(128 + (came or [signal.SIGINT])[0]) from None
+        raise SystemExit(128 + came) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

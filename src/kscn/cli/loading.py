@@ -1,12 +1,15 @@
 """Data for a command: opened with progress on the terminal, and what is to be said of it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kscn.cli.terminal import complain
-from kscn.runs import opened
+from kscn.errors import InputError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from kscn.data import Dataset
 
 _NAMED = 3  # files on the terminal
@@ -34,9 +37,25 @@ def fetching(open_data: Callable[..., "Dataset"], *args: Any, **options: Any) ->
 def embedded(model: Any, loaded: "Dataset") -> "tuple[Any, Dataset]":
     """A model and samples for it: of a run with an encoder, embeddings that stand for images."""
     from kscn.cli.progress import FitProgress
+    from kscn.estimators.embedding import encoder_of, has_encoder
+    from kscn.features.encoders.pictures import EmbeddedSource
 
+    if not has_encoder(model):
+        return model, loaded
     with FitProgress() as bar:
-        return opened.embedded(model, loaded, bar.embedding)
+        vectors = encoder_of(model).embed(loaded.samples, progress=bar.embedding)
+    samples = EmbeddedSource(vectors, loaded.samples)
+    return model.on_embeddings(), replace(loaded, samples=samples)
+
+
+def known_scores(loaded: "Dataset", labels: "np.ndarray") -> dict[str, float] | None:
+    """How labels agree with the classes that came with the data, if there are any that score."""
+    from kscn import metrics
+
+    try:
+        return None if loaded.labels is None else metrics.scores(loaded.labels, labels)
+    except InputError:  # all unlabelled, say
+        return None
 
 
 def say_left_out(loaded: "Dataset") -> None:

@@ -11,7 +11,7 @@ from kscn.cli.summary import size_table
 from kscn.cli.terminal import say
 from kscn.errors import InputError
 from kscn.runs.directory import read_run
-from kscn.runs.opened import new_data, open_model
+from kscn.runs.opened import load_like, open_model
 from kscn.runs.table import write_labels
 
 
@@ -44,7 +44,7 @@ def command(
         from kscn.cli.progress import working
 
         model = open_model(opened, encoder, device)
-        loaded = fetching(new_data, opened, data, skip_broken=skip_broken)
+        loaded = fetching(load_like, opened, data, skip_broken=skip_broken)
         say_left_out(loaded)
         model, loaded = embedded(model, loaded)
         samples = loaded.samples

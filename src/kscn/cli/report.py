@@ -1,23 +1,17 @@
 """`kscn report`: one page that shows what a run found."""
 
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from kscn.atomicfile import atomic_file
 from kscn.cli import options
-from kscn.cli.loading import embedded, fetching
+from kscn.cli.loading import embedded, fetching, known_scores
 from kscn.cli.terminal import say
-from kscn.errors import InputError
 from kscn.extras import require
 from kscn.runs.directory import read_run
 from kscn.runs.opened import open_model, run_data
 from kscn.runs.table import read_labels
-
-if TYPE_CHECKING:
-    import numpy as np
 
 REPORT = "report.html"
 
@@ -59,7 +53,9 @@ def command(
 
         model, loaded = embedded(open_model(opened, encoder), fetching(run_data, opened, data))
         facts = RunFacts(opened.config, opened.history, labels, model)
-        true = _true(loaded, labels_path)
+        true = loaded.classes if known_scores(loaded, labels) else None
+        if labels_path is not None:
+            true = read_labels(labels_path, len(labels))
         with working(f"looking at {len(labels):,} samples"):
             page = render(collect(facts, loaded, true, threads=torch.get_num_threads()))
         file.write(page.encode("utf-8", "replace"))
@@ -68,19 +64,3 @@ def command(
     say(f"wrote {output} ({size / 1e6:.1f} MB){advice}", output=output)
     if show:
         click.launch(str(output.absolute()))
-
-
-def _true(loaded: Any, labels_path: Path | None) -> "np.ndarray | None":
-    """The classes that are known, if they can score anything."""
-    import numpy as np
-
-    from kscn import metrics
-
-    n_samples = len(loaded.samples)
-    if labels_path is not None:
-        return read_labels(labels_path, n_samples)
-    if loaded.labels is not None:
-        with suppress(InputError):  # all unlabelled, say: the page is about the clusters then
-            metrics.scores(loaded.labels, np.zeros(n_samples, dtype=int))
-            return loaded.classes
-    return None

@@ -46,10 +46,10 @@ class Journal:
             )
         try:
             self.path.parent.mkdir(exist_ok=True)
-            with self.path.open("ab", buffering=0) as file:
+            with self.path.open("ab") as file:
                 file.truncate(self._end)
-                if file.write(new) != len(new):
-                    raise OSError("the disk is full")
+                file.write(new)
+                file.flush()
                 os.fsync(file.fileno())
             sync_directory(self.path.parent)
         except OSError as error:
@@ -62,11 +62,9 @@ class Journal:
         self._end += len(new)
 
     def _read(self) -> Iterator[dict[str, Any]]:
-        try:
-            size = self.path.stat().st_size
-        except (FileNotFoundError, NotADirectoryError):
+        if not self.path.exists():
             return
-        if size > self._most_bytes:
+        if self.path.stat().st_size > self._most_bytes:
             raise ModelFileError(
                 f"{self.path} is larger than the {self._most_bytes:,} bytes of a journal; move it "
                 "away to begin anew."

@@ -1,7 +1,6 @@
 """The data, the model and the encoder of a run, opened as when it was fitted."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,18 +19,12 @@ Progress = Callable[..., object]
 
 def load_like(run: Run, data: str, **options: Any) -> "Dataset":
     """Data with the images prepared as those of a run; see `kscn.data.load`."""
-    from kscn import data as package
-
-    return package.load(data, preparation=run.preparation(), **options)
-
-
-def new_data(run: Run, data: str, **options: Any) -> "Dataset":
-    """Other data than that of a run, prepared in the same way."""
     from kscn.data import load
 
-    if "encoder" in run.config and run.preparation() is None:  # fitted on an array
-        return load(data, any_size=True, **options)
-    return load_like(run, data, **options)
+    preparation = run.preparation()
+    # An encoder takes images of any size, also where it was fitted on an array of them.
+    any_size = "encoder" in run.config and preparation is None
+    return load(data, preparation=preparation, any_size=any_size, **options)
 
 
 def run_data(run: Run, moved: str | None = None, progress: Progress | None = None) -> "Dataset":
@@ -80,18 +73,6 @@ def open_model(run: Run, encoder: str | None = None, device: str = "auto") -> An
     elif encoder is not None:
         raise InputError(f"{run.path} was fitted without an encoder; leave out --encoder.")
     return model
-
-
-def embedded(model: Any, loaded: "Dataset", progress: Progress) -> "tuple[Any, Dataset]":
-    """A model and samples for it: of a run with an encoder, embeddings that stand for images."""
-    from kscn.estimators.embedding import encoder_of, has_encoder
-    from kscn.features.encoders.pictures import EmbeddedSource
-
-    if not has_encoder(model):
-        return model, loaded
-    vectors = encoder_of(model).embed(loaded.samples, progress=progress)
-    samples = EmbeddedSource(vectors, loaded.samples)
-    return model.on_embeddings(), replace(loaded, samples=samples)
 
 
 def resumed_encoder(run: Run, given: str | None) -> "Encoder | None":
