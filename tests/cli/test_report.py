@@ -38,7 +38,7 @@ def test_labels_of_a_file_or_of_the_data_score_the_run(kscn, run, files, tmp_pat
     for options in (("--labels", files / "y.npy"), ("--data", files / "xy.npz")):
         result = kscn("report", run, *options, "-o", tmp_path / "page.html")
         assert result.exit_code == 0, result.output
-        assert "100.0% of them agree" in (tmp_path / "page.html").read_text(encoding="utf-8")
+        assert "100.0% of the samples agree" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_data_that_moved_is_asked_for_and_taken(one_sentence, kscn, run, files, tmp_path):

@@ -55,7 +55,7 @@ def test_a_run_with_classes_is_scored(linear, planes, run_of):
     assert report.confusion.counts.tolist() == [[60, 0, 0], [0, 40, 0], [0, 0, 20]]
     assert report.confusion.matches == (0, 1, 2)
     assert [cluster.most for cluster in report.clusters] == ["a", "b", "c"]
-    assert "100.0% of them agree" in report.headline
+    assert "100.0% of the samples agree" in report.headline
     assert report.map["classes"] == ["a", "b", "c"]
 
 
@@ -106,8 +106,7 @@ def test_of_a_model_without_a_decoder_members_are_shown(refined, bars, run_of):
     report = collect(*run_of(refined, bars, method="best"))
     assert report.space.name == "latents" and not report.space.decodes
     assert "Samples that changed cluster" in [title for title, _ in report.curves]
-    confidence = dict(report.facts)["Confidence"]
-    assert confidence.startswith("members find back to their cluster: ")
+    assert report.confidence.startswith("members find back to their cluster: ")
     for cluster in report.clusters:
         members = bars[refined.labels_ == cluster.number]
         painter = Painter((12, 12), 0.0, float(bars.max()))

@@ -45,6 +45,7 @@ class Report:
     title: str
     headline: str
     caution: str
+    confidence: str
     facts: list[tuple[str, str]]
     clusters: list[Cluster]
     curves: list[tuple[str, str]]  # titles and SVG
@@ -66,7 +67,8 @@ def collect(
     True classes (n,), numbers or words, score the result and name the clusters. The map is made in
     so many `threads`. Samples that are not those of the run raise `DataError`.
     """
-    n_clusters = len(run.history[-1]["sizes"])
+    result = run.history[-1]
+    n_clusters = len(result["sizes"])
     check_data(run.config, data.samples.pictures)
     labels = np.asarray(run.labels, dtype=np.int64)
     space = space_of(run.model, data.samples.shape)
@@ -83,7 +85,8 @@ def collect(
     return Report(
         title=f"{run.config['data']['name']}, {run.config['run'].get('method', '')}",
         headline=_headline(run, scores),
-        caution=words.caution(run.history[-1]),
+        caution=words.caution(result),
+        confidence=words.confidence(result),
         facts=_facts(run, scores),
         clusters=clusters,
         curves=[(one.title, line(one)) for one in course.series(run.history)],
@@ -114,7 +117,7 @@ def _headline(run: RunFacts, scores: Mapping[str, float] | None) -> str:
     text += f" ({empty} of them empty)" if empty else ""
     text += f", found by {run.config['run']['method']} in {_duration(result['seconds'])}"
     if scores is not None:
-        text += f"; {scores['acc']:.1%} of them agree with the known classes"
+        text += f"; {scores['acc']:.1%} of the {what} agree with the known classes"
     return f"{text}."
 
 
@@ -133,7 +136,6 @@ def _facts(run: RunFacts, scores: Mapping[str, float] | None) -> list[tuple[str,
         facts["Subspace dimension"] = str(least) if least == most else f"{least}–{most}"
     facts["Preset"] = Path(about.get("preset") or "").stem  # of a file without its folder
     facts["Time"] = _duration(result["seconds"])
-    facts["Confidence"] = words.confidence(result)
     facts |= {name.upper(): f"{score:.1%}" for name, score in (scores or {}).items()}
     return [(name, text) for name, text in facts.items() if text]
 
