@@ -71,14 +71,10 @@ class Integer(Number):
     kind, word = Integral, "an integer"
 
 
-def _is_flag(value: Any) -> bool:
-    numpys = str(getattr(value, "dtype", "")) == "bool" and value.ndim == 0  # not imported for this
-    return isinstance(value, bool) or numpys
-
-
 POSITIVE = Number(0, closed="neither")
 NUMBER = Test("a number", lambda value: type(value) in (int, float))  # or NaN
-FLAG = Test("True or False", _is_flag)
+# By name, so that numpy is not imported for its own.
+FLAG = Test("True or False", lambda value: type(value).__name__ in ("bool", "bool_"))
 TEXT = Test("a text", lambda value: isinstance(value, str))
 PATH = Test("a path", lambda value: isinstance(value, (str, os.PathLike)))
 FUNCTIONS = Test(

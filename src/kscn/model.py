@@ -48,7 +48,6 @@ class SubspaceAssignment(nn.Module):
         self, n_clusters: int, dim: int, width: int, affine: bool = False, dtype: str = "float32"
     ) -> None:
         super().__init__()
-
         bases = torch.zeros(n_clusters, width, dim, dtype=DTYPES[dtype])
         self.register_buffer("bases", bases)
         self.register_buffer("offsets", bases.new_zeros(n_clusters, width) if affine else None)
@@ -122,10 +121,6 @@ class FittedModel(nn.Module):
     def network(self) -> nn.Module | None:
         """The step that was trained to encode samples, if there is one."""
         return next((step for step in self.steps if hasattr(step, "encode")), None)
-
-    def at(self, device: torch.device) -> Self:
-        """The same model, moved to a device."""
-        return self.to(device)
 
     def space(self, source: Source) -> Source:
         """Samples as the vectors that are assigned, made in blocks whenever they are read."""

@@ -118,7 +118,7 @@ def test_samples_of_weight_zero_have_no_influence(affine):
 def test_equal_weights_are_no_weights():
     X, _, _ = union(noise=0.4)
     plain = quick().fit(X)
-    for weights in (np.ones(400), 1, [1] * 400):
+    for weights in (np.ones(400), [1] * 400):
         weighted = quick().fit(X, sample_weight=weights)
         np.testing.assert_array_equal(weighted.labels_, plain.labels_)
     doubled = quick().fit(X, sample_weight=np.full(400, 2.0))

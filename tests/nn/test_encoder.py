@@ -18,25 +18,16 @@ def test_layers_follow_from_the_size_of_the_images(shape, layers):
 
 
 def test_its_configuration_builds_it_again():
-    encoder = ConvEncoder((1, 28, 28), 6, (4, 8))
+    encoder = ConvEncoder((1, 28, 28), 6)
     again = ConvEncoder(**encoder.config())
     again.load_state_dict(encoder.state_dict())
     x = torch.rand(3, 1, 28, 28)
     torch.testing.assert_close(encoder.eval().encode(x), again.eval().encode(x))
 
 
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (((28, 28), 6), "must have shape"),
-        (((1, 28, 28), 0), "must be positive"),
-        (((1, 28, 28), 4, ()), "must be positive"),
-        (((1, 28, 28), 4, (8, 0)), "must be positive"),
-    ],
-)
-def test_impossible_settings_are_refused(args, words):
-    with pytest.raises(InputError, match=words):
-        ConvEncoder(*args)
+def test_it_takes_images_only():
+    with pytest.raises(InputError, match="must have shape"):
+        ConvEncoder((28, 28), 6)
 
 
 def test_unit_latents_have_unit_norm_and_zero_stays_finite():

@@ -50,7 +50,7 @@ class Fit:
         scaling = scaling_of(source, True)
         batches = Minibatches(source, scaling, (1, 8, 8), 32, trainers.CPU)
         torch.manual_seed(0)
-        network = DeepNetwork(ConvEncoder((1, 8, 8), K * P, (8, 16)), UnitLatent(), decodes=False)
+        network = DeepNetwork(ConvEncoder((1, 8, 8), K * P), UnitLatent(), decodes=False)
         settings = {"learning_rate": 1e-2, "schedule": "one-cycle", "augment": None}
         self.trainer = Trainer(
             network, batches, self.run, "the refinement", epochs=epochs, average=0.9, **settings

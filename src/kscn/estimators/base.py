@@ -24,7 +24,7 @@ from kscn.data import Source
 from kscn.estimators import checks as check
 from kscn.estimators import saving
 from kscn.model import FittedModel, SubspaceAssignment
-from kscn.nn import InputScaling, network
+from kscn.nn import network
 from kscn.runtime.group import Group, place
 from kscn.training.driver import Run, States, identity
 
@@ -61,13 +61,6 @@ class SubspaceClusterer(
     def subspace_dims_(self) -> NDArray:
         """Dimension of each subspace, shape (k,)."""
         return self.model_.assignment.subspaces.dims.cpu().numpy()
-
-    @property
-    def scaling_(self) -> InputScaling:
-        """From stored values to those of the network; only where there is one."""
-        if self.model_.network is None:
-            raise AttributeError(f"this {type(self).__name__} has no network")
-        return self.model_.steps[0]  # type: ignore[return-value]
 
     @property
     def _n_features_out(self) -> int:
@@ -167,7 +160,7 @@ class SubspaceClusterer(
         check_is_fitted(self, "subspaces_")
         source = check.known_samples(self, X)
         network.check_images(source, self.model_.shape, type(self).__name__)
-        return self.model_.at(check.device(self.device)), source
+        return self.model_.to(check.device(self.device)), source
 
     # Model files --------------------------------------------------------------------------------
 
@@ -180,10 +173,6 @@ class SubspaceClusterer(
         """
         check_is_fitted(self, "subspaces_")
         saving.write(self, path)
-
-    def _check_params(self, n_samples: int, n_features: int) -> None:
-        """Refuse parameters that no fit of so many samples accepts."""
-        check.parameters(self, n_samples)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from kscn.constraints import check_parameters
+from kscn.constraints import Integer, check_parameters, check_value
 from kscn.data import Source, as_source
 from kscn.errors import InputError
 from kscn.runtime.device import chosen
@@ -70,9 +70,8 @@ def parameters(estimator: Any, n_samples: int, least: int = 1) -> None:
 
 def seed(random_state: Any) -> int:
     """An integer seed from whatever scikit-learn accepts as random_state."""
-    if isinstance(random_state, Integral) and not isinstance(random_state, bool):
-        if not 0 <= int(random_state) < 2**32:
-            raise InputError(f"random_state={random_state} must be between 0 and 2**32 - 1.")
+    if isinstance(random_state, Integral):
+        check_value("random_state", random_state, [Integer(0, 2**32)])
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
 
@@ -82,12 +81,12 @@ def sample_weights(weights: Any, n_samples: int) -> Tensor | None:
     if weights is None:
         return None
     array = np.asarray(weights, dtype=np.float64)
-    if array.ndim == 0:
-        array = np.full(n_samples, float(array))
-    if array.shape != (n_samples,):
-        raise InputError(f"sample_weight has shape {array.shape}, expected ({n_samples},).")
-    if not np.isfinite(array).all() or (array < 0).any() or not array.any():
-        raise InputError("sample_weight must be finite, not negative, and not all zero.")
+    fine = np.isfinite(array).all() and (array >= 0).all() and array.any()
+    if array.shape != (n_samples,) or not fine:
+        raise InputError(
+            f"sample_weight must be {n_samples} finite numbers, not negative and not all zero; "
+            f"got the shape {array.shape}, from {array.min(initial=0)} to {array.max(initial=0)}."
+        )
     return torch.from_numpy(array.copy())
 
 
@@ -96,8 +95,7 @@ def unequal(source: Source, group: Group) -> None:
 
     `source` is the part of this process.
     """
-    own = source.take([0]) if len(source) else np.zeros((1, *source.shape))
-    first = group.agree(torch.from_numpy(own.astype(np.float64))).numpy()
+    first = group.agree(torch.from_numpy(source.take([0]).astype(np.float64))).numpy()
     if not group.any(any((block != first).any() for _, block in source.batches(BLOCK))):
         n = place(source)[1]
         raise InputError(

@@ -1,6 +1,5 @@
 """`KSCN`: deep k-subspace clustering behind scikit-learn's estimator interface."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -20,8 +19,9 @@ from kscn.estimators.defaults import AUTO, OPEN, kscn_settings
 from kscn.estimators.saving import MANY
 from kscn.model import FittedModel, SubspaceAssignment
 from kscn.modelfile import ModelFile
-from kscn.nn import DeepNetwork, IdentityLatent, network
-from kscn.nn.scaling import Restoring
+from kscn.nn import DeepNetwork, IdentityLatent, InputScaling, network
+from kscn.nn.rows import in_whole_blocks
+from kscn.runtime.blocks import Blocks
 from kscn.runtime.device import seeded
 from kscn.runtime.group import current_group, place, send_module
 from kscn.runtime.labels import in_order
@@ -300,6 +300,11 @@ class KSCN(SubspaceClusterer):
     # Using the fitted model ---------------------------------------------------------------------
 
     @property
+    def scaling_(self) -> InputScaling:
+        """From stored values to those of the network."""
+        return self.model_.steps[0]  # type: ignore[return-value]
+
+    @property
     def autoencoder_(self) -> nn.Module:
         """The trained network."""
         return self.model_.steps[1]
@@ -312,9 +317,14 @@ class KSCN(SubspaceClusterer):
     def reconstruct(self, X: Any) -> NDArray:
         """Samples as the autoencoder restores them, in the shape and units of X."""
         model, source = self._opened(X)
-        steps = [self.scaling_, Restoring(self.autoencoder_, self.scaling_).eval()]
-        restored = Lazy(source, steps, model.device, model.shape, math.prod(model.shape))
-        return np.asarray(restored).reshape(len(source), *source.shape)
+        codes = Lazy(source, model.steps[:2], model.device, model.shape)
+        decode: Any = self.autoencoder_.decode
+        with torch.no_grad():
+            restored = [
+                self.scaling_.inverse(in_whole_blocks(decode, code)).cpu().numpy()
+                for _, code in Blocks(codes, torch.float32, model.device)
+            ]
+        return np.concatenate(restored).reshape(len(source), *source.shape)
 
     def _network_inputs(self, X: Any) -> Minibatches:
         """New samples as the network takes them, after all checks."""

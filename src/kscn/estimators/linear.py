@@ -190,7 +190,7 @@ class KSubspaces(SubspaceClusterer):
         return np.sqrt(self.residuals(X))
 
     def _check_params(self, n_samples: int, n_features: int) -> None:
-        super()._check_params(n_samples, n_features)
+        check.parameters(self, n_samples)
         if n_features < 2:
             raise InputError(
                 f"X has {n_features} feature(s), but a subspace needs at least 2 to lie in."

@@ -26,7 +26,7 @@ class WholeModel(nn.Module):
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        fitted: FittedModel = model.model_.at(torch.device("cpu"))
+        fitted: FittedModel = model.model_.to(torch.device("cpu"))
         if any(isinstance(step, ScatteringMaps) for step in fitted.steps):
             raise InputError(
                 "this model has no network, and scattering features cannot be put into a graph; "

@@ -16,8 +16,9 @@ from kscn.nn import stride2
 from kscn.nn.stride2 import in_fast_order
 
 # Stride-2 layers of the encoder are added until the maps are at most this wide, and so many in any
-# case.
+# case. They have so many channels, and deeper ones as many as the last that is named.
 SMALLEST, FEWEST = 4, 2
+CHANNELS = (24, 48, 64)
 
 
 class ConvAutoencoder(nn.Module):
@@ -112,25 +113,16 @@ class ConvEncoder(nn.Module):
         Shape of one image.
     latent_dim : int
         Length of the latent.
-    channels : sequence of int, default=(24, 48, 64)
-        Channels after each layer; deeper layers have as many as the last one named.
     """
 
-    def __init__(
-        self, shape: Sequence[int], latent_dim: int, channels: Sequence[int] = (24, 48, 64)
-    ) -> None:
+    def __init__(self, shape: Sequence[int], latent_dim: int) -> None:
         super().__init__()
-        self.shape = _image_shape(shape)
-        if not channels or min(channels) < 1 or latent_dim < 1:
-            raise InputError(
-                f"channels={tuple(channels)} and latent_dim={latent_dim} must be positive."
-            )
-        self.latent_dim, self.channels = int(latent_dim), tuple(int(width) for width in channels)
+        self.shape, self.latent_dim = _image_shape(shape), latent_dim
         inputs, *sides = self.shape
         layers: list[nn.Module] = []
         while len(layers) < 3 * FEWEST or min(sides) > SMALLEST:
             depth = len(layers) // 3
-            outputs = self.channels[min(depth, len(self.channels) - 1)]
+            outputs = CHANNELS[min(depth, len(CHANNELS) - 1)]
             kernel = 5 if depth == 0 and min(sides) >= 16 else 3
             layers += [
                 nn.Conv2d(inputs, outputs, kernel, 2, kernel // 2, bias=False),
@@ -149,11 +141,7 @@ class ConvEncoder(nn.Module):
 
     def config(self) -> dict[str, Any]:
         """The arguments that build this network again."""
-        return {
-            "shape": list(self.shape),
-            "latent_dim": self.latent_dim,
-            "channels": list(self.channels),
-        }
+        return {"shape": list(self.shape), "latent_dim": self.latent_dim}
 
 
 def _image_shape(shape: Sequence[int]) -> tuple[int, ...]:

@@ -62,17 +62,3 @@ class InputScaling(nn.Module):
     def fault(self) -> str | None:
         """Say in words why this is no scaling, or return None when it is one."""
         return None if (self.factor > 0).all() else "the factor of samples is not positive"
-
-
-class Restoring(nn.Module):
-    """From the values of an autoencoder to what it restores of them, as samples are stored."""
-
-    def __init__(self, autoencoder: nn.Module, scaling: InputScaling) -> None:
-        super().__init__()
-        self.autoencoder, self.scaling = autoencoder, scaling
-
-    def forward(self, batch: Tensor) -> Tensor:
-        """Restored samples (n, d)."""
-        codes = self.autoencoder.encode(batch)  # type: ignore[operator]
-        restored = self.autoencoder.decode(codes)  # type: ignore[operator]
-        return self.scaling.inverse(restored).flatten(1)

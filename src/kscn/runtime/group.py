@@ -8,7 +8,7 @@ order. Networks are trained by torch's DistributedDataParallel.
 """
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -65,11 +65,10 @@ class Group:
         dist.all_reduce(held)
         return held
 
-    def add(self, *numbers: float) -> Sequence[float]:
+    def add(self, *numbers: float) -> list[float]:
         """Sums of numbers over processes."""
-        if self.size == 1:
-            return numbers
-        return list(self.sum(torch.tensor(numbers, dtype=torch.float64)).tolist())
+        total: list[float] = self.sum(torch.tensor(numbers, dtype=torch.float64)).tolist()
+        return total
 
     def any(self, flag: bool) -> bool:
         """Whether any process says so."""
@@ -102,8 +101,6 @@ class Group:
 
     def _span(self, own: int) -> tuple[int, int]:
         """Where our `own` rows begin among those of all processes, and how many these are."""
-        if self.size == 1:
-            return 0, own
         lengths = torch.zeros(self.size, dtype=torch.int64)
         lengths[self.rank] = own
         lengths = self.sum(lengths)
@@ -113,8 +110,6 @@ class Group:
 
     def sum_scatter(self, own: ScatterSums) -> ScatterSums:
         """Scatter sums over the samples of all processes."""
-        if self.size == 1:
-            return own
         first = None if own.first is None else self.sum(own.first)
         return ScatterSums.of(self.sum(own.weight), self.sum(own.second), first)
 
