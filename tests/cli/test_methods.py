@@ -10,7 +10,6 @@ from sklearn.datasets import load_iris
 
 import kscn as package
 from kscn.cli import fit as fitting
-from kscn.cli.fitting import new_model
 from kscn.cli.progress import FitProgress
 from kscn.data import load
 from kscn.estimators import defaults, methods, presets
@@ -102,13 +101,13 @@ def test_the_history_tells_every_stage(deep):
 def test_what_was_not_given_is_that_of_the_preset(made, method, preset):
     loaded = load(str(made / "x.npy"))
     given = {"epochs": 3, "random_state": 0}
-    model = new_model(loaded, 3, method, given | {"preset": preset})
+    model = fitting.new_model(loaded, 3, method, given | {"preset": preset})
     update = {"update": "svd" if method == "kscn-s" else "grassmann"}
     expected = given | update | {"n_clusters": 3, "preset": preset}
     settings = defaults.kscn_settings((8, 8), 90, 3, expected) | given | update
     assert settings.items() <= model.get_params().items()
     if preset == "tuned":
-        assert new_model(loaded, 3, method, given).get_params() == model.get_params()
+        assert fitting.new_model(loaded, 3, method, given).get_params() == model.get_params()
 
 
 def test_options_count_more_than_the_preset(fit):

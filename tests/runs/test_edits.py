@@ -169,7 +169,7 @@ def test_undo_and_replay_agree_with_a_plain_history(steps):
             history[at + 1 :] = [snapshot(editor.grouping)]
             at += 1
         assert snapshot(editor.grouping) == history[at]
-        assert (editor.can_undo, editor.can_redo) == (at > 0, at < len(history) - 1)
+        assert (len(editor.done) > 0, len(editor.undone) > 0) == (at > 0, at < len(history) - 1)
     again = Editor(LABELS, 3, Memory(journal.written))
     assert snapshot(again.grouping) == history[at]
     assert again.revision == editor.revision == len(journal.written)
@@ -189,7 +189,7 @@ def test_an_edit_that_does_not_reach_the_disk_did_not_happen(monkeypatch):
         with pytest.raises(ModelFileError):
             editor.make(step)
         assert snapshot(editor.grouping) == before
-        assert editor.can_undo and not editor.can_redo and editor.revision == 1
+        assert editor.done and not editor.undone and editor.revision == 1
 
 
 def test_a_second_editor_is_kept_out_and_readers_are_not(tmp_path):
@@ -209,7 +209,7 @@ def test_a_journal_that_does_not_fit_is_refused(tmp_path):
     journal = Journal(tmp_path / "explore" / "edits.jsonl", {})
     journal.append({"edit": "name", "cluster": 0, "name": "x"})
     journal.append({"edit": "merge", "clusters": [0], "into": 77})
-    with pytest.raises(ModelFileError, match=r"line 3 .* cluster 77"):
+    with pytest.raises(ModelFileError, match=r"does not fit .* cluster 77"):
         Editor(LABELS, 3, Journal(tmp_path / "explore" / "edits.jsonl", {}))
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kscn.cli import options
-from kscn.cli.fit import BEST
-from kscn.cli.fitting import fit_run, new_config, new_model
+from kscn.cli.fit import BEST, fit_run, new_config, new_model
 from kscn.cli.summary import fact_lines
 from kscn.cli.terminal import say, styled, table
 from kscn.report import words

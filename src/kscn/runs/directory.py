@@ -219,9 +219,7 @@ class Run:
         """The file of every training sample, as it is called from the folder; None if not known."""
         path, count = self.path / LABELS, self.config["data"]["samples"]
         names = read_names(path, count)
-        if names is None:
-            return None
-        if len(names) != count or not all(map(_is_inside, names)):
+        if names is not None and (len(names) != count or not all(map(_is_inside, names))):
             raise ModelFileError(f"{path} is damaged (not {count:,} names of files); {AGAIN}")
         return names
 
@@ -229,8 +227,11 @@ class Run:
         """How the images of the run were brought to one size, None if they were not."""
         from kscn.data.images import Preparation
 
-        values = self.config["data"].get("preparation")
-        return None if values is None else Preparation(**values)
+        used = self.config["data"].get("preparation")
+        if used is None:
+            return None
+        values = used.get("values")
+        return Preparation(used["size"], used["grey"], values and tuple(values))
 
 
 def _is_inside(name: str) -> bool:

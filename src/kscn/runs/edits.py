@@ -79,39 +79,28 @@ class Editor:
     """The clusters after all edits in a journal (`grouping`), and the way to make more.
 
     Undoing is an entry of the journal too: what was done is never erased from it. `revision` counts
-    its entries: what is shown of an older one is out of date.
+    its entries: what is shown of an older one is out of date. `done` are the edits that count, and
+    `undone` those that can be made again.
     """
 
     def __init__(self, labels: NDArray, n_clusters: int, journal: Journal) -> None:
         self._labels, self._n_clusters = labels, n_clusters
         self._journal = journal
         self.close: Callable[[], None] = lambda: None
-        self._done: list[Mapping[str, Any]] = []
-        self._undone: list[Mapping[str, Any]] = []
+        self.done: list[Mapping[str, Any]] = []
+        self.undone: list[Mapping[str, Any]] = []
         self.revision = len(journal.entries)
         self.grouping = Grouping(labels, n_clusters)
-        entry: Mapping[str, Any] = {}
         try:
             for entry in journal.entries:
-                _step(self._done, self._undone, entry)
-            for entry in self._done:
-                self.grouping.apply(entry)
+                _step(self.done, self.undone, entry)
+            for edit in self.done:
+                self.grouping.apply(edit)
         except KscnError as error:
-            line = next(n for n, known in enumerate(journal.entries, 2) if known is entry)
             raise ModelFileError(
-                f"line {line} of {journal.path} does not fit the lines before ({error}); "
+                f"{journal.path} holds an edit that does not fit those before it ({error}); "
                 "repair it, or move the file away to begin anew."
             ) from None
-
-    @property
-    def can_undo(self) -> bool:
-        """Whether there is an edit to take back."""
-        return bool(self._done)
-
-    @property
-    def can_redo(self) -> bool:
-        """Whether there is an undone edit to make again."""
-        return bool(self._undone)
 
     def make(self, entry: Mapping[str, Any]) -> str:
         """Make an edit, or `{"edit": "undo"}` or `{"edit": "redo"}`; say what was done.
@@ -120,7 +109,7 @@ class Editor:
         """
         kind = entry.get("edit")
         entry = {"edit": kind} if kind in ("undo", "redo") else dict(entry)
-        done, undone = list(self._done), list(self._undone)
+        done, undone = list(self.done), list(self.undone)
         _step(done, undone, entry)
         if kind == "undo":
             grouping = Grouping(self._labels, self._n_clusters)
@@ -131,7 +120,7 @@ class Editor:
             grouping = copy.deepcopy(self.grouping)
             said = grouping.apply(done[-1])
         self._journal.append(entry)
-        self._done, self._undone, self.grouping = done, undone, grouping
+        self.done, self.undone, self.grouping = done, undone, grouping
         self.revision += 1
         return said
 

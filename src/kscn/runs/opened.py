@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kscn.errors import DataError, InputError, ModelFileError
+from kscn.errors import DataError, InputError
 from kscn.runs.directory import Run
 
 if TYPE_CHECKING:
@@ -79,12 +79,9 @@ def resumed_encoder(run: Run, given: str | None) -> "Encoder | None":
     """The encoder of a run that did not finish, `given` if it was moved; None if it has none."""
     from kscn.estimators.embedding import checked_about, same_encoder
 
-    try:
-        about = checked_about(run.config.get("encoder"))
-    except ValueError as error:
-        raise ModelFileError(f"{run.path} cannot go on: {error}; begin anew.") from None
-    if about is None:
-        if given is not None:
-            raise InputError(f"{run.path} was begun without an encoder; leave out --encoder.")
-        return None
-    return same_encoder(given or run.config["parameters"].get("encoder"), about)
+    about = checked_about(run.config.get("encoder"))
+    if about is not None:
+        return same_encoder(given or run.config["parameters"].get("encoder"), about)
+    if given is not None:
+        raise InputError(f"{run.path} was begun without an encoder; leave out --encoder.")
+    return None

@@ -57,7 +57,7 @@ _CONFIG = {
         "left_out?": _COUNT,
     },
     "parameters": {},
-    "encoder?": {"name": TEXT, "sha256": TEXT},
+    "encoder?": {"name": TEXT, "sha256": TEXT, "preprocessing": {}},
 }
 _CLUSTERING = {"method": TEXT, "space": TEXT, "consistency": Number(0, 1, "both")}
 _CHOSEN = {  # what `kscn.report.words` puts into words
@@ -112,14 +112,6 @@ def _config(text: str) -> dict[str, Any]:
     require(text.count(".") <= _DOTS, "too many dots")
     config = tomllib.loads(text)
     check_table(config, _CONFIG)
-    data = config["data"]
-    if "preparation" in data:
-        prepared = {"values": None} | data["preparation"]
-        sides = [prepared["size"]] * 2
-        shape = sides if prepared["grey"] else [3, *sides]
-        require(data["shape"] == shape, "preparation has another size than shape")
-        values = prepared["values"] and tuple(prepared["values"])
-        data["preparation"] = {"size": sides[0], "grey": prepared["grey"], "values": values}
     return config
 
 

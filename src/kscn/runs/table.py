@@ -3,6 +3,7 @@
 import codecs
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -83,9 +84,7 @@ def read_labels(path: Path, n_samples: int, advice: str = _FORMS) -> "np.ndarray
 def _parse(column: list[str]) -> "np.ndarray":
     import numpy as np
 
-    if any("_" in label for label in column):  # which Python would leave out of a number
-        return np.array(column)
-    try:
-        return np.array(column, dtype=np.int64)
-    except (ValueError, OverflowError):
-        return np.array(column)
+    with suppress(ValueError, OverflowError):
+        if not any("_" in label for label in column):  # which Python would leave out of a number
+            return np.array(column, dtype=np.int64)
+    return np.array(column)

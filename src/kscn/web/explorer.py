@@ -97,8 +97,8 @@ class Explorer:
                 "pictures": self._pictures,
                 "clusters": clusters,
                 "sorts": SORTS,
-                "undo": self._editor.can_undo,
-                "redo": self._editor.can_redo,
+                "undo": bool(self._editor.done),
+                "redo": bool(self._editor.undone),
                 "revision": self._editor.revision,
             }
 
