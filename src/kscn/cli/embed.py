@@ -46,8 +46,7 @@ def command(
         images = load_data(data, skip_broken=skip_broken, any_size=True)
         say_left_out(images)
         with FitProgress() as bar:
-            cache = not no_cache
-            embeddings = loaded.embed(images.samples, cache=cache, progress=bar.embedding)
+            embeddings = loaded.embed(images.samples, cache=not no_cache, progress=bar.embedding)
         np.save(file, embeddings)
     n, dim = embeddings.shape
     say(f"wrote {n:,} embeddings of {dim:,} numbers to {output}", output=output)

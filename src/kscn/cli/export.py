@@ -109,6 +109,6 @@ def _samples(run: Run, model: Any, data: str | None) -> "tuple[np.ndarray, str, 
             raise
         few = max(1, min(64, _NUMBERS // int(np.prod(shape))))
         samples, which = rng.random((few, *shape), dtype=np.float32), "random samples"
-    if isinstance(model, KSubspaces):  # which knows the type it was fitted in
-        return samples, str(model.subspaces_.dtype), which
-    return samples, str(working_dtype(samples.dtype)).removeprefix("torch."), which
+    known = isinstance(model, KSubspaces)  # which type it was fitted in
+    dtype = model.subspaces_.dtype if known else working_dtype(samples.dtype)
+    return samples, str(dtype).removeprefix("torch."), which

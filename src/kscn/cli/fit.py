@@ -172,7 +172,7 @@ def _resumed(path: Path, given: dict[str, Any]) -> Job:
     encoder = resumed_encoder(run, given.pop("encoder", None))
     skip_broken = described.get("skip_broken", False)
     loaded = load_like(run, described["source"], skip_broken=skip_broken)
-    check_data(run, loaded)
+    check_data(run.config, loaded.samples)
     try:
         model = methods.repeated(method, run.config["parameters"])
     except (KeyError, TypeError) as error:

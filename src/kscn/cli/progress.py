@@ -64,9 +64,8 @@ class FitProgress(_LiveBars):
                 self.draw(str(record["stage"]), record[done], record[total], _note(record))
                 return
 
-    def draw(self, stage: str, done: int, total: int, note: str | None = None) -> None:
+    def draw(self, stage: str, done: int, total: int, note: str) -> None:
         """Draw how far a stage is."""
-        note = f"{done:,} of {total:,}" if note is None else note
         if stage != self._stage:  # a bar of its own, so that the time left is that of the stage
             self.remove_task(self._bar)
             self._stage = stage
@@ -75,7 +74,7 @@ class FitProgress(_LiveBars):
 
     def embedding(self, done: int, total: int) -> None:
         """Draw how many images an encoder has taken."""
-        self.draw("embed", done, total)
+        self.draw("embed", done, total, f"{done:,} of {total:,}")
 
 
 def _note(record: dict[str, Any]) -> str:

@@ -18,7 +18,8 @@ from kscn.report.map import flatten
 from kscn.report.palette import colours
 from kscn.report.pictures import Painter, data_uri, is_image, sheet
 from kscn.report.spaces import SubspaceSpace, space_of
-from kscn.report.survey import Survey, check_data, look
+from kscn.report.survey import Survey, look
+from kscn.runs.opened import check_data
 from kscn.runtime.rows import sample_rows
 
 # Pictures for the pointer on the map, and pixels in all of them together.

@@ -1,8 +1,7 @@
 """Passes over the samples of a run in constant memory: all that pages take from them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,16 +16,6 @@ from kscn.runtime.rows import sample_rows
 _BLOCK_NUMBERS, _MAP_NUMBERS = 2**22, 2**24
 # Rounding can tip a sample that lies halfway; more than this share means other data.
 _TIPPED = 0.01
-
-
-def check_data(config: Mapping[str, Any], source: Source) -> None:
-    """Refuse samples of another number or shape than those of the run with that config."""
-    expected, shape = config["data"]["samples"], tuple(config["data"]["shape"])
-    if len(source) != expected or tuple(source.shape) != shape:
-        raise DataError(
-            f"{source.name} has {len(source):,} samples of shape {tuple(source.shape)} and the run "
-            f"was fitted on {expected:,} of shape {shape}; give its data with --data."
-        )
 
 
 class Pass:

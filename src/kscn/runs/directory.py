@@ -70,7 +70,9 @@ class RunWriter:
         raise ModelFileError(f"{self.path} {fault}.")
 
     def _begin(self) -> None:
-        """Make this an unfinished run of its own config, whatever was here before."""
+        """Make this an unfinished run of its own config, if it is not, whatever was here before."""
+        if self._begun:
+            return
         _remove(self.path, HISTORY)  # first, because it says that a run is finished
         write_config(self.path / CONFIG, self._config)
         _remove(self.path, LABELS, LEFT_OUT, MODEL)
@@ -92,16 +94,14 @@ class RunWriter:
         The state to go on from has all records before it, and the end of the fit writes them all:
         a line for which the disk has no room may be left out.
         """
-        if not self._begun:
-            self._begin()
+        self._begin()
         self._heard = True
         with suppress(OSError), (self.path / HISTORY).open("ab") as file:
             file.write(lines([record]))
 
     def finish(self, model: Any, samples: Any, result: Mapping[str, Any]) -> None:
         """Write model and labels, then the history whose last line is the result of the fit."""
-        if not self._begun:
-            self._begin()
+        self._begin()
         model.save(self.path / MODEL)
         with atomic_file(self.path / LABELS) as file:
             write_labels(file, model.labels_, samples.names)

@@ -28,23 +28,17 @@ NONE = -1
 _FIRST = ord("a")
 
 _COUNT = Integer(0)
-
-
-def _is_some(value: Any) -> bool:
-    return isinstance(value, list) and len(value) > 0 and all(map(_COUNT.allows, value))
-
-
-def _is_short(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= LONGEST_NAME
-
-
-_SOME = Test("a list of one or more numbers from 0", _is_some)
+_SOME = Test(
+    "a list of one or more numbers from 0",
+    lambda value: isinstance(value, list) and value != [] and all(map(_COUNT.allows, value)),
+)
+_NAME = Test(
+    f"a text of at most {LONGEST_NAME} characters",
+    lambda value: isinstance(value, str) and len(value) <= LONGEST_NAME,
+)
 # What an edit of each kind consists of.
 _RULES: dict[str, dict[str, Any]] = {
-    "name": {
-        "cluster": _COUNT,
-        "name": Test(f"a text of at most {LONGEST_NAME} characters", _is_short),
-    },
+    "name": {"cluster": _COUNT, "name": _NAME},
     "merge": {"clusters": _SOME, "into": _COUNT},
     "split": {"cluster": _COUNT, "parts": TEXT, "count": Integer(2)},
     "move": {"samples": _SOME, "cluster": _COUNT},

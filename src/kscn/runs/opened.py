@@ -1,6 +1,6 @@
 """The data, the model and the encoder of a run, opened as when it was fitted."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +8,7 @@ from kscn.errors import DataError, InputError
 from kscn.runs.directory import Run
 
 if TYPE_CHECKING:
-    from kscn.data import Dataset
+    from kscn.data import Dataset, Source
     from kscn.features.encoders import Encoder
 
 Progress = Callable[..., object]
@@ -39,18 +39,17 @@ def run_data(run: Run, moved: str | None = None, progress: Progress | None = Non
             f"the data of {run.path} is no longer at {source} ({str(error).rstrip('.')}); say "
             "where it is with --data."
         ) from None
-    check_data(run, loaded)
+    check_data(run.config, loaded.samples)
     return loaded
 
 
-def check_data(run: Run, loaded: "Dataset") -> None:
-    """Refuse samples of another number or shape than those of a run."""
-    samples, described = loaded.samples, run.config["data"]
-    count, shape = described["samples"], tuple(described["shape"])
+def check_data(config: Mapping[str, Any], samples: "Source") -> None:
+    """Refuse samples of another number or shape than those of the run with that config."""
+    count, shape = config["data"]["samples"], tuple(config["data"]["shape"])
     if len(samples) != count or tuple(samples.shape) != shape:
         raise DataError(
-            f"{samples.name} has {len(samples):,} samples of shape {tuple(samples.shape)} and "
-            f"{run.path} has {count:,} of shape {shape}; give the data of the run."
+            f"{samples.name} has {len(samples):,} samples of shape {tuple(samples.shape)} and the "
+            f"run was fitted on {count:,} of shape {shape}; give the data of the run."
         )
 
 

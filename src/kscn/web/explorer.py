@@ -18,8 +18,9 @@ from kscn.estimators.linear import KSubspaces
 from kscn.report.palette import colours
 from kscn.report.pictures import Painter, data_uri, is_image
 from kscn.report.spaces import space_of
-from kscn.report.survey import Pass, check_data
+from kscn.report.survey import Pass
 from kscn.runs.edits import NONE, letters, open_editor
+from kscn.runs.opened import check_data
 
 # What the members of a cluster can be sorted by.
 SORTS = {
