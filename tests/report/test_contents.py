@@ -87,6 +87,22 @@ def test_vectors_have_loadings_and_no_pictures(linear, planes, run_of):
         assert sum(d.share for d in cluster.directions) == pytest.approx(1)
 
 
+def test_spectra_and_angles_are_those_of_the_subspaces(linear, planes, run_of):
+    report, space = collect(*run_of(linear, planes[0])), space_of(linear, (8,))
+    for i in range(3):
+        values = np.linalg.svd(planes[0][linear.labels_ == i].astype(float))[1] ** 2
+        assert space.spectrum(space.points(planes[0][linear.labels_ == i])).tolist() == (
+            pytest.approx((values / values.sum()).tolist())
+        )
+        assert (
+            f"{100 * values[0] / values.sum():.3g}% at direction 1" in report.clusters[i].spectrum
+        )
+        for j in range(3):
+            cosines = np.linalg.svd(linear.subspaces_[i].T @ linear.subspaces_[j])[1]
+            least = np.degrees(np.arccos(min(1.0, cosines.max())))
+            assert report.angles[i, j] == pytest.approx(least, abs=0.05)
+
+
 def test_images_have_pictures_of_members_and_directions(planes, run_of):
     images = planes[0].reshape(-1, 2, 4)
     model = KSubspaces(3, subspace_dim=2, random_state=0).fit(images)
@@ -114,6 +130,7 @@ def test_of_a_model_without_a_decoder_members_are_shown(refined, bars, run_of):
         assert cluster.mean == data_uri(painter.pixels(mean)[0])
         assert cluster.typical and cluster.borderline and cluster.outliers
         assert not cluster.directions and cluster.dim is cluster.outside is None
+        assert not cluster.spectrum and report.angles is None
         known = {data_uri(picture) for picture in painter.pixels(members)}
         assert {member.picture for member in cluster.typical} <= known
 

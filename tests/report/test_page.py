@@ -134,7 +134,7 @@ def test_a_run_without_history_says_so(linear, planes, run_of):
 
 
 def test_sections_follow_what_is_known(page, planes):
-    every = {"summary", "sizes", "map", "clusters", "training", "settings"}
+    every = {"summary", "sizes", "map", "clusters", "angles", "training", "settings"}
     for html, more in ((page(), set()), (page(planes[1]), {"classes"})):
         sections = {attrs["id"] for tag, attrs in outline(html).tags if tag == "section"}
         assert sections == every | more

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from kscn.data import Dataset
+from kscn.report.charts import Series, line
 from kscn.report.pictures import Painter, data_uri, is_image
 from kscn.report.spaces import SubspaceSpace
 from kscn.report.survey import Extremes, Survey
@@ -58,6 +60,7 @@ class Cluster:
     typical: list[Member] = field(default_factory=list)
     borderline: list[Member] = field(default_factory=list)
     outliers: list[Member] = field(default_factory=list)
+    spectrum: str = ""
     directions: list[Direction] = field(default_factory=list)
     most: str | None = None  # the class of most members, and their share
     purity: float | None = None
@@ -109,7 +112,9 @@ class Illustrator:
             cluster.dim = int(space.dims[i])
             if space.subspaces.offsets is None:
                 cluster.outside = float(survey.outside[i])
-            cluster.directions, samples = self._directions(i, samples)
+            points = space.points(samples)
+            cluster.spectrum = _spectrum(space.spectrum(points).tolist(), cluster.dim)
+            cluster.directions, samples = self._directions(i, points, samples)
         if self._painter is not None:
             mean = samples.mean(axis=0, keepdims=True, dtype=np.float64)
             cluster.mean = self._pictures(mean)[0]
@@ -134,10 +139,12 @@ class Illustrator:
         most = max(1, min(_READ, _READ_NUMBERS // int(np.prod(self._source.shape))))
         return self._source.take(members[sample_rows(len(members), most, seed=0)])
 
-    def _directions(self, cluster: int, members: NDArray) -> tuple[list[Direction], NDArray]:
+    def _directions(
+        self, cluster: int, points: Tensor, members: NDArray
+    ) -> tuple[list[Direction], NDArray]:
         """The directions in which members spread, and the mean (1, *shape) that they meet in."""
         space = self._space
-        axes, spread = space.directions(cluster, space.points(members))
+        axes, spread = space.directions(cluster, points)
         count = int((spread[:_DIRECTIONS] > 0).sum())
         shares = (spread / spread.square().sum().sqrt().clamp(min=1e-150)).square().tolist()
         stops = torch.tensor([*_STOPS.values()], dtype=torch.float64)
@@ -157,3 +164,11 @@ class Illustrator:
         strongest = np.argsort(-np.abs(loadings), kind="stable")[:_LOADINGS]
         names = self._source.feature_names
         return Direction(share, loadings=[(names[f], float(loadings[f])) for f in strongest])
+
+
+def _spectrum(shares: list[float], dim: int) -> str:
+    """The energy of members by direction; a dashed line is where their subspace ends."""
+    shown = shares[: 2 * dim + 4]
+    steps = tuple(f"direction {number}" for number in range(1, len(shown) + 1))
+    end = dim if dim < len(shown) else None
+    return line(Series("Energy of the members", "%", steps, tuple(shown), end))

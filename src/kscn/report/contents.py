@@ -55,6 +55,7 @@ class Report:
     map_method: str
     n_samples: int
     space: SubspaceSpace
+    angles: NDArray | None  # smallest ones between subspaces, in degrees (k, k)
     confusion: metrics.ConfusionMatrix | None
     scores: Mapping[str, float] | None
     config: dict[str, list[tuple[str, str]]]
@@ -96,6 +97,7 @@ def collect(
         map_method=map_method,
         n_samples=len(labels),
         space=space,
+        angles=space.angles() if space.decodes and 1 < n_clusters <= _WIDEST else None,
         confusion=confusion,
         scores=scores,
         config=_config(run),

@@ -43,6 +43,18 @@ class SubspaceSpace:
         values, rotation = torch.linalg.eigh(inside.mT @ inside / len(members))
         return basis @ rotation.flip(-1), values.flip(-1).clamp(min=0).sqrt()
 
+    def angles(self) -> NDArray:
+        """The smallest angle between each two subspaces, in degrees (k, k)."""
+        bases = self.subspaces.bases
+        cosines = torch.linalg.matrix_norm(bases.mT[:, None] @ bases, ord=2)  # (k, k)
+        return torch.rad2deg(cosines.clamp(max=1).acos()).numpy()
+
+    def spectrum(self, members: Tensor) -> Tensor:
+        """Shares of the energy of members (n, d) along their own directions, descending."""
+        about = members if self.subspaces.offsets is None else members - members.mean(dim=0)
+        energy = torch.linalg.svdvals(about).square()
+        return energy / energy.sum().clamp(min=1e-300)
+
     def samples(self, steps: Tensor, members: NDArray) -> NDArray:
         """Samples (m, *shape) at the mean of members moved by steps (m, d)."""
         mean = members.mean(axis=0, dtype=np.float64)
