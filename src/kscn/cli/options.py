@@ -44,13 +44,11 @@ def port(default: int, what: str) -> Callable[[Function], Function]:
 
 
 def dimensions(text: str) -> str | int | list[int]:
-    """`auto`, one dimension for all subspaces, or one for each with commas."""
+    """`auto`, one dimension for all subspaces, or one for each with commas.
+
+    Of what is none of these, click says that it is not valid.
+    """
     if text == "auto":
         return text
-    try:
-        dims = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is neither 'auto' nor a number nor numbers with commas"
-        ) from None
+    dims = [int(part) for part in text.split(",")]
     return dims if len(dims) > 1 else dims[0]
