@@ -129,18 +129,18 @@ class FittedModel(nn.Module):
         width = self.assignment.bases.shape[1]
         return Lazy(source, self.steps, self.device, self.shape, width, "the latents")
 
-    def blocks(self, source: Source, batch_size: int | None = None) -> Blocks:
+    def blocks(self, source: Source) -> Blocks:
         """The same in blocks, less the shift of affine subspaces."""
         own = self.assignment
-        return Blocks(self.space(source), own.bases.dtype, self.device, own.shift, batch_size)
+        return Blocks(self.space(source), own.bases.dtype, self.device, own.shift)
 
-    def assign(self, source: Source, batch_size: int | None = None) -> Assignment:
+    def assign(self, source: Source) -> Assignment:
         """The nearest subspace of every sample, and the squared distance to it."""
-        return assign(self.blocks(source, batch_size), self.assignment.subspaces)
+        return assign(self.blocks(source), self.assignment.subspaces)
 
-    def residuals(self, source: Source, batch_size: int | None = None) -> NDArray:
+    def residuals(self, source: Source) -> NDArray:
         """Squared distance of every sample to every subspace, in the latent space, (n, k)."""
-        blocks, subspaces = self.blocks(source, batch_size), self.assignment.subspaces
+        blocks, subspaces = self.blocks(source), self.assignment.subspaces
         dtype = str(blocks.dtype).removeprefix("torch.")
         out = np.empty((len(blocks), subspaces.n_clusters), dtype=dtype)
         for where, z in blocks:

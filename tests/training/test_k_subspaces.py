@@ -50,15 +50,6 @@ def test_the_pool_is_all_of_few_samples_and_some_of_many(affine):
         np.testing.assert_array_equal(pool.z, chosen)
 
 
-def test_samples_that_only_look_equal_are_not_refused():
-    X = np.ones((5000, 4))
-    pool = search().draw_pool(blocks(X + np.eye(5000, 4)))
-    other = np.setdiff1d(np.arange(5000), pool.rows)[0]
-    X[other] = 2  # outside the subsample
-    for batch_size in (1, 5000):
-        assert len(search().draw_pool(blocks(X, batch_size)).rows) == 2048
-
-
 # Scale --------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ from kscn.nn import DeepNetwork, IdentityLatent, InputScaling, network
 from kscn.nn.rows import in_whole_blocks
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.device import seeded
-from kscn.runtime.group import current_group, place, send_module
+from kscn.runtime.group import current_group, place
 from kscn.runtime.labels import in_order
 from kscn.runtime.lazy import Lazy
 from kscn.runtime.minibatches import Minibatches
@@ -288,7 +288,6 @@ class KSCN(SubspaceClusterer):
         with seeded(run.seed):
             built = network.build(use["autoencoder"], use["autoencoder_params"], source.shape)
         built.to(run.device)
-        send_module(run.group, [built])
         scaling = scaling_of(source, network.image_shape(source.shape) is not None, run.group)
         shape = network.input_shape(built, source.shape)
         size = run.group.batch_size(use["batch_size"])

@@ -135,6 +135,7 @@ class KSubspaces(SubspaceClusterer):
         source, about = check.new_samples(X, group)
         n, d = place(source)[1], about["n_features_in_"]
         self._check_params(n, d)
+        check.unequal(source, group)
         weights = check.sample_weights(sample_weight, n)
         run = self._run(source, group, weights=weights)
         search = StartSearch(

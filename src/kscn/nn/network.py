@@ -56,8 +56,6 @@ def build(kind: Any, params: Mapping[str, Any] | None, shape: tuple[int, ...]) -
             )
         return copy.deepcopy(kind)
     image = image_shape(shape)
-    if kind == "auto":
-        kind = "sae" if image is None else "cae"
     check_value("autoencoder", kind, ["auto", *AUTOENCODERS, MODULE])
     if kind == "cae" and image is None:
         raise InputError(

@@ -50,8 +50,7 @@ def assign(blocks: Blocks, subspaces: Subspaces, group: Group = ALONE) -> Assign
 
 def canonical_order(labels: NDArray, n_clusters: int, weights: Tensor | None = None) -> NDArray:
     """Clusters by falling size (or weight), ties by their first sample, empty ones last."""
-    counted = None if weights is None else weights.numpy()
-    sizes = np.bincount(labels, weights=counted, minlength=n_clusters)
+    sizes = np.bincount(labels, weights=weights, minlength=n_clusters)
     first = [(labels == i).argmax() for i in range(n_clusters)]
     return np.lexsort((first, -sizes))
 

@@ -86,10 +86,6 @@ class StartSearch:
         if not z.square().sum(dim=1).median().isfinite():
             z = z.double()  # all samples are that large, not one that is amiss
         check_finite(z.square().sum(dim=1), name, rows)
-        if (z == z[0]).all() and not self.run.group.any(
-            any(bool((block != z[0]).any()) for _, block in blocks)
-        ):
-            raise InputError(f"All {n} samples of {name} are equal; there is nothing to cluster.")
         z = _with_squares(z, name)
         shift = z.mean(dim=0) if self.affine else None
         return Pool(rows, z if shift is None else z - shift, shift)

@@ -88,12 +88,12 @@ class DSCNet(NetworkRival, AffinityRival):
     code_learning_rate: float = parameter(1e-4, Number(0))
 
     def _make_affinity(self, source: Source) -> NDArray:
-        vectors = len(source.shape) == 1
-        dense = self.autoencoder == "sae" or (self.autoencoder == "auto" and vectors)
-        params = self.autoencoder_params
-        if params is None and dense:
+        kind, params = self.autoencoder, self.autoencoder_params
+        if kind == "auto":
+            kind = "sae" if len(source.shape) == 1 else "cae"
+        if params is None and kind == "sae":
             params = DENSE
-        self._build_network(self.autoencoder, params, source)
+        self._build_network(kind, params, source)
         batches = self._batches(source)
         train_alone(
             self.autoencoder_,
