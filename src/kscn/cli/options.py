@@ -44,11 +44,10 @@ def port(default: int, what: str) -> Callable[[Function], Function]:
 
 
 def dimensions(text: str) -> str | int | list[int]:
-    """`auto`, one dimension for all subspaces, or one for each with commas.
-
-    Of what is none of these, click says that it is not valid.
-    """
+    """`auto`, one dimension for all subspaces, or one for each with commas."""
     if text == "auto":
         return text
-    dims = [int(part) for part in text.split(",")]
-    return dims if len(dims) > 1 else dims[0]
+    parts = text.split(",")
+    if not all(part.isdecimal() for part in parts):
+        raise click.BadParameter(f"{text!r} is neither 'auto' nor a number nor numbers with commas")
+    return [int(part) for part in parts] if len(parts) > 1 else int(text)
