@@ -30,8 +30,8 @@ from kscn.neighbours import Neighbours, View, consensus, self_consistency
 from kscn.neighbours.coding import coding_length
 from kscn.neighbours.consistency import CONSISTENCY, Consistency, margin, neighbour_consistency
 from kscn.neighbours.heldout import HELD_OUT, energies, random_rank, unexplained
-from kscn.neighbours.spectral import empty_clusters_allowed
 from kscn.parallel import one_thread, side_by_side
+from kscn.subspaces.search import empty_clusters_allowed
 
 CONSENSUS = "consensus"
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from inspect import signature
 from typing import Any
 
@@ -13,7 +10,6 @@ import scipy.sparse as sparse
 from numpy.typing import NDArray
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
 # Everyone is linked to everyone by so much of the mean degree: parts of the graph that are not
 # connected are then told apart by smooth coordinates instead of by an arbitrary basis of them.
@@ -72,18 +68,6 @@ def seeded_eigsh(
     if TAKES_GENERATOR:
         settings["rng"] = np.random.default_rng(seed)
     return eigsh(operator, count, which=which, **settings)
-
-
-@contextmanager
-def empty_clusters_allowed() -> Iterator[None]:
-    """Let k-means find fewer clusters than it was asked for, without a warning.
-
-    For functions that deal with empty clusters themselves. Filters of warnings are those of the
-    whole process: they are set around threads, not in them.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield
 
 
 def spectral_clusters(vectors: NDArray, k: int, seed: int = 0) -> NDArray:

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from kscn.neighbours.graph import graph_size, nearest, similarity_graph
 from kscn.neighbours.local import affordable, local_subspace_clusters
-from kscn.neighbours.spectral import empty_clusters_allowed, graph_clusters
+from kscn.neighbours.spectral import graph_clusters
 from kscn.subspaces import ScatterSums, Subspaces
-from kscn.subspaces.search import Problem
+from kscn.subspaces.search import Problem, empty_clusters_allowed
 
 # Samples in a graph, so many or so many per cluster; a sample of more is thinned out at random.
 ROWS, ROWS_PER_CLUSTER = 2048, 40

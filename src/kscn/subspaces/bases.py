@@ -138,6 +138,7 @@ class Subspaces:
 
     def replaced(self, index: Tensor, new: Subspaces) -> Subspaces:
         """These subspaces, in their precision, with `new` ones in the places `index`."""
+        index = index.to(self.bases.device)
         bases = self.bases.index_copy(0, index, new.bases.to(self.bases))
         if self.offsets is None or new.offsets is None:
             return Subspaces(bases)

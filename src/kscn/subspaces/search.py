@@ -16,8 +16,9 @@ Chains are repeated, and the one that ends lowest is the start.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -51,6 +52,20 @@ Report = Callable[[int, int, int, float], None]
 Swept = tuple[Subspaces, float]  # and the objective at the last assignment
 
 
+@contextmanager
+def empty_clusters_allowed() -> Iterator[None]:
+    """Let k-means find fewer clusters than it was asked for, without a warning.
+
+    For functions that deal with empty clusters themselves. Filters of warnings are those of the
+    whole process: they are set around threads, not in them.
+    """
+    from sklearn.exceptions import ConvergenceWarning  # here, since not every fit needs it
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
 @dataclass
 class Problem:
     """The subsample to cluster and what does not change during the search."""
@@ -74,6 +89,7 @@ class Problem:
         self.sweep_cost = 4.0 * len(self.z) * columns * self.k * self.p  # multiply-adds count twice
 
 
+@empty_clusters_allowed()
 def find_start(
     problem: Problem,
     n_init: int,
@@ -153,9 +169,7 @@ def k_means_starts(problem: Problem, starts: int) -> list[Subspaces]:
     for _ in range(starts):
         order = torch.randperm(problem.k, generator=problem.generator)
         seed = int(torch.randint(2**31, (1,), generator=problem.generator))
-        means = KMeans(
-            problem.k, n_init=1, max_iter=KMEANS_ITERATIONS, random_state=seed, copy_x=False
-        )
+        means = KMeans(problem.k, n_init=1, max_iter=KMEANS_ITERATIONS, random_state=seed)
         labels = torch.from_numpy(means.fit_predict(z)).long().to(problem.z.device)
         found.append(start_of_labels(problem, labels, problem.dims[order]))
     return found
