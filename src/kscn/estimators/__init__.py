@@ -15,15 +15,15 @@ _MODULES = {
 }
 
 
-def load_model(path: str | os.PathLike[str], **parts: Any) -> Any:
+def load_model(path: str | os.PathLike[str], autoencoder: Any = None) -> Any:
     """Open a fitted estimator that `save` wrote.
 
     Parameters
     ----------
     path : path-like
         The model directory (`model/` in a run directory of `kscn fit`).
-    **parts
-        What a file cannot hold: `autoencoder=`, for a KSCN trained with a module of your own.
+    autoencoder : nn.Module, optional
+        What a file cannot hold: the network of a KSCN that was trained with a module of your own.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def load_model(path: str | os.PathLike[str], **parts: Any) -> Any:
         )
     from kscn.estimators import saving  # and torch with it
 
-    return saving.read(estimator_class(model.kind), model, **parts)
+    return saving.read(estimator_class(model.kind), model, autoencoder)
 
 
 def estimator_class(kind: str) -> Any:

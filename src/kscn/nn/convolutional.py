@@ -72,23 +72,22 @@ class ConvAutoencoder(nn.Module):
             up += [layer, *activation(widths[i])]
         self.encoder = nn.Sequential(*(down[:-2] if batch_norm else down))
         self.decoder = nn.Sequential(*(up[:-2] if batch_norm else up[:-1]))
-        self._detour_in = stride2.suits(self.encoder[0], self.shape[1:])  # type: ignore[arg-type]
-        self._detour_out = stride2.suits(self.decoder[-1], self.shape[1:])  # type: ignore[arg-type]
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def encode(self, images: Tensor) -> Tensor:
         """Latents (n, d) of images (n, c, h, w)."""
+        first: Any = self.encoder[0]
         # Without a gradient the first layer is fast as it is.
-        if self._detour_in and images.device.type == "cpu" and torch.is_grad_enabled():
-            maps = stride2.conv(self.encoder[0], images)  # type: ignore[arg-type]
-            return self.encoder[1:](maps).flatten(1)
+        if torch.is_grad_enabled() and stride2.suits(first, self.shape[1:], images.device):
+            return self.encoder[1:](stride2.conv(first, images)).flatten(1)
         return self.encoder(in_fast_order(images)).flatten(1)
 
     def decode(self, latent: Tensor) -> Tensor:
         """Images (n, c, h, w) of latents (n, d)."""
         code = in_fast_order(latent.reshape(-1, *self.code_shape))
-        if self._detour_out and code.device.type == "cpu":
-            return stride2.conv_transpose(self.decoder[-1], self.decoder[:-1](code))  # type: ignore[arg-type]
+        last: Any = self.decoder[-1]
+        if stride2.suits(last, self.shape[1:], code.device):
+            return stride2.conv_transpose(last, self.decoder[:-1](code))
         return self.decoder(code)
 
     def config(self) -> dict[str, Any]:

@@ -49,11 +49,8 @@ class InputScaling(nn.Module):
 
     def inverse(self, scaled: Tensor) -> Tensor:
         """From the network's values back to the stored ones."""
-        shift, factor = (
-            entry.reshape(scaled.shape[1:]) if entry.ndim else entry
-            for entry in (self.shift, self.factor)
-        )
-        return (scaled / factor + shift).float()
+        stored = scaled.flatten(1) / self.factor + self.shift
+        return stored.float().reshape(scaled.shape)
 
     def config(self) -> dict[str, Any]:
         """The arguments that build this step again."""

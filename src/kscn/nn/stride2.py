@@ -19,11 +19,14 @@ def in_fast_order(images: Tensor) -> Tensor:
     return images.contiguous(memory_format=torch.channels_last)
 
 
-def suits(layer: nn.Conv2d | nn.ConvTranspose2d, sides: tuple[int, int]) -> bool:
-    """Whether the detour computes `layer` (stride 2, same padding) on images of these sides."""
+def suits(
+    layer: nn.Conv2d | nn.ConvTranspose2d, sides: tuple[int, ...], device: torch.device
+) -> bool:
+    """Whether the detour computes `layer` (stride 2, same padding) on such images, and sooner."""
     few = layer.in_channels if isinstance(layer, nn.Conv2d) else layer.out_channels
     even = all(side % 2 == 0 for side in sides)
-    return few <= FEW and even and all(kernel % 4 == 1 for kernel in layer.kernel_size)
+    kernels = all(kernel % 4 == 1 for kernel in layer.kernel_size)
+    return device.type == "cpu" and few <= FEW and even and kernels
 
 
 def conv(layer: nn.Conv2d, images: Tensor) -> Tensor:
