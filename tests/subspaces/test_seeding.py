@@ -138,7 +138,7 @@ def test_rescue_moves_the_empty_subspace_only_and_never_raises_the_objective(dim
     members, distance = before.assign(z)
     assert not (members == 2).any()
     for seed in range(10):
-        after = rescue_empty(before, torch.tensor([2]), z, 30, seeded(seed))
+        after = rescue_empty(before, torch.tensor([2]), z, seeded(seed))
         assert after.fault() is None
         assert after.dims.tolist() == dims
         assert torch.equal(after.bases[:2], before.bases[:2])
@@ -152,7 +152,7 @@ def test_rescue_moves_the_empty_subspace_only_and_never_raises_the_objective(dim
 def test_rescue_finds_the_cluster_that_nobody_serves():
     z, labels = union()
     before = with_an_empty_one(z, labels, [2, 2, 2], False)
-    after = rescue_empty(before, torch.tensor([2]), z, 30, seeded())
+    after = rescue_empty(before, torch.tensor([2]), z, seeded())
     assert adjusted_rand_score(labels, after.assign(z)[0]) > 0.9
 
 
@@ -160,5 +160,5 @@ def test_rescue_finds_the_cluster_that_nobody_serves():
 def test_rescue_does_not_depend_on_the_scale(scale):
     z, labels = union()
     before = with_an_empty_one(z, labels, [2, 2, 2], False)
-    after = rescue_empty(before, torch.tensor([2]), scale * z, 30, seeded())
+    after = rescue_empty(before, torch.tensor([2]), scale * z, seeded())
     assert adjusted_rand_score(labels, after.assign(z)[0]) > 0.9

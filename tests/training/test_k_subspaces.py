@@ -8,18 +8,11 @@ import trainers
 from kscn import KSubspaces
 from kscn.data import as_source, make_union_of_subspaces
 from kscn.errors import InputError
-from kscn.runtime.blocks import Blocks
-from kscn.training.k_subspaces import StartSearch
+from kscn.training.k_subspaces import Options, draw_pool
 
 
-def search(**params):
-    defaults = {"n_clusters": 3, "subspace_dim": 2, "init": "k-means"}
-    return StartSearch(trainers.new_run(0), **defaults | params)
-
-
-def blocks(X, batch_size=16384):
-    dtype = torch.float32 if X.dtype == np.float32 else torch.float64
-    return Blocks(as_source(X), dtype, torch.device("cpu"), batch_size=batch_size)
+def pool(X, affine=False):
+    return draw_pool(as_source(X), Options(3, 2, affine=affine), trainers.new_run(0))
 
 
 def union(n=300, affine=False, dtype=np.float32):
@@ -38,16 +31,15 @@ def quick(**params):
 def test_the_pool_is_all_of_few_samples_and_some_of_many(affine):
     for n, expected in ((300, 300), (5000, 2048)):
         X = union(n)
-        pool = search(affine=affine).draw_pool(blocks(X))
-        assert len(pool.rows) == len(pool.z) == expected
-        assert len(np.unique(pool.rows)) == expected
-        chosen = X[pool.rows]
+        rows, z, shift = pool(X, affine)
+        assert len(rows) == len(np.unique(rows)) == expected
+        chosen = X[rows]
         if affine:
-            torch.testing.assert_close(pool.shift, torch.from_numpy(chosen.mean(axis=0)))
-            chosen = chosen - pool.shift.numpy()
+            torch.testing.assert_close(shift, torch.from_numpy(chosen.mean(axis=0)))
+            chosen = chosen - shift.numpy()
         else:
-            assert pool.shift is None
-        np.testing.assert_array_equal(pool.z, chosen)
+            assert shift is None
+        np.testing.assert_array_equal(z, chosen)
 
 
 # Scale --------------------------------------------------------------------------------------------

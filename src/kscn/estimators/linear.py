@@ -17,7 +17,7 @@ from kscn.model import FittedModel, SubspaceAssignment
 from kscn.modelfile import ModelFile
 from kscn.runtime.group import current_group, place
 from kscn.subspaces import check_size
-from kscn.training.k_subspaces import RACED, StartSearch, k_subspaces
+from kscn.training.k_subspaces import RACED, Options, k_subspaces
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -138,34 +138,28 @@ class KSubspaces(SubspaceClusterer):
         check.unequal(source, group)
         weights = check.sample_weights(sample_weight, n)
         run = self._run(source, group, weights=weights)
-        search = StartSearch(
-            run,
+        use = Options(
             self.n_clusters,
             self.subspace_dim,
             affine=self.affine,
             trim=self.trim,
             init=self.init,
             n_init=self.n_init,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            batch_size=self.batch_size,
         )
-        with search.threads(source):
-            found = k_subspaces(
-                source,
-                search,
-                max_iter=self.max_iter,
-                tol=self.tol,
-                batch_size=self.batch_size,
-                weights=weights,
-            )
-        spectra = found.sums.spectra().cpu().numpy()
+        found, sums, shift = k_subspaces(source, use, run, weights)
+        spectra = sums.spectra().cpu().numpy()
         # Mean square of the members for each direction outside of their subspace.
         outside = d - found.subspaces.dims.cpu()
-        noise = found.inertia / max(float((found.sums.weight.cpu() * outside).sum()), 1e-300)
+        noise = found.inertia / max(float((sums.weight.cpu() * outside).sum()), 1e-300)
         return self._set(
             run,
             about,
             shape=(d,),
             steps=[],
-            assignment=SubspaceAssignment.of(found.subspaces, found.blocks.shift),
+            assignment=SubspaceAssignment.of(found.subspaces, shift),
             labels=found.labels,
             inertia=found.inertia,
             noise=noise,

@@ -70,7 +70,7 @@ def draw_rows(mass: Tensor, count: int, generator: torch.Generator) -> Tensor:
 
 
 def rescue_empty(
-    subspaces: Subspaces, empty: Tensor, pool: Tensor, size: int, generator: torch.Generator
+    subspaces: Subspaces, empty: Tensor, pool: Tensor, generator: torch.Generator
 ) -> Subspaces:
     """Put each subspace without members at the neighbourhood of a badly served sample of `pool`.
 
@@ -78,6 +78,8 @@ def rescue_empty(
     """
     nearest = subspaces.residuals(pool).amin(dim=1)
     affine = subspaces.offsets is not None
+    # A neighbourhood should be most of one cluster but little of the next.
+    size = max(int(subspaces.dims.max()) + 2, len(pool) // (3 * subspaces.n_clusters))
     seeds = draw_rows(nearest, len(empty), generator)
     members = neighbourhood_members(pool, seeds, size, affine)
     return subspaces.replaced(empty, local_subspaces(pool, members, subspaces.used[empty], affine))

@@ -21,6 +21,7 @@ from kscn.subspaces import ScatterSums, Subspaces, largest_turn
 from kscn.subspaces.grassmann import descend
 from kscn.subspaces.seeding import rescue_empty
 from kscn.training.driver import Held, Run
+from kscn.training.lloyd import filled
 from kscn.training.losses import LOSSES, LossOptions, residual_loss, squared_error
 from kscn.training.trainer import Trainer
 
@@ -135,9 +136,7 @@ def of_members(latents: Blocks, members: Tensor, now: Subspaces, run: Run) -> Su
     They are the leading eigenvectors of the scatter sums A_i = sum z z^T. A cluster without members
     keeps the subspace that it has `now`.
     """
-    sums = empty_sums(now)
-    for first, z in latents:
-        sums.add(z.double(), members[first : first + len(z)])
+    sums = filled(empty_sums(now), latents, members)
     return run.group.agree_on(run.group.sum_scatter(sums).subspaces(now.dims.cpu(), now))
 
 
@@ -173,9 +172,8 @@ def rescued(latents: Blocks, subspaces: Subspaces, empty: Tensor, run: Run) -> S
     """Each subspace without members (mask `empty`) goes to where samples are badly served."""
     rows = sample_rows(place(latents.source)[1], POOL, run.seed)
     pool = sample(latents.source, rows, run.device, run.group)
-    size = max(int(subspaces.dims.max()) + 2, len(pool) // (3 * subspaces.n_clusters))
     draws = generator(run.seed, "rescue", len(run.history))
-    found = rescue_empty(subspaces, empty.nonzero().flatten(), pool, size, draws)
+    found = rescue_empty(subspaces, empty.nonzero().flatten(), pool, draws)
     return run.group.agree_on(found)
 
 

@@ -14,8 +14,7 @@ sample are positive, its own subspace is still the nearest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
@@ -23,6 +22,7 @@ from torch import Tensor
 
 from kscn.runtime.blocks import Blocks
 from kscn.runtime.group import place
+from kscn.runtime.labels import assign
 from kscn.runtime.rows import generator
 from kscn.subspaces import ScatterSums, Subspaces, largest_turn
 from kscn.subspaces.seeding import rescue_empty
@@ -36,15 +36,6 @@ GATHERED = 0.7  # share of a block above which all of it is evaluated, which sav
 # digits would take most of the time, and before the last iterations nobody needs them.
 NARROW = 256
 RESCUES = 10  # how often empty clusters get a new place before they are left empty
-
-
-@dataclass(frozen=True)
-class Iteration:
-    """What one iteration did."""
-
-    objective: float
-    changed: float  # share of samples that changed cluster
-    rescued: bool  # whether a cluster without members got a new subspace
 
 
 class Lloyd:
@@ -79,12 +70,10 @@ class Lloyd:
         n, k = len(blocks), start.n_clusters
         self.blocks, self.subspaces, self.trim, self.run = blocks, start, trim, run
         self.weights = None if weights is None else weights.to(blocks.device)
-        self.pool = pool.to(blocks.device)
-        self.dims = start.dims.cpu()
+        self.pool, self.dims = pool, start.dims.cpu()
         self.labels = torch.full((n,), -1, dtype=torch.int32, device=blocks.device)
         # With trimming, -1 for a sample beyond the cut.
         self.counted = self.labels.clone() if trim > 0 else self.labels
-        self.distance = torch.empty(n if trim > 0 else 0, device=blocks.device)
         affine = start.offsets is not None
         bounded = trim == 0 and not affine and n * k <= MARGINS
         self.margins = torch.zeros(n, k, device=blocks.device) if bounded else None
@@ -94,66 +83,62 @@ class Lloyd:
         self.previous = np.inf  # objective of the iteration before
         self.rescues = 0
 
-    def iterate(
-        self, iterations: Iterable[int], tol: float, report: Callable[[int, Iteration], bool]
-    ) -> None:
+    def iterate(self, numbers: Iterable[int], tol: float, stage: str, max_iter: int) -> None:
         """Iterate until no label changes or the objective stands still, or to the end.
 
-        `report` is called with the number of each iteration, from 1, and what it did, and may
-        return True to stop.
+        `numbers` are those of the iterations, from 0 on, of `max_iter` that a `stage` has.
         """
-        for number in iterations:
-            done = self._iteration()
-            stop, still = report(number + 1, done), False
-            if not done.rescued:
-                fallen = self.previous - done.objective
-                still = bool(np.isfinite(self.previous)) and fallen < tol * self.previous
-                still |= done.changed == 0
-            if self.run.group.any(stop or (still and self.exact)):
+        group = self.run.group
+        for number in numbers:
+            moved: float = self._assign() if self.trim == 0 else self._assign_trimmed()
+            self.sums = group.sum_scatter(self.own)
+            rescued, objective = self._rescue(), self._update()
+            moved, n = group.add(moved, len(self.labels))
+            about = {"stage": stage, "iteration": number + 1, "max_iter": max_iter}
+            stop = self.run.record(**about, objective=objective, changed=moved / n)
+            fallen = self.previous - objective
+            still = not rescued and (moved == 0 or fallen < tol * self.previous)
+            if group.any(stop or (still and self.exact)):
                 break
-            self.exact = self.run.group.any(self.exact or still)
-            self.previous = np.inf if done.rescued else done.objective
+            self.exact = group.any(self.exact or still)
+            self.previous = np.inf if rescued else objective
         if not self.exact:
             self.exact = True
             self._update()
 
-    def _iteration(self) -> Iteration:
-        moved = self._assign()
-        rescued = self._rescue()
-        objective = self._update()
-        moved, n = self.run.group.add(moved, len(self.labels))
-        return Iteration(objective, moved / n, rescued)
-
     # Assignment ---------------------------------------------------------------------------------
 
-    def _assign(self) -> float:
+    def _assign(self) -> int:
         """Give every sample to its nearest subspace; return how many moved."""
-        moved: Tensor | int = 0
-        energy: Tensor | float = 0.0
+        moved, energy = 0, torch.zeros((), dtype=torch.float64, device=self.blocks.device)
         for start, z in self.blocks:
             rows = self._open(start, len(z))
             if len(rows) < len(z):
                 z = z.index_select(0, rows)
             index, norms = rows + start, z.square().sum(dim=1)
-            energy = energy + norms.sum(dtype=torch.float64)
+            energy += norms.sum(dtype=torch.float64)
             residual = self.subspaces.residuals(z, norms)
             nearest, new = residual.min(dim=1)
             if self.margins is not None:
                 gap = residual.sub_(nearest[:, None]).div_(norms.clamp(min=1e-30)[:, None])
                 self.margins[index] = gap.float().scatter_(1, new[:, None], torch.inf)
-            old = self.labels[index].long()
-            self.labels[index] = new.int()
-            changed = (old != new).nonzero().flatten()
-            moved = moved + len(changed)
-            if self.trim > 0:  # who counts is known only when all distances are
-                self.distance[index] = nearest.float()
-            else:
-                self._move(z[changed], old[changed], new[changed], index[changed])
+            moved += self._move(z, self.labels, new.int(), index)
         self.blocks.check(float(energy))
-        if self.trim > 0:
-            self._recount()
-        self.sums = self.run.group.sum_scatter(self.own)
-        return int(moved)
+        return moved
+
+    def _assign_trimmed(self) -> int:
+        """The same, where who counts is known only when the distances of all are."""
+        nearest = assign(self.blocks, self.subspaces)
+        keep = self.run.group.keep_nearest(
+            nearest.distance, nearest.labels, self.trim, self.subspaces.n_clusters
+        )
+        counted = nearest.labels.where(keep, -1)
+        for start, z in self.blocks:
+            index = torch.arange(start, start + len(z), device=z.device)
+            self._move(z, self.counted, counted[index], index)
+        moved = int((self.labels != nearest.labels).sum())
+        self.labels = nearest.labels
+        return moved
 
     def _open(self, start: int, count: int) -> Tensor:
         """Rows of a block whose label might change, or all where that is most of them."""
@@ -163,24 +148,16 @@ class Lloyd:
         rows = (self.margins[start : start + count].amin(dim=1) <= ROUNDING).nonzero().flatten()
         return rows if len(rows) < GATHERED * count else everyone
 
-    def _recount(self) -> None:
-        """Trimming: decide who counts now and move those for whom that changed."""
-        k = self.subspaces.n_clusters
-        keep = self.run.group.keep_nearest(self.distance, self.labels, self.trim, k)
-        counted = torch.where(keep, self.labels, -1)
-        for start, z in self.blocks:
-            own = slice(start, start + len(z))
-            rows = (counted[own] != self.counted[own]).nonzero().flatten()
-            index = rows + start
-            self._move(z[rows], self.counted[index].long(), counted[index].long(), index)
-        self.counted = counted
-
-    def _move(self, z: Tensor, old: Tensor, new: Tensor, index: Tensor) -> None:
-        """Take samples out of the sums of clusters `old` and put them into `new`; -1 is none."""
+    def _move(self, z: Tensor, labels: Tensor, new: Tensor, index: Tensor) -> int:
+        """Give samples, which are `index` of all, `new` labels and move them between the sums."""
+        old = labels[index]
+        rows = (old != new).nonzero().flatten()
+        z, index = z[rows].double(), index[rows]
         weights = None if self.weights is None else self.weights[index]
-        z = z.double()
-        self.own.add(z, new, weights)
-        self.own.add(z, old, weights, sign=-1.0)
+        self.own.add(z, new[rows].long(), weights)
+        self.own.add(z, old[rows].long(), weights, sign=-1.0)
+        labels[index] = new[rows]
+        return len(rows)
 
     # Update -------------------------------------------------------------------------------------
 
@@ -191,9 +168,8 @@ class Lloyd:
         if len(empty) == 0 or self.rescues >= RESCUES:
             return False
         self.rescues += 1
-        size = max(int(self.dims.max()) + 2, len(self.pool) // (3 * len(weight)))
         draws = generator(self.run.seed, "rescue", self.rescues)
-        self._turn_to(rescue_empty(self.subspaces, empty, self.pool, size, draws))
+        self._turn_to(rescue_empty(self.subspaces, empty, self.pool, draws))
         return True
 
     def _update(self) -> float:
@@ -214,27 +190,38 @@ class Lloyd:
         """Everything that further iterations depend on; sums are made anew of the labels."""
         facts = [float(self.exact), self.previous, float(self.rescues)]
         gather = self.run.group.gather
-        found = {"bases": self.subspaces.bases, "labels": gather(self.labels)}
-        if self.trim > 0:
-            found["counted"] = gather(self.counted)
-        if self.subspaces.offsets is not None:
-            found["offsets"] = self.subspaces.offsets
-        return found | {"facts": torch.tensor(facts, dtype=torch.float64)}
+        found = {"labels": gather(self.labels), "counted": gather(self.counted)}
+        found["facts"] = torch.tensor(facts, dtype=torch.float64)
+        return found | tensors_of(self.subspaces)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Go on from `state`."""
         exact, self.previous, rescues = state["facts"].tolist()
         self.exact, self.rescues = bool(exact), int(rescues)
         found = Subspaces(state["bases"], state.get("offsets"))
-        self.subspaces = found.to(self.subspaces.bases.dtype, self.subspaces.bases.device)
+        self.subspaces = found.to(self.blocks.dtype, self.blocks.device)
         first, _ = place(self.blocks.source)
-        own = slice(first, first + len(self.labels))
-        self.labels[:] = state["labels"][own]
-        if self.trim > 0:
-            self.counted[:] = state["counted"][own]
+        self.labels[:] = state["labels"][first : first + len(self.labels)]
+        self.counted[:] = state["counted"][first : first + len(self.labels)]
         # There may be no iteration left, and what was found has sums all the same.
-        for start, z in self.blocks:
-            index = torch.arange(start, start + len(z), device=self.blocks.device)
-            labels = self.counted[index].long()
-            self._move(z, torch.full_like(labels, -1), labels, index)
+        filled(self.own, self.blocks, self.counted, self.weights)
         self.sums = self.run.group.sum_scatter(self.own)
+
+
+def filled(
+    sums: ScatterSums,
+    blocks: Iterable[tuple[int, Tensor]],
+    members: Tensor,
+    weights: Tensor | None = None,
+) -> ScatterSums:
+    """The sums, after all samples were added to the clusters (n,) that they are members of."""
+    for start, z in blocks:
+        own = slice(start, start + len(z))
+        sums.add(z.double(), members[own], None if weights is None else weights[own])
+    return sums
+
+
+def tensors_of(subspaces: Subspaces) -> dict[str, Tensor]:
+    """Subspaces as a state holds them."""
+    found = {"bases": subspaces.bases, "offsets": subspaces.offsets}
+    return {name: tensor for name, tensor in found.items() if tensor is not None}

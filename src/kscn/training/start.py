@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,9 @@ from kscn.runtime.lazy import Lazy, held_features
 from kscn.runtime.minibatches import Minibatches, encode
 from kscn.runtime.moments import code_moments
 from kscn.runtime.rows import raw_sample, sample_rows
-from kscn.subspaces import check_size
+from kscn.subspaces import Subspaces, check_size
 from kscn.training.driver import Result, Run
-from kscn.training.k_subspaces import StartSearch, k_subspaces, subspaces_of
+from kscn.training.k_subspaces import Options, k_subspaces
 
 Settings = Mapping[str, Any]
 
@@ -86,25 +86,21 @@ def start_labels(
 
     They are found on a bounded sample. All others go to the nearest of its subspaces.
     """
-    init, dim, wide, group = use["init"], use["subspace_dim"], use["init_dim"], run.group
+    init, dim, group = use["init"], use["subspace_dim"], run.group
     if not isinstance(init, str) and not callable(init):
         return np.asarray(init).astype(np.int64)
-    wide = dim if wide is None else wide
-    scattering = isinstance(init, str) and init == "scattering"
-    source = scattered(samples, int(np.max(wide)), run) if scattering else latents
+    wide = dim if use["init_dim"] is None else use["init_dim"]
+    source = scattered(samples, int(np.max(wide)), run) if init == "scattering" else latents
     n = place(source)[1]
     rows = sample_rows(n, DRAWN_SAMPLES if callable(init) else SAMPLES, run.seed)
-    few = source
-    if len(rows) < n:
-        few = group.holding(as_source(source.take(own_rows(source, rows)), name=source.name))
+    few = group.holding(as_source(source.take(own_rows(source, rows)), name=source.name))
     if callable(init) or init == "k-means":
         labels = _labelled(few, use, n_clusters, run)
         found = subspaces_of(few, labels, n_clusters, dim, run)
     else:
         race = SEARCHED.get(init, str(init))
-        search = StartSearch(run, n_clusters, wide, init=race, n_init=use["n_init"])
-        with search.threads(few):
-            searched = k_subspaces(few, search, max_iter=ITERATIONS, stage="start")
+        settings = Options(n_clusters, wide, init=race, n_init=use["n_init"], max_iter=ITERATIONS)
+        searched, _, _ = k_subspaces(few, settings, run, stage="start")
         found, labels = searched.subspaces, searched.labels
     if len(rows) == n and not callable(init):
         return labels
@@ -112,17 +108,25 @@ def start_labels(
     return group.gather(near.labels).cpu().numpy()
 
 
+def subspaces_of(
+    source: Source, labels: NDArray, n_clusters: int, dim: int | Sequence[int], run: Run
+) -> Subspaces:
+    """The subspaces of given clusters: one iteration from their labels, and nothing more."""
+    settings = Options(n_clusters, dim, init=labels, max_iter=1)
+    return k_subspaces(source, settings, run, stage="latent")[0].subspaces
+
+
 def _labelled(few: Source, use: Settings, n_clusters: int, run: Run) -> NDArray:
     """Clusters of a few latents of all processes, by k-means or by a function of the user's."""
-    init, z = use["init"], run.group.gather(torch.from_numpy(few[:]))
-    if callable(init):
-        labels = np.asarray(init(z, n_clusters, run.seed))
-        check.given_labels(labels, len(z), n_clusters)
+    z = run.group.gather(torch.from_numpy(few[:]))
+    if callable(use["init"]):
+        labels = np.asarray(use["init"](z, n_clusters, run.seed))
     else:
         from sklearn.cluster import KMeans
 
         means = KMeans(n_clusters, n_init=use["n_init"], random_state=run.seed % 2**31)
         labels = means.fit_predict(z.numpy())
+    check.given_labels(labels, len(z), n_clusters)
     return run.group.agree(torch.from_numpy(labels.astype(np.int64))).numpy()
 
 
