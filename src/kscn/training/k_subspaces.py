@@ -67,12 +67,12 @@ def k_subspaces(
 ) -> tuple[Numbered, ScatterSums, Tensor | None]:
     """Search a start on a subsample, then iterate over all samples.
 
-    The clusters in canonical order, with the weighted inertia of the samples that are not trimmed;
-    the sums of their members; and the origin (d,) of affine subspaces.
+    Returns the clusters in canonical order, with the weighted inertia of the samples that are not
+    trimmed; the sums of their members; and the origin (d,) of affine subspaces.
 
     `source` holds the samples of this process, `weights` (n,) are those of all processes, which
-    search the same subsample. Iterations are recorded under the name `stage`; those of the stage
-    "fit" are kept in states.
+    search the same subsample. Iterations are recorded under the name `stage`, if that is not empty;
+    those of the stage "fit" are kept in states.
     """
     (first, n), k = place(source), use.n_clusters
     # As many threads as one sweep over all samples is worth.
@@ -109,18 +109,18 @@ def k_subspaces(
 def draw_pool(source: Source, use: Options, run: Run) -> tuple[NDArray, Tensor, Tensor | None]:
     """The subsample that is searched, in the precision that the whole fit should use.
 
-    Which samples they are (m,), the samples (m, d), and their mean (d,), which becomes the origin
-    of affine subspaces and is subtracted from them.
+    Returns which samples they are (m,), the samples (m, d), and for affine subspaces their mean
+    (d,), which becomes the origin and is subtracted from them.
     """
-    k, p, name = use.n_clusters, use.usual_dim, source.name
+    k, p, d = use.n_clusters, use.usual_dim, int(np.prod(source.shape))
     fair = max(POOL, PER_CLUSTER * k, PER_DIM * k * p)
-    affordable = max(4 * k, int(SWEEP_COST / (4 * int(np.prod(source.shape)) * k * p)))
+    affordable = max(4 * k, int(SWEEP_COST / (4 * d * k * p)))
     rows = sample_rows(place(source)[1], min(fair, affordable), run.seed)
     z = sample(source, rows, run.device, run.group)
     if not z.square().sum(dim=1).median().isfinite():
         z = z.double()  # all samples are that large, not one that is amiss
-    check_finite(z.square().sum(dim=1), name, rows)
-    z = _with_squares(z, name)
+    check_finite(z.square().sum(dim=1), source.name, rows)
+    z = _with_squares(z, source.name)
     if not use.affine:
         return rows, z, None
     shift = z.mean(dim=0)

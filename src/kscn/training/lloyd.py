@@ -86,7 +86,8 @@ class Lloyd:
     def iterate(self, numbers: Iterable[int], tol: float, stage: str, max_iter: int) -> None:
         """Iterate until no label changes or the objective stands still, or to the end.
 
-        `numbers` are those of the iterations, from 0 on, of `max_iter` that a `stage` has.
+        `numbers` are those of the iterations, from 0 on, of `max_iter` that a `stage` has; those of
+        a stage without a name are not recorded.
         """
         group = self.run.group
         for number in numbers:
@@ -95,7 +96,7 @@ class Lloyd:
             rescued, objective = self._rescue(), self._update()
             moved, n = group.add(moved, len(self.labels))
             about = {"stage": stage, "iteration": number + 1, "max_iter": max_iter}
-            stop = self.run.record(**about, objective=objective, changed=moved / n)
+            stop = stage != "" and self.run.record(**about, objective=objective, changed=moved / n)
             fallen = self.previous - objective
             still = not rescued and (moved == 0 or fallen < tol * self.previous)
             if group.any(stop or (still and self.exact)):

@@ -113,7 +113,7 @@ def subspaces_of(
 ) -> Subspaces:
     """The subspaces of given clusters: one iteration from their labels, and nothing more."""
     settings = Options(n_clusters, dim, init=labels, max_iter=1)
-    return k_subspaces(source, settings, run, stage="latent")[0].subspaces
+    return k_subspaces(source, settings, run, stage="")[0].subspaces
 
 
 def _labelled(few: Source, use: Settings, n_clusters: int, run: Run) -> NDArray:
