@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 
 from kscn import KSCN, data, extras, metrics
 from kscn.errors import InputError
-from kscn.nn import DeepNetwork, IdentityLatent
 from kscn.report.spaces import space_of
-from kscn.runtime.minibatches import encode
 from kscn_paper import methods
 
 if TYPE_CHECKING:
@@ -54,12 +52,11 @@ def draw(dataset: str, folder: Path, seed: int = 0, **parameters: Any) -> dict[s
         settings = {"random_state": seed, **parameters, **more}
         return methods.make("kscn-s", len(classes), dataset=dataset, **settings).fit(images)
 
-    pretrained = made(epochs=0).autoencoder_
-    model = made(autoencoder=pretrained, pretrain_epochs=0)
+    before = made(epochs=0)
+    model = made(autoencoder=before.autoencoder_, pretrain_epochs=0)
     accuracy = 100 * metrics.clustering_accuracy(truth, model.labels_)
-    before = DeepNetwork(pretrained, IdentityLatent())
     latents = {
-        "pretrained autoencoder": np.asarray(encode(model._network_inputs(images), before)),
+        "pretrained autoencoder": np.asarray(before._codes(images)),
         f"after clustering by kscn-s (ACC {accuracy:.1f} %)": model.transform(images),
     }
     places = {title: _embedded(points) for title, points in latents.items()}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from kscn.checks import given_labels
 from kscn.constraints import POSITIVE, Integer, Number, array_of, check_value, parameter
-from kscn.data import Source
+from kscn.data import Source, as_source
 from kscn.estimators import checks as check
 from kscn.estimators import presets
 from kscn.estimators.base import SubspaceClusterer
@@ -315,20 +315,19 @@ class KSCN(SubspaceClusterer):
 
     def reconstruct(self, X: Any) -> NDArray:
         """Samples as the autoencoder restores them, in the shape and units of X."""
-        model, source = self._opened(X)
-        codes = Lazy(source, model.steps[:2], model.device, model.shape)
+        codes = self._codes(X)
         decode: Any = self.autoencoder_.decode
         with torch.no_grad():
             restored = [
                 self.scaling_.inverse(in_whole_blocks(decode, code)).cpu().numpy()
-                for _, code in Blocks(codes, torch.float32, model.device)
+                for _, code in Blocks(codes, torch.float32, codes.device)
             ]
-        return np.concatenate(restored).reshape(len(source), *source.shape)
+        return np.concatenate(restored).reshape(len(codes), *as_source(X).shape)
 
-    def _network_inputs(self, X: Any) -> Minibatches:
-        """New samples as the network takes them, after all checks."""
+    def _codes(self, X: Any) -> Lazy:
+        """Codes of new samples, from which their latents are made."""
         model, source = self._opened(X)
-        return Minibatches(source, self.scaling_, model.shape, 1, model.device)
+        return Lazy(source, model.steps[:2], model.device, model.shape)
 
     def _check_params(self, n_samples: int, n_features: int) -> None:
         check.parameters(self, n_samples, least=2)

@@ -11,9 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kscn.nn import DeepNetwork, IdentityLatent, WhitenedLatent
+from kscn.nn import WhitenedLatent
 from kscn.nn.rows import in_whole_blocks
-from kscn.runtime.minibatches import encode
 
 
 class SubspaceSpace:
@@ -84,8 +83,7 @@ class EncodedSpace(SubspaceSpace):
     def samples(self, steps: Tensor, members: NDArray) -> NDArray:
         """Samples that the network decodes at the mean code of members, moved by steps (m, d)."""
         model = self._model
-        encoder = DeepNetwork(model.autoencoder_, IdentityLatent())
-        codes = torch.from_numpy(np.asarray(encode(model._network_inputs(members), encoder)))
+        codes = torch.from_numpy(np.asarray(model._codes(members)))
         network, latent = model.autoencoder_.to("cpu"), model.latent_.to("cpu")
         network.eval()
         with torch.inference_mode():
