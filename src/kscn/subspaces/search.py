@@ -43,6 +43,7 @@ ROUND_SWEEPS = PROPOSALS * CULL_SWEEPS + SURVIVORS * FINAL_SWEEPS
 # Arithmetic granted per square of n_init, so that more chains may also be longer ones: a second or
 # two for n_init = 2. Large problems get fewer chains and rounds, small ones end before.
 BUDGET = 5e9
+SIDE_BY_SIDE = 2.5  # times as much for whole chains, which have a core each
 MOST_CHAINS = 10_000  # however large n_init is: the seeds of all are drawn at once
 # The search ends when so many chains have reached the lowest objective, up to this share of it.
 AGREED, EQUAL = 3, 1e-5
@@ -110,9 +111,11 @@ def find_start(
     granted = n_init**2 * BUDGET / problem.sweep_cost  # sweeps
     racers = min(RACERS, max(1, int(granted / 2 // RACE_SWEEPS)))
     race = racers * RACE_SWEEPS
-    most = min(n_init, MOST_CHAINS)
-    chains = min(most, max(1, int(granted // (race + ROUNDS * ROUND_SWEEPS))))
-    rounds = min(ROUNDS, max(1, int((granted / chains - race) // ROUND_SWEEPS)))
+    whole = race + ROUNDS * ROUND_SWEEPS
+    chains = min(n_init, MOST_CHAINS, max(1, int(SIDE_BY_SIDE * granted // whole)))
+    rounds = ROUNDS
+    if chains == 1:
+        rounds = min(ROUNDS, max(1, int((granted - race) // ROUND_SWEEPS)))
     seeds = torch.randint(2**62, (chains,), generator=problem.generator).tolist()
     racers = racers if drawn else 0
 
