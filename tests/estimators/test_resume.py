@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from kscn import KSCN, KSCNPlus, KSubspaces, data, load_model
@@ -51,6 +52,7 @@ class Dropping(nn.Module):
 
     def __init__(self):
         super().__init__()
+        torch.manual_seed(0)
         self.down = nn.Sequential(nn.Flatten(), nn.Dropout(0.2), nn.Linear(64, 16))
         self.up = nn.Linear(16, 64)
 

@@ -233,8 +233,7 @@ def _dims(pooled: Coordinates, use: Options, seed: int, generator: torch.Generat
 def _with_own_dims(found: Subspaces, pooled: Coordinates, use: Options) -> Subspaces:
     """Each subspace in the dimension that the spectrum of its members speaks for."""
     labels, distance = found.assign(pooled.z)
-    stay = keep_nearest(distance, labels, use.trim, use.n_clusters)
-    members = labels.where(stay, -1)
+    members = labels.where(keep_nearest(distance, labels, use.trim, use.n_clusters), -1)
     dims, sums = _own_dims(pooled, members, use), _sums(pooled, members, use)
     dims = torch.where(sums.weight > found.dims, dims, found.dims)  # too few members to tell
     return sums.subspaces(dims).to(torch.float32)
@@ -256,5 +255,6 @@ def _own_dims(pooled: Coordinates, members: Tensor, use: Options) -> Tensor:
 
 
 def _sums(pooled: Coordinates, members: Tensor, use: Options) -> ScatterSums:
+    """Sums over the samples by the clusters (m,) that they are members of."""
     z = pooled.z
     return filled(ScatterSums(use.n_clusters, z.shape[1], use.affine, z.device), [(0, z)], members)

@@ -31,16 +31,19 @@ Settings = Mapping[str, Any]
 
 # A random subset of this size is what a function of the user's clusters.
 DRAWN_SAMPLES = 2000
-# Samples at most that k-subspaces and k-means iterate on, and iterations of k-subspaces at most;
-# all others are assigned.
+# Samples at most that k-subspaces and k-means iterate on; all others are assigned.
 SAMPLES = 100_000
-ITERATIONS = 100
 # Whitened directions of scattering coefficients that a start is searched in, found on so many
 # images: 80 had the highest and steadiest scores on Fashion-MNIST of 30, 40, 60 and 80.
 COMPONENTS = 80
 DESCRIBED = 10_000
 # What `KSubspaces` calls the starts that are searched.
-SEARCHED = {"k-subspaces": "auto", "drawn": "k-means", "scattering": "k-means"}
+SEARCHED = {
+    "k-subspaces": "auto",
+    "neighbours": "neighbours",
+    "drawn": "k-means",
+    "scattering": "k-means",
+}
 
 
 def deep_start(
@@ -98,8 +101,7 @@ def start_labels(
         labels = _labelled(few, use, n_clusters, run)
         found = subspaces_of(few, labels, n_clusters, dim, run)
     else:
-        race = SEARCHED.get(init, str(init))
-        settings = Options(n_clusters, wide, init=race, n_init=use["n_init"], max_iter=ITERATIONS)
+        settings = Options(n_clusters, wide, init=SEARCHED[init], n_init=use["n_init"])
         searched, _, _ = k_subspaces(few, settings, run, stage="start")
         found, labels = searched.subspaces, searched.labels
     if len(rows) == n and not callable(init):
