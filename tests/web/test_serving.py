@@ -11,6 +11,7 @@ pytest.importorskip("httpx")
 
 from fastapi.testclient import TestClient
 
+from kscn import KSCN, KSCNPlus
 from kscn.web.predicting import Predictor
 from kscn.web.serving import prediction_app
 
@@ -86,6 +87,15 @@ def test_images_come_as_body_or_as_files_of_a_form(client, model, images):
     colour = picture(np.repeat(bright[0][..., None], 3, axis=2), "JPEG", quality=100)
     answer = client.post("/predict", content=colour, headers={"content-type": "image/jpeg"})
     assert columns(answer)[0].tolist() == [expected[0]]
+
+
+@pytest.mark.parametrize(
+    "network", [KSCN(2, pretrain_epochs=1, epochs=1), KSCNPlus(2, epochs=1, refine=True)]
+)
+def test_white_is_the_largest_value_that_a_network_was_fitted_on(network, images):
+    fitted = network.set_params(random_state=0).fit(images[:100])
+    answer = Predictor(fitted, (8, 8)).read("image/png", [picture(np.full((8, 8), 255, np.uint8))])
+    assert np.allclose(answer, images[:100].max())
 
 
 def test_samples_of_another_shape_or_size_are_refused(client, images):

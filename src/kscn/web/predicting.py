@@ -36,7 +36,8 @@ class Predictor:
         self._preparation = preparation
         self._encoder = encoder_of(model) if has_encoder(model) else None
         self._model = model if self._encoder is None else model.on_embeddings()
-        scaling = getattr(self._model, "scaling_", None)
+        fitted = self._model.model_
+        scaling = fitted.steps[0] if fitted.network is not None else None
         if white is None:  # a factor of 1 / 255 comes back with a rounding error
             white = 255.0 if scaling is None else float(f"{1 / float(scaling.factor):.9g}")
         self._white = white
