@@ -25,6 +25,7 @@ from kscn.runs.records import (
     lines,
     read_config,
     read_history,
+    records_before,
     write_config,
 )
 from kscn.runs.table import read_labels, read_names, write_labels, write_left_out
@@ -73,7 +74,8 @@ class RunWriter:
         """Make this an unfinished run of its own config, if it is not, whatever was here before."""
         if self._begun:
             return
-        _remove(self.path, HISTORY)  # first, because it says that a run is finished
+        if not self._resumed:
+            _remove(self.path, HISTORY)  # first, because it says that a run is finished
         write_config(self.path / CONFIG, self._config)
         _remove(self.path, LABELS, LEFT_OUT, MODEL)
         self._begun = True
@@ -91,12 +93,16 @@ class RunWriter:
     def listen(self, model: Any, record: Mapping[str, Any]) -> None:
         """Callback of an estimator: append a record to history.jsonl.
 
-        The state to go on from has all records before it, and the end of the fit writes them all:
-        a line for which the disk has no room may be left out.
+        A fit that goes on tells once more what it had done since its last state. The end of the fit
+        writes all records: a line for which the disk has no room may be left out.
         """
         self._begin()
+        history = self.path / HISTORY
+        if self._resumed and not self._heard:
+            with suppress(OSError), atomic_file(history) as file:
+                file.write(lines(records_before(history, record)))
         self._heard = True
-        with suppress(OSError), (self.path / HISTORY).open("ab") as file:
+        with suppress(OSError), history.open("ab") as file:
             file.write(lines([record]))
 
     def finish(self, model: Any, samples: Any, result: Mapping[str, Any]) -> None:

@@ -118,6 +118,20 @@ def _config(text: str) -> dict[str, Any]:
 # History -----------------------------------------------------------------------------------------
 
 
+def records_before(path: Path, again: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What a history so far has before a record that is told again; nothing if it is damaged."""
+
+    def place(record: Mapping[str, Any]) -> list[Any]:
+        return [record.get(name) for name in ("stage", "epoch", "iteration", "round")]
+
+    try:
+        records = [json.loads(line) for line in path.read_bytes().splitlines()]
+        places = [place(record) for record in records]
+    except (OSError, ValueError, AttributeError):
+        return []
+    return records[: places.index(place(again))] if place(again) in places else records
+
+
 def lines(records: Iterable[Mapping[str, Any]]) -> bytes:
     """Lines of history.jsonl, one per record."""
     return b"".join(json.dumps(dict(r), default=_jsonable).encode() + b"\n" for r in records)
