@@ -26,8 +26,8 @@ def make(
         from kscn import KSCN
         from kscn_paper import presets
 
-        update = {"update": "svd" if method == "kscn-s" else "grassmann"}
-        settings = presets.of(preset, dataset) | update | parameters
+        settings = presets.of(preset, dataset) | parameters
+        settings.setdefault("update", "svd" if method == "kscn-s" else "grassmann")
         return KSCN.from_preset(preset, n_clusters, **settings)
     if method in ours.NAMES:
         return ours.make(method, n_clusters, **parameters)
@@ -53,8 +53,8 @@ def recorded(model: Any, dataset: str) -> dict[str, Any]:
 
 def plain(values: Any) -> Any:
     """As JSON brings it back; the type of what that cannot hold."""
-    return json.loads(json.dumps(values, default=_plain))
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else type(value).__name__
+    return json.loads(
+        json.dumps(
+            values, default=lambda v: v.tolist() if hasattr(v, "tolist") else type(v).__name__
+        )
+    )

@@ -29,7 +29,6 @@ from kscn.errors import InputError
 from kscn.estimators import checks as check
 from kscn.estimators.linear import KSubspaces
 from kscn.runtime.blocks import Blocks, check_finite, working_dtype
-from kscn.runtime.device import keep_memory
 from kscn.runtime.labels import canonical_order
 from kscn.subspaces import ScatterSums
 from kscn.subspaces.bases import rows_times
@@ -215,7 +214,6 @@ class Pass:
 
 def code_all(blocks: Blocks, atoms: Atoms, penalty: float) -> Pass:
     """Code all samples, keeping of the codes only sums and labels."""
-    keep_memory()
     width, d = atoms.k * atoms.p, atoms.d
     second = torch.zeros(width, width, dtype=torch.float64, device=blocks.device)
     mixed = torch.zeros(width, d, dtype=torch.float64, device=blocks.device)
