@@ -16,11 +16,12 @@ from kscn.subspaces.search import (
     RACE_SWEEPS,
     RACERS,
     Problem,
+    consensus,
     find_start,
     k_means_starts,
-    lowest_of,
     propose_swaps,
     run_chain,
+    settled,
     start_of_labels,
     sweep,
 )
@@ -157,10 +158,29 @@ def test_a_chain_that_goes_on_ends_no_higher():
     assert lowest[-1] < lowest[0]
 
 
-def test_chains_that_end_alike_but_for_rounding_are_equally_good():
-    ended = [(number, objective) for number, objective in enumerate([1.5, 1.000001, 1.0, 1.1])]
-    assert [number for number, _ in lowest_of(ended)] == [1, 2]
-    assert len(lowest_of([(0, 0.0), (1, 0.0)])) == 2
+SAME, RENAMED, OTHER = [0, 0, 0, 1, 1, 1, 2, 2, 2], [2, 2, 2, 0, 0, 0, 1, 1, 1], [0, 1, 2] * 3
+
+
+def chains(*ended):
+    """Chains by their objectives and labels, with numbers for subspaces."""
+    return [(number, value, np.array(labels)) for number, (value, labels) in enumerate(ended)]
+
+
+def test_consensus_takes_the_lowest_objective_when_it_stands_out():
+    assert consensus(chains((1.0, OTHER), (1.02, SAME), (1.02, SAME), (1.1, SAME))) == 0
+
+
+def test_consensus_takes_what_most_of_the_tied_chains_found():
+    assert consensus(chains((1.0, OTHER), (1.003, SAME), (1.004, RENAMED))) == 1
+
+
+def test_the_search_is_settled_when_the_best_three_agree():
+    agree = (1.0, SAME), (1.0001, RENAMED), (1.0002, SAME)
+    assert settled(chains(*agree)) and settled(chains(*agree, (1.5, OTHER)))
+    assert not settled(chains(*agree[:2]))
+    assert not settled(chains(*agree[:2], (1.01, SAME)))  # not the same objective
+    assert not settled(chains(*agree[:2], (1.0002, OTHER)))  # not the same clustering
+    assert settled(chains(*[(0.0, SAME)] * 3))
 
 
 def test_the_search_ends_when_three_chains_agree():

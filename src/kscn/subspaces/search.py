@@ -11,7 +11,8 @@ clustering far more often than not. So this is where the effort goes. One *chain
    sample; sweep many such proposals, cull, sweep on, keep the best if it is lower. This leaves
    local minima that plain restarts share.
 
-Chains are repeated, and the one that ends lowest is the start.
+Chains are repeated. Of those whose objectives are tied for the lowest, the one that agrees best
+with the others is the start.
 """
 
 from __future__ import annotations
@@ -43,14 +44,16 @@ ROUND_SWEEPS = PROPOSALS * CULL_SWEEPS + SURVIVORS * FINAL_SWEEPS
 # Arithmetic granted per square of n_init, so that more chains may also be longer ones: a second or
 # two for n_init = 2. Large problems get fewer chains and rounds, small ones end before.
 BUDGET = 5e9
-SIDE_BY_SIDE = 2.5  # times as much for whole chains, which have a core each
+SIDE_BY_SIDE = 2.5  # times as much for a second chain, since two have a core each
 MOST_CHAINS = 10_000  # however large n_init is: the seeds of all are drawn at once
-# The search ends when so many chains have reached the lowest objective, up to this share of it.
-AGREED, EQUAL = 3, 1e-5
+# Objectives within this share of the lowest are tied, and with so many chains of the same
+# clustering the search ends.
+TIE, AGREED = 0.005, 3
 KEPT = 1e-6  # share of its basis that keeps a cluster without members in its place
 
 Report = Callable[[int, int, int, float], None]
 Swept = tuple[Subspaces, float]  # and the objective at the last assignment
+Ended = tuple[Subspaces, float, Tensor]  # and the labels of a chain
 
 
 @contextmanager
@@ -98,7 +101,7 @@ def find_start(
     given: Subspaces | None = None,
     drawn: bool = True,
 ) -> Subspaces:
-    """The lowest that up to n_init chains reach; with n_init = 1, one start without swaps.
+    """The start that up to n_init chains settle on; with n_init = 1, one start without swaps.
 
     A start that is `given` races beside those that are `drawn`, from k-means, or alone. `report`
     is called with chains done, chains at most, their starts and the lowest objective.
@@ -112,33 +115,56 @@ def find_start(
     racers = min(RACERS, max(1, int(granted / 2 // RACE_SWEEPS)))
     race = racers * RACE_SWEEPS
     whole = race + ROUNDS * ROUND_SWEEPS
-    chains = min(n_init, MOST_CHAINS, max(1, int(SIDE_BY_SIDE * granted // whole)))
+    two = min(2, SIDE_BY_SIDE * granted // whole)
+    chains = min(n_init, MOST_CHAINS, int(max(1, two, granted // whole)))
     rounds = ROUNDS
     if chains == 1:
         rounds = min(ROUNDS, max(1, int((granted - race) // ROUND_SWEEPS)))
     seeds = torch.randint(2**62, (chains,), generator=problem.generator).tolist()
     racers = racers if drawn else 0
 
-    def work(seed: int) -> Swept:
+    def work(seed: int) -> Ended:
         own = replace(problem, generator=torch.Generator().manual_seed(seed))
-        return run_chain(own, racers, rounds, given)
+        found, objective = run_chain(own, racers, rounds, given)
+        return found, objective, found.assign(problem.z)[0].cpu()
 
-    ended: list[Swept] = []
+    ended: list[Ended] = []
     # One chain per core, each without threads of its own: its products are small, and waiting for
     # one another after every one of them costs more than they do, most of all on a busy machine.
     with closing(side_by_side(work, seeds, problem.z.device)) as coming:
         for chain in coming:
             ended.append(chain)
-            report(len(ended), chains, racers + (given is not None), _winner(ended)[1])
-            if len(lowest_of(ended)) == AGREED:
+            ended.sort(key=lambda entry: entry[1])
+            report(len(ended), chains, racers + (given is not None), ended[0][1])
+            if settled(ended):
                 break
-    return lowest_of(ended)[0][0]
+    return consensus(ended)
 
 
-def lowest_of(ended: list[Swept]) -> list[Swept]:
-    """Those that have reached the lowest objective, but for rounding."""
-    lowest = min(objective for _, objective in ended)
-    return [entry for entry in ended if entry[1] <= lowest * (1 + EQUAL) + 1e-30]
+def settled(ended: list[Ended]) -> bool:
+    """Whether the best chains, lowest first, have found the same clustering often enough."""
+    best = ended[:AGREED]
+    near = best[-1][1] <= best[0][1] * (1 + TIE / 10) + 1e-30
+    return len(best) == AGREED and near and all(alike(best[0], one) > 0.999 for one in best[1:])
+
+
+def consensus(ended: list[Ended]) -> Subspaces:
+    """Of the chains tied for the lowest objective, the one that agrees best with the others.
+
+    Differences that small say little, and independent searches repeat what the data support, not
+    their accidents.
+    """
+    tied = [entry for entry in ended if entry[1] <= ended[0][1] * (1 + TIE)]
+    if len(tied) < 3:
+        return ended[0][0]
+    return max(tied, key=lambda one: round(sum(alike(one, other) for other in tied), 9))[0]
+
+
+def alike(one: Ended, other: Ended) -> float:
+    """Normalised mutual information of the labels of two chains."""
+    from sklearn.metrics import normalized_mutual_info_score  # here, as above
+
+    return float(normalized_mutual_info_score(one[2], other[2]))
 
 
 def _winner(swept: list[Swept]) -> Swept:
