@@ -219,3 +219,16 @@ def test_streaming_a_file_keeps_memory_flat(tmp_path, access):
             assert source.take(rng.integers(len(source), size=256)).sum() == 0
             peak = max(peak, resident_mb() - before)
     assert peak < 100
+
+
+def test_a_map_of_a_file_is_read_and_not_mapped_unless_it_is_a_view(tmp_path):
+    """Pages of a map count as memory of the process for as long as it lasts."""
+    x = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    whole = np.load(tmp_path / "x.npy", mmap_mode="r")
+    source = as_source(whole)
+    assert type(source).__name__ == "FileSource" and np.array_equal(source[:], x)
+    changed = np.load(tmp_path / "x.npy", mmap_mode="c")
+    changed[0] = 7.0
+    for view in (whole[3:], whole[:, ::2], changed):
+        assert np.array_equal(as_source(view)[:], view)

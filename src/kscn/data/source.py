@@ -1,5 +1,6 @@
 """Any input as a `Source`: arrays, memory maps, tensors, torch data sets and files."""
 
+import mmap
 import os
 import sys
 from abc import abstractmethod
@@ -60,6 +61,8 @@ def as_source(X: Any, name: str | None = None) -> Source:
         return H5Source(X, name)
     if _is("torch.utils.data", "Dataset", X):
         return ItemSource(X, name)
+    if isinstance(X, np.memmap) and _is_whole_map(X):  # pages of a map count as our memory
+        return FileSource(open(str(X.filename), "rb"), X.offset, X.shape, X.dtype, name)
     return _array_source(X, name)
 
 
@@ -239,6 +242,12 @@ def _is_mapped(array: Any) -> bool:
     while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
         array = array.base
     return isinstance(array, np.memmap)
+
+
+def _is_whole_map(array: np.memmap) -> bool:
+    """Whether an array is all of its map, row by row, as it is in the file."""
+    own = isinstance(array.base, mmap.mmap) and array.mode != "c" and array.flags.c_contiguous
+    return own and array.dtype.kind in "biuf" and array.filename is not None
 
 
 def _is(module: str, kind: str, X: Any) -> bool:
