@@ -111,8 +111,10 @@ def test_rates_and_ratios_on_the_page_are_those_measured():
         found = figures("speed", entry)
         rate = round(found["images_per_second"]["ours"])
         assert f"| {rate:,} images/s, {found['ratio']:.1f} times" in page
-    ratio = figures("speed", "iteration")["ratio"]
-    assert f"| {ratio:.1f} times one of k-means with 150 centres |" in page
+    found = figures("speed", "iteration")
+    assert f"| {found['ratio']:.1f} times one of k-means with 150 centres |" in page
+    assert f"| {found['ratio to random centres']:.1f} times one of k-means without" in page
+    assert f", {found['ratio of the first iterations']:.1f} times in the first 20" in page
     for name, row in figures("speed", "images").items():
         rate, memory = row["samples_per_second"], row["peak_resident_mb"] / 1000
         assert f"| {float(f'{rate:.3g}'):,.0f} images/s, {memory:.2f} GB |" in page, name
